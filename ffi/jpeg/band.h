@@ -1,4 +1,5 @@
-// One row of MCUs: entropy decoding, directly followed by the inverse DCT. Compiled once for each kind of CPU.
+// One row of MCUs: entropy decoding, directly followed by the inverse DCT. Compiled once for each kind of CPU, which
+// `Isa` names.
 //
 // Two blocks are transformed at a time, because a 256-bit register holds a row of both. A group is two MCUs, so that
 // the blocks of a pair always lie side by side in one component, for all sampling factors. The pairs of a group are
@@ -15,20 +16,20 @@
 
 namespace jaxdali::jpeg {
 
-inline constexpr int kMostBlocks = 10;  // of an MCU: T.81, B.2.3
+inline constexpr int kMaxBlocks = 10;  // of an MCU: T.81, B.2.3
 // A block has at most 64 codes of 16 bits with magnitudes of 11 or 10 bits: 209 bytes. Once per group the decoder
 // checks that enough bytes are there.
-static_assert(ScanBytes::kAhead >= 2 * kMostBlocks * 210 + 64 + 16);
+static_assert(ScanBytes::kAhead >= 2 * kMaxBlocks * 210 + 64 + 16);
 
 // A block of a group, in the order of the scan.
 struct GroupBlock {
   const DcTable* dc_table;
   const AcTable* ac_table;
-  const SkipTable* skip_table;  // used instead of that one where blocks are skipped, once it is made
-  uint32_t* dc;                 // DC prediction
-  int place;                    // its coefficients' index in those of the group
-  int pair;
-  bool wanted;  // whether its component is needed
+  const SkipTable* skip_table;  // used in place of ac_table where blocks are skipped, once it is made
+  uint32_t* dc;                 // DC prediction of its component
+  int place;                    // index of its coefficients in those of the group
+  int pair;                     // number of its pair in the group
+  bool is_needed;               // whether the output depends on its component
 };
 
 // Two blocks of a group, side by side.
@@ -55,12 +56,12 @@ struct BandScan {
   int restart_interval, until_restart, restarts;
   int mcu_blocks, mcu_columns;
   int first_group, end_group;  // groups that the region needs
-  GroupBlock block[2 * kMostBlocks];
-  GroupPair pair[kMostBlocks];
-  alignas(64) int16_t coefficients[2][kMostBlocks * kPairSize];  // zero between bands
+  GroupBlock block[2 * kMaxBlocks];
+  GroupPair pair[kMaxBlocks];
+  alignas(64) int16_t coefficients[2][kMaxBlocks * kPairSize];  // zero between bands
 
-  JAXDALI_INLINE void Restart(const uint8_t* at) {
-    bits = Bits::At(at);
+  JAXDALI_INLINE void Restart(const uint8_t* from) {
+    bits = Bits::At(from);
     dc[0] = dc[1] = dc[2] = 0;
     until_restart = restart_interval;
   }
@@ -79,16 +80,17 @@ __attribute__((noinline)) int DecodeMcu(const GroupBlock* blocks, int n, int16_t
   int damaged = 0;
   for (int k = 0; k < n; k++) {
     const GroupBlock& b = blocks[k];
+    // Skipping a block still decodes its codes and its DC difference, but writes no coefficients.
     if (kSkip) {
-      damaged |= b.skip_table->made()
+      damaged |= b.skip_table->is_made()
                      ? DecodeBlock<Isa, true>(*b.dc_table, *b.ac_table, *b.skip_table, b.dc, nullptr, &bits)
                      : DecodeBlock<Isa, true>(*b.dc_table, *b.ac_table, *b.ac_table, b.dc, nullptr, &bits);
-    } else if (b.wanted) {
-      const int got =
+    } else if (b.is_needed) {
+      const int block_last =
           DecodeBlock<Isa, false>(*b.dc_table, *b.ac_table, *b.ac_table, b.dc, coefficients + b.place, &bits);
-      damaged |= got;
+      damaged |= block_last;
       const int last = lasts[b.pair];
-      lasts[b.pair] = got > last ? got : last;
+      lasts[b.pair] = block_last > last ? block_last : last;
     } else {
       Bits skipped = bits;
       damaged |= DecodeMcu<Isa, true>(&b, 1, nullptr, nullptr, &skipped);
@@ -108,17 +110,18 @@ JAXDALI_INLINE bool TransformPair(const GroupPair& pair, int16_t* coefficients, 
   return pair.size != 1 || Isa::ToOne(coefficients, pair.quantizer, samples);
 }
 
-// Returns false if the data are damaged or need libjpeg-turbo. Blocks are skipped if `wanted` is false, and outside the
-// groups that are needed.
+// Decodes a band, group by group. Returns false if the data are damaged or need libjpeg-turbo. Blocks are skipped if
+// `is_needed` is false, and outside the groups that are needed.
 template <class Isa>
-bool DecodeBand(BandScan* scan, bool wanted) {
+bool DecodeBand(BandScan* scan, bool is_needed) {
   BandScan& s = *scan;
   const int groups = (s.mcu_columns + 1) / 2, blocks = s.mcu_blocks;
-  int last[2][kMostBlocks];  // largest index of a coefficient in each pair
-  bool sane = true;
-  auto is_wanted = [&](int group) { return wanted && group >= s.first_group && group < s.end_group; };
+  int last[2][kMaxBlocks];  // largest index of a coefficient in each pair
+  bool is_exact = true;     // results are those of libjpeg-turbo
+  auto is_group_needed = [&](int group) { return is_needed && group >= s.first_group && group < s.end_group; };
   for (int group = 0; group <= groups; group++) {
     if (group < groups) {
+      // Once per group: is there enough data for two MCUs (see the assertion above)?
       if (s.bits.next > s.bytes.limit()) {
         if (s.bytes.complete()) return false;
         s.bits.next = s.bytes.Continue(s.bits.next);
@@ -126,31 +129,33 @@ bool DecodeBand(BandScan* scan, bool wanted) {
       int* lasts = last[group & 1];
       for (int p = 0; p < blocks; p++) lasts[p] = 0;
       for (int mcu = 0; mcu < 2 && 2 * group + mcu < s.mcu_columns; mcu++) {
+        // Restart markers RST0 to RST7 have the codes D0 to D7 in turn (B.1.1.3, E.2.4).
         if (s.until_restart == 0) {
           if (!s.EndsAt(0xD0 + (s.restarts++ & 7))) return false;
           s.Restart(s.bytes.StartBehindMarker());
         }
         s.until_restart--;
         const GroupBlock* first = s.block + mcu * blocks;
-        const int damaged = is_wanted(group)
+        const int damaged = is_group_needed(group)
                                 ? DecodeMcu<Isa, false>(first, blocks, s.coefficients[group & 1], lasts, &s.bits)
                                 : DecodeMcu<Isa, true>(first, blocks, nullptr, nullptr, &s.bits);
         if (damaged < 0) return false;
       }
     }
-    if (!is_wanted(group - 1)) continue;
+    // The group before this one, whose coefficients were stored in the last round.
+    if (!is_group_needed(group - 1)) continue;
     for (int p = 0; p < blocks; p++) {
       const GroupPair& pair = s.pair[p];
       int16_t* const coefficients = s.coefficients[(group - 1) & 1] + p * kPairSize;
       uint8_t* const samples = pair.samples + int64_t{group - 1} * pair.width;
-      sane &= TransformPair<Isa>(pair, coefficients, last[(group - 1) & 1][p], samples);
+      is_exact &= TransformPair<Isa>(pair, coefficients, last[(group - 1) & 1][p], samples);
     }
   }
-  return sane;
+  return is_exact;
 }
 
-// Where the coefficients of a pair in the first group of a band are in a progressive file, and how many pairs come
-// before those of the next group.
+// The place of a pair's coefficients in a progressive file, for the first group of a band; and the number of pairs from
+// there to the next group.
 struct StoredGroupPair {
   int16_t* coefficients;
   const uint64_t* present;  // for both blocks
@@ -161,18 +166,19 @@ struct StoredGroupPair {
 template <class Isa>
 bool TransformBand(const BandScan& s, const StoredGroupPair* stored) {
   const int groups = (s.mcu_columns + 1) / 2, end = s.end_group < groups ? s.end_group : groups;
-  bool sane = true;
+  bool is_exact = true;
   for (int group = s.first_group; group < end; group++) {
     for (int p = 0; p < s.mcu_blocks; p++) {
       const GroupPair& pair = s.pair[p];
       const StoredGroupPair& from = stored[p];
       const int64_t n = int64_t{group} * from.step;
+      // Bit 63, for coefficient 0, is always set, so that the lowest bit gives the largest index of a coefficient.
       const uint64_t present = from.present[2 * n] | from.present[2 * n + 1] | uint64_t{1} << 63;
-      sane &= TransformPair<Isa>(pair, from.coefficients + n * kStoredPair, 63 - __builtin_ctzll(present),
-                                 pair.samples + int64_t{group} * pair.width);
+      is_exact &= TransformPair<Isa>(pair, from.coefficients + n * kStoredPair, 63 - __builtin_ctzll(present),
+                                     pair.samples + int64_t{group} * pair.width);
     }
   }
-  return sane;
+  return is_exact;
 }
 
 }  // namespace jaxdali::jpeg

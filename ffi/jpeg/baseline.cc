@@ -1,3 +1,7 @@
+// The steps of a decoder: Start reads the markers, PlanComponents and PlanSizes derive block sizes and upsampling,
+// Select prepares tables and buffers for a region, and NextRow decodes band by band, upsamples and converts colours.
+// DecodeNextBand is the common step; sequential files then use DecodeBand of band.h, progressive ones
+// DecodeCoefficients (once) and TransformBand.
 #include "ffi/jpeg/baseline.h"
 
 #include <algorithm>
@@ -9,13 +13,13 @@
 namespace jaxdali::jpeg {
 namespace {
 
-constexpr int kEndOfImage = 0xD9;
+constexpr int kEoi = 0xD9;                      // the marker that ends an image
 constexpr size_t kKeptBytes = size_t{4} << 20;  // size of buffers that are kept from image to image
 // libjpeg reads ahead. If the data end within this many bytes after a region, only libjpeg can tell whether it sees the
 // end.
 constexpr int64_t kLookAhead = 64;
 // libjpeg refuses sums of DC values that exceed 32 bits. One band adds less than this.
-constexpr uint32_t kMostDc = 1u << 30;
+constexpr uint32_t kMaxDc = 1u << 30;
 // Skipping this many blocks saves the time of building a table for it, 2 us.
 constexpr int kBlocksPerSkipTable = 256;
 
@@ -42,23 +46,24 @@ bool BaselineDecoder::PlanComponents() {
   h_max_ = v_max_ = 1;
   size_ = 8;
   scan_.mcu_blocks = 0;
-  const bool alone = components() == 1;  // then an MCU is one block, for all sampling factors
+  const bool is_single = components() == 1;  // then an MCU is one block, for all sampling factors (A.2.2)
   for (const FrameComponent& c : header_.components)
-    if (!alone) h_max_ = std::max(h_max_, c.h), v_max_ = std::max(v_max_, c.v);
+    if (!is_single) h_max_ = std::max(h_max_, c.h), v_max_ = std::max(v_max_, c.v);
   for (int i = 0; i < components(); i++) {
     const FrameComponent& c = header_.components[i];
     Plane& p = plane_[i];
-    p.h = alone ? 1 : c.h;
-    p.v = alone ? 1 : c.v;
+    p.h = is_single ? 1 : c.h;
+    p.v = is_single ? 1 : c.v;
     if (h_max_ % p.h || v_max_ % p.v) return false;  // libjpeg does not support fractions either
-    p.wanted = i == 0 || format_ != PixelFormat::kGray;
+    p.is_needed = i == 0 || format_ != PixelFormat::kGray;
+    // As the coefficients of a pair: each row of the matrix twice, for both blocks.
     for (int k = 0; k < 128; k++) p.quantizer[k] = static_cast<int16_t>(c.quantizer[k / 16 * 8 + k % 8]);
     scan_.mcu_blocks += p.h * p.v;
   }
   bands_ = CeilDivide(height(), 8 * v_max_);
   scan_.mcu_columns = CeilDivide(width(), 8 * h_max_);
   PlanSizes();
-  return scan_.mcu_blocks <= kMostBlocks;
+  return scan_.mcu_blocks <= kMaxBlocks;
 }
 
 void BaselineDecoder::PlanSizes() {
@@ -68,17 +73,18 @@ void BaselineDecoder::PlanSizes() {
     p.expand_x = h_max_ / p.h;
     p.expand_y = v_max_ / p.v;
     p.size = size_;
+    // A scaled-down image: larger blocks of a subsampled component replace its upsampling.
     for (; p.size < 8 && p.expand_x % 2 == 0 && p.expand_y % 2 == 0; p.size *= 2) p.expand_x /= 2, p.expand_y /= 2;
     p.width = CeilDivide(width() * p.h * p.size, h_max_ * 8);
     p.height = CeilDivide(height() * p.v * p.size, v_max_ * 8);
     p.upsampling = UpsamplingOf(p.expand_x, p.expand_y, p.width);
     if (size_ == 1 && p.upsampling != Upsampling::kFull) p.upsampling = Upsampling::kRepeat;  // as libjpeg does
-    needs_context_ |= p.wanted && (p.upsampling == Upsampling::kH1V2 || p.upsampling == Upsampling::kH2V2);
+    needs_context_ |= p.is_needed && (p.upsampling == Upsampling::kH1V2 || p.upsampling == Upsampling::kH2V2);
   }
 }
 
 bool BaselineDecoder::Scale(int by) {
-  if (components() == 1 && header_.components[0].v != 1) return false;  // see EndsWell
+  if (components() == 1 && header_.components[0].v != 1) return false;  // see HasGoodEnd
   size_ = 8 / by;
   PlanSizes();
   return !needs_context_;
@@ -91,6 +97,7 @@ void BaselineDecoder::Select(const Region& region) {
   // Upsampling reads at most v_max_ rows and h_max_ columns beside the region.
   first_band_ = std::max(0, region.y - v_max_) / band_height();
   next_band_ = 0;
+  // A group is two MCUs (band.h).
   const int group_width = 2 * size_ * h_max_;
   scan_.first_group = std::max(0, region.x - h_max_) / group_width;
   scan_.end_group = (region.x + region.width - 1 + h_max_) / group_width + 1;
@@ -103,6 +110,7 @@ void BaselineDecoder::Select(const Region& region) {
     next_mcu_ = 0;
     return;
   }
+  // A sequential file stores no coefficients, so this releases the memory for those of a progressive one.
   stored_memory_.OfSize(0);
   PlanTables();
   AllocateRows();
@@ -118,12 +126,12 @@ void BaselineDecoder::Follow(const BaselineDecoder& other, const Region& region)
   Select(region);
 }
 
-Checkpoint BaselineDecoder::Here() {
+Checkpoint BaselineDecoder::Position() {
   const Bits& bits = scan_.bits;
-  const int left = bits.valid & 7;  // bits left of a byte that is partly read
+  const int unread_bits = bits.valid & 7;  // of a byte that is partly read
   return {next_mcu_,
-          scan_.bytes.Place(bits.position() - (left ? 1 : 0)),
-          left ? 8 - left : 0,
+          scan_.bytes.Place(bits.position() - (unread_bits ? 1 : 0)),
+          unread_bits ? 8 - unread_bits : 0,
           {scan_.dc[0], scan_.dc[1], scan_.dc[2]}};
 }
 
@@ -133,6 +141,7 @@ void BaselineDecoder::MoveTo(const Checkpoint& place) {
   scan_.bits.Drop(static_cast<uint32_t>(place.bit));
   std::copy_n(place.dc, 3, scan_.dc);
   scan_.restarts = std::max(place.mcu - 1, 0) / scan_.restart_interval;
+  // The number of restart markers before this MCU. One directly before it is not yet read.
   scan_.until_restart = (scan_.restarts + 1) * scan_.restart_interval - place.mcu;
 }
 
@@ -154,12 +163,13 @@ bool BaselineDecoder::Enter(const Checkpoint& place) {
   return Skip(band * mcu_columns() - place.mcu);
 }
 
-// Most files share a few tables, so those of the file before are kept.
+// Makes the tables of each component. Most files share a few tables, so those of the previous file are kept, and
+// components with equal tables share them.
 void BaselineDecoder::PlanTables() {
   for (int i = 0; i < components(); i++) {
     const ScanComponent& c = header_.scans[0].components[i];
     const HuffmanTable &dc = header_.tables[c.dc], &ac = header_.tables[c.ac];
-    auto is_made = [&](const Tables& t) { return t.made && Equal(t.dc_source, dc) && Equal(t.ac_source, ac); };
+    auto is_made = [&](const Tables& t) { return t.is_made && Equal(t.dc_source, dc) && Equal(t.ac_source, ac); };
     int k = 0;
     while (k < i && !is_made(tables_[table_of_[k]])) k++;
     table_of_[i] = k < i ? table_of_[k] : i;
@@ -170,41 +180,42 @@ void BaselineDecoder::PlanTables() {
     t.dc.Make(dc, ac);
     t.ac.Make(ac, ac);
     t.skip.Clear();
-    t.skipped = 0;
-    t.made = true;
+    t.num_skipped = 0;
+    t.is_made = true;
   }
 }
 
 // Called before `mcus` MCUs are decoded. It counts the blocks that are skipped, also over several files as long as the
 // tables are equal. Once the tables for skipping would have paid off, it builds them.
-void BaselineDecoder::PlanSkipping(int mcus, bool wanted) {
-  const int inside = std::min(2 * scan_.end_group, mcu_columns()) - 2 * scan_.first_group;
+void BaselineDecoder::PlanSkipping(int mcus, bool is_needed) {
+  const int num_needed = std::min(2 * scan_.end_group, mcu_columns()) - 2 * scan_.first_group;
   for (int i = 0; i < components(); i++) {
     const Plane& p = plane_[i];
     Tables& t = tables_[table_of_[i]];
-    if (t.skip.made()) continue;
-    t.skipped += (mcus - (wanted && p.wanted ? inside : 0)) * p.h * p.v;
-    if (t.skipped >= kBlocksPerSkipTable) t.skip.Make(t.ac_source);
+    if (t.skip.is_made()) continue;
+    t.num_skipped += (mcus - (is_needed && p.is_needed ? num_needed : 0)) * p.h * p.v;
+    if (t.num_skipped >= kBlocksPerSkipTable) t.skip.Make(t.ac_source);
   }
 }
 
 void BaselineDecoder::AllocateRows() {
   const int groups = CeilDivide(scan_.mcu_columns, 2);
   auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
-  const int64_t line = aligned(int64_t{16} * groups * h_max_) + 2 * kRowMargin;
-  int64_t need = 64 + kRowMargin + 3 * line;
+  const int64_t row_bytes = aligned(int64_t{16} * groups * h_max_) + 2 * kRowMargin;
+  int64_t num_bytes = 64 + kRowMargin + 3 * row_bytes;
   for (int i = 0; i < components(); i++) {
     Plane& p = plane_[i];
     p.pitch = aligned(int64_t{16} * groups * p.h) + 2 * kRowMargin;
-    if (p.wanted) need += 2 * p.band_rows() * p.pitch;
+    if (p.is_needed) num_bytes += 2 * p.band_rows() * p.pitch;
   }
   if (rows_.size() > kKeptBytes) rows_ = {};
-  if (static_cast<int64_t>(rows_.size()) < need) rows_.resize(static_cast<size_t>(need));
-  auto* next = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(rows_.data()) + 63) / 64 * 64) + kRowMargin;
-  for (uint8_t*& row : upsampled_) row = next, next += line;
+  if (static_cast<int64_t>(rows_.size()) < num_bytes) rows_.resize(static_cast<size_t>(num_bytes));
+  // Rows begin at multiples of 64 bytes: the margin and all pitches are such multiples.
+  auto* buffer = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(rows_.data()) + 63) / 64 * 64) + kRowMargin;
+  for (uint8_t*& row : upsampled_) row = buffer, buffer += row_bytes;
   for (int i = 0; i < components(); i++) {
-    plane_[i].samples = next;
-    if (plane_[i].wanted) next += 2 * plane_[i].band_rows() * plane_[i].pitch;
+    plane_[i].samples = buffer;
+    if (plane_[i].is_needed) buffer += 2 * plane_[i].band_rows() * plane_[i].pitch;
   }
 }
 
@@ -216,12 +227,13 @@ void BaselineDecoder::PlanGroups() {
     for (int y = 0; y < p.v; y++) {
       for (int x = 0; x < p.h; x++, block++) {
         for (int mcu = 0; mcu < 2; mcu++) {
+          // Two MCUs side by side: in each row of blocks, neighbours form the pairs.
           const int column = mcu * p.h + x, pair = first_pair + y * p.h + column / 2;
           scan_.block[mcu * scan_.mcu_blocks + block] = {
-              &t.dc, &t.ac, &t.skip, &scan_.dc[i], pair * kPairSize + column % 2 * 8, pair, p.wanted};
+              &t.dc, &t.ac, &t.skip, &scan_.dc[i], pair * kPairSize + column % 2 * 8, pair, p.is_needed};
         }
         scan_.pair[first_pair + y * p.h + x] = {p.quantizer, p.samples + p.size * (y * p.pitch + 2 * x), p.pitch,
-                                                2 * p.size * p.h, p.wanted ? p.size : 0};
+                                                2 * p.size * p.h, p.is_needed ? p.size : 0};
       }
     }
     first_pair += p.h * p.v;
@@ -233,7 +245,7 @@ void BaselineDecoder::SwapBands() {
   for (int i = 0, pair = 0; i < components(); i++) {
     const Plane& p = plane_[i];
     const int64_t to_other = p.band_rows() * p.pitch * (next_band_ % 2 ? -1 : 1);
-    for (int k = 0; k < p.h * p.v; k++) scan_.pair[pair++].samples += p.wanted ? to_other : 0;
+    for (int k = 0; k < p.h * p.v; k++) scan_.pair[pair++].samples += p.is_needed ? to_other : 0;
   }
 }
 
@@ -249,6 +261,7 @@ bool BaselineDecoder::DecodeCoefficients() {
     pairs += int64_t{s.pair_columns} * bands_ * p.v;
   }
   constexpr int64_t kPairBytes = kStoredPair * sizeof(int16_t), kPresentBytes = 2 * sizeof(uint64_t);
+  // One allocation: the coefficients of all components, then their masks.
   auto* memory = static_cast<uint8_t*>(stored_memory_.OfSize(pairs * (kPairBytes + kPresentBytes)));
   std::memset(memory, 0, static_cast<size_t>(pairs * (kPairBytes + kPresentBytes)));
   auto* coefficients = reinterpret_cast<int16_t*>(memory);
@@ -265,14 +278,14 @@ bool BaselineDecoder::DecodeCoefficients() {
     // Coefficients that the result does not need are not decoded. Damage there does not matter, because libjpeg only
     // warns of it.
     const Plane& first = plane_[scan.components[0].component];
-    if (scan.first > 0 && (!first.wanted || first.size == 1)) continue;
+    if (scan.first > 0 && (!first.is_needed || first.size == 1)) continue;
     StoredScan s{};
     s.bytes = &scan_.bytes;
     s.bits = Bits::At(scan_.bytes.Start(data_ + scan.begin, end_));
     s.components = static_cast<int>(scan.components.size());
     s.restart_interval = scan.restart_interval;
     s.first = scan.first, s.last = scan.last, s.high = scan.high, s.low = scan.low;
-    const bool alone = s.components == 1;
+    const bool is_single = s.components == 1;
     for (int i = 0; i < s.components; i++) {
       const ScanComponent& c = scan.components[i];
       const Plane& p = plane_[c.component];
@@ -281,11 +294,12 @@ bool BaselineDecoder::DecodeCoefficients() {
         scan_tables_[i].Make(header_.tables[table], scan.first == 0  ? CodeTable::kDc
                                                     : scan.high == 0 ? CodeTable::kFirst
                                                                      : CodeTable::kRefine);
-      s.component[i] = {&stored_[c.component], &scan_tables_[i], alone ? 1 : p.h, alone ? 1 : p.v};
+      s.component[i] = {&stored_[c.component], &scan_tables_[i], is_single ? 1 : p.h, is_single ? 1 : p.v};
     }
-    s.mcu_columns = alone ? s.component[0].plane->columns : mcu_columns();
-    s.mcu_rows = alone ? s.component[0].plane->rows : bands_;
-    if (!kernels_.decode_scan(&s) || end_ - scan_.bytes.behind() != data_ + scan.end) return false;
+    // A scan of one component goes over its blocks without those that pad MCUs; others go over MCUs.
+    s.mcu_columns = is_single ? s.component[0].plane->columns : mcu_columns();
+    s.mcu_rows = is_single ? s.component[0].plane->rows : bands_;
+    if (!kernels_.decode_scan(&s) || end_ - scan_.bytes.bytes_left() != data_ + scan.end) return false;
   }
   return true;
 }
@@ -293,7 +307,7 @@ bool BaselineDecoder::DecodeCoefficients() {
 bool BaselineDecoder::TransformNextBand() {
   if (!has_coefficients_ && !DecodeCoefficients()) return false;
   has_coefficients_ = true;
-  StoredGroupPair stored[kMostBlocks];
+  StoredGroupPair stored[kMaxBlocks];
   int pair = 0;
   for (int i = 0; i < components(); i++) {
     const StoredPlane& s = stored_[i];
@@ -309,19 +323,20 @@ bool BaselineDecoder::TransformNextBand() {
 }
 
 bool BaselineDecoder::DecodeNextBand() {
-  const bool wanted = next_band_ >= first_band_;
+  const bool is_needed = next_band_ >= first_band_;
   if (progressive()) {
     if (!TransformNextBand()) return false;
   } else {
-    PlanSkipping(mcu_columns(), wanted);
-    if (!kernels_.decode_band(&scan_, wanted)) return false;
+    PlanSkipping(mcu_columns(), is_needed);
+    if (!kernels_.decode_band(&scan_, is_needed)) return false;
   }
   for (int i = 0; i < components(); i++) {
     const Plane& p = plane_[i];
-    if (!progressive() && scan_.dc[i] + kMostDc > 2 * kMostDc) return false;
+    // The unsigned sum wraps, so one comparison tests both limits, -kMaxDc and kMaxDc.
+    if (!progressive() && scan_.dc[i] + kMaxDc > 2 * kMaxDc) return false;
     // A row repeats its last sample beyond each end.
     const bool has_neighbours = p.upsampling == Upsampling::kH2V1 || p.upsampling == Upsampling::kH2V2;
-    if (!wanted || !p.wanted || !has_neighbours) continue;
+    if (!is_needed || !p.is_needed || !has_neighbours) continue;
     for (int y = 0; y < p.band_rows(); y++) {
       uint8_t* row = p.row(next_band_ * p.band_rows() + y);
       row[-1] = row[0];
@@ -337,26 +352,28 @@ bool BaselineDecoder::DecodeNextBand() {
 // The values of a component at row y of the image, for the region's columns.
 const uint8_t* BaselineDecoder::UpsampledRow(int component, int y) {
   const Plane& p = plane_[component];
-  uint8_t* to = upsampled_[component];
+  uint8_t* output = upsampled_[component];
   const int row = y / p.expand_y, begin = region_.x / p.expand_x,
             end = (region_.x + region_.width - 1) / p.expand_x + 1;
-  const uint8_t* near = p.row(row);
-  const uint8_t* far = p.row(std::clamp(row + (y % 2 ? 1 : -1), 0, p.height - 1));
+  const uint8_t* near_row = p.row(row);
+  const uint8_t* far_row = p.row(std::clamp(row + (y % 2 ? 1 : -1), 0, p.height - 1));
+  // The nearer row weighs 3/4. An odd row lies below the middle of its sample, an even one above.
   switch (p.upsampling) {
     case Upsampling::kFull:
-      return near;
+      return near_row;
     case Upsampling::kH2V1:
-      kernels_.upsample_h2v1(near, begin, end, to);
-      return to;
+      kernels_.upsample_h2v1(near_row, begin, end, output);
+      return output;
     case Upsampling::kH1V2:
-      kernels_.upsample_h1v2(near, far, y % 2, begin, end, to);
-      return to;
+      kernels_.upsample_h1v2(near_row, far_row, y % 2, begin, end, output);
+      return output;
     case Upsampling::kH2V2:
-      kernels_.upsample_h2v2(near, far, begin, end, to);
-      return to;
+      kernels_.upsample_h2v2(near_row, far_row, begin, end, output);
+      return output;
     case Upsampling::kRepeat:
-      for (int x = begin; x < end; x++) std::memset(to + x * p.expand_x, near[x], static_cast<size_t>(p.expand_x));
-      return to;
+      for (int x = begin; x < end; x++)
+        std::memset(output + x * p.expand_x, near_row[x], static_cast<size_t>(p.expand_x));
+      return output;
   }
   return nullptr;
 }
@@ -364,10 +381,10 @@ const uint8_t* BaselineDecoder::UpsampledRow(int component, int y) {
 bool BaselineDecoder::NextRow(uint8_t* pixels) {
   const int y = next_row_++;
   // As in libjpeg, if rows depend on the band below, the last row of each component waits for that band.
-  auto is_there = [&] {
+  auto is_decoded = [&] {
     return next_band_ == bands_ || y < next_band_ * band_height() - (needs_context_ ? v_max_ : 0);
   };
-  while (!is_there())
+  while (!is_decoded())
     if (!DecodeNextBand()) return false;
   const int n = region_.width;
   auto row = [&](int component) { return UpsampledRow(component, y) + region_.x; };
@@ -386,22 +403,23 @@ bool BaselineDecoder::NextRow(uint8_t* pixels) {
       for (int x = 0; x < n; x++) pixels[3 * x] = first[x], pixels[3 * x + 1] = second[x], pixels[3 * x + 2] = third[x];
     }
   }
-  return next_row_ < region_.y + region_.height || EndsWell();
+  return next_row_ < region_.y + region_.height || HasGoodEnd();
 }
 
-// Checks the data after the region's last row.
-bool BaselineDecoder::EndsWell() {
+// Whether the data after the region's last row are good, as far as libjpeg would read them.
+bool BaselineDecoder::HasGoodEnd() {
   if (progressive()) return true;  // all data were checked
   const ScanBytes& bytes = scan_.bytes;
   // libjpeg always reads the rows of an MCU of all components together, even if a single component makes the sampling
   // factors meaningless. It notices damage in all of these rows.
-  const int at_a_time = components() == 1 ? header_.components[0].v : 1;
-  while (next_band_ < bands_ && next_band_ % at_a_time != 0)
+  const int bands_at_once = components() == 1 ? header_.components[0].v : 1;
+  while (next_band_ < bands_ && next_band_ % bands_at_once != 0)
     if (!DecodeNextBand()) return false;
-  if (next_band_ == bands_) return scan_.EndsAt(kEndOfImage);
+  if (next_band_ == bands_) return scan_.EndsAt(kEoi);
   if (bytes.filled() - scan_.bits.position() >= kLookAhead) return true;
-  const bool goes_on = !bytes.complete() || (bytes.marker() & 0xF8) == 0xD0;
-  return goes_on && bytes.behind() >= kLookAhead;
+  // Data follow after what was copied, or after a restart marker.
+  const bool has_more_data = !bytes.complete() || (bytes.marker() & 0xF8) == 0xD0;
+  return has_more_data && bytes.bytes_left() >= kLookAhead;
 }
 
 }  // namespace jaxdali::jpeg

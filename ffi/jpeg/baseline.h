@@ -11,6 +11,9 @@
 //
 // In a progressive file the scans give the coefficients of the whole image first (progressive.h).
 //
+// kernels.h has the functions that exist once for each kind of CPU. Clauses without a document are those of ITU-T T.81.
+// A band is a row of MCUs. Read next: band.h, the heart of sequential decoding.
+//
 // A scaled-down image has smaller blocks. At 1/8 of the size a block has one sample, its mean. As in libjpeg-turbo,
 // chroma that is subsampled in both directions gets larger blocks instead of being upsampled.
 #ifndef JAXDALI_FFI_JPEG_BASELINE_H_
@@ -30,12 +33,12 @@ namespace jaxdali::jpeg {
 
 enum class PixelFormat { kGray, kRgb, kBgr };
 
-// Of the stored raster.
+// A part of the stored raster, in pixels.
 struct Region {
   int y, x, height, width;
 };
 
-// One per thread. It keeps its buffers and the tables of the file before.
+// One per thread. It keeps its buffers, and the tables of the previous file.
 class BaselineDecoder {
  public:
   explicit BaselineDecoder(const Kernels& kernels = BestKernels()) : kernels_(kernels) {}
@@ -48,7 +51,7 @@ class BaselineDecoder {
   int height() const { return header_.height; }
   int components() const { return static_cast<int>(header_.components.size()); }
 
-  // Scales the image down by 2, 4 or 8, rounding up, as libjpeg-turbo does. False: not supported.
+  // Scales the image down by 2, 4 or 8, with extents rounded up, as libjpeg-turbo does. False: not supported.
   bool Scale(int by);
 
   // Call this next, with the part of the image that is needed, which is not empty and inside. Rows above it are
@@ -71,9 +74,9 @@ class BaselineDecoder {
   // Begins with the file of another decoder, for another region of the same raster.
   void Follow(const BaselineDecoder& other, const Region& region);
   const Region& region() const { return region_; }
-  // What is decoded next. Finding its `byte` takes a search through the bytes that were read ahead. IsBefore is quick:
-  // if it is true the position is before `place` in the file; if not, it may be anywhere.
-  Checkpoint Here();
+  // The position of the next MCU. Finding its `byte` takes a search through the bytes that were read ahead. IsBefore is
+  // quick: if it is true the position is before `place` in the file; if not, it may be anywhere.
+  Checkpoint Position();
   bool IsBefore(const uint8_t* place) const { return scan_.bytes.IsBefore(scan_.bits.position(), place); }
   const uint8_t* end() const { return end_; }  // of the file
   // Continues from `place`.
@@ -101,7 +104,7 @@ class BaselineDecoder {
     int h, v;                // sampling factors
     int size;                // width and height of a block in samples
     int width, height;       // in samples
-    bool wanted;
+    bool is_needed;
     int64_t pitch;
     uint8_t* samples;
     alignas(32) int16_t quantizer[128];
@@ -109,42 +112,42 @@ class BaselineDecoder {
     int band_rows() const { return size * v; }
     uint8_t* row(int y) const { return samples + y % (2 * band_rows()) * pitch; }
   };
-  // Tables of a component, and the Huffman tables that they are made from.
+  // Tables of a component, and the Huffman tables of the file that they are made from.
   struct Tables {
-    bool made = false;
+    bool is_made = false;
     HuffmanTable dc_source, ac_source;
     DcTable dc;
     AcTable ac;
     SkipTable skip;
-    int skipped = 0;  // blocks skipped until it is made
+    int num_skipped = 0;  // blocks skipped until `skip` is made
   };
 
-  int band_height() const { return size_ * v_max_; }  // in pixels
+  int band_height() const { return size_ * v_max_; }  // in pixels of the scaled image
   bool PlanComponents();
   void PlanSizes();
   void PlanTables();
   void PlanGroups();
   void AllocateRows();
-  void PlanSkipping(int mcus, bool wanted);
+  void PlanSkipping(int mcus, bool is_needed);
   bool DecodeNextBand();
   bool TransformNextBand();
   void SwapBands();
   const uint8_t* UpsampledRow(int component, int y);
-  bool EndsWell();
+  bool HasGoodEnd();  // checks the data after the region's last row
 
   const Kernels& kernels_;
   Header header_;
   const uint8_t *data_ = nullptr, *end_ = nullptr;
   PixelFormat format_ = PixelFormat::kRgb;
   ColorTransform color_ = ColorTransform::kGray;
-  int h_max_ = 1, v_max_ = 1, bands_ = 0;
-  bool needs_context_ = false;  // rows depend on the band below
-  int size_ = 8;                // size of a block in the largest component
+  int h_max_ = 1, v_max_ = 1, bands_ = 0;  // largest sampling factors; rows of MCUs
+  bool needs_context_ = false;             // rows depend on the band below
+  int size_ = 8;                           // size of a block in the largest component
   Region region_{};
   int next_row_ = 0, next_band_ = 0, first_band_ = 0, next_mcu_ = 0;
   Plane plane_[3];
   Tables tables_[3];
-  int table_of_[3];
+  int table_of_[3];  // for each component, the index in tables_
   BandScan scan_;
   // For progressive files:
   KeptMemory stored_memory_;

@@ -31,11 +31,13 @@ namespace jaxdali::jpeg {
 // index 63, which goes there.
 inline constexpr int kPairDump = 128, kPairSize = 144;
 
-// Where the coefficient at a zigzag index goes in its pair. A step leads at most from index 63 over kAdvanceToSlow.
+// Maps the zigzag index of a coefficient to its place in a pair. A step leads at most from index 63 over
+// kAdvanceToSlow.
 struct PairOrder {
   uint8_t place[256];
 
   constexpr PairOrder() : place{} {
+    // Row y of the natural order begins at 16 * y in a pair, because the other block's row lies beside it.
     for (int k = 0; k < 64; k++) place[k] = static_cast<uint8_t>(NaturalOrder(k) / 8 * 16 + NaturalOrder(k) % 8);
     for (int k = 64; k < 256; k++) place[k] = kPairDump;
   }
@@ -55,6 +57,8 @@ struct Bits {
   }
   JAXDALI_INLINE void Refill() {
     uint64_t bytes;
+    // Reads a whole word, but advances only over the bytes that fit completely. The window also has the first bits of
+    // the next byte; the next refill ORs the same bits to the same place.
     std::memcpy(&bytes, next, 8);
     window |= __builtin_bswap64(bytes) >> valid;
     next += (63 - valid) >> 3;
@@ -79,9 +83,10 @@ struct Step {
   }
 };
 
-// Extracts bits of a window. `which` has their position in the lower byte and their number in the upper one.
-JAXDALI_INLINE uint32_t CutBits(uint64_t window, uint32_t which) {
-  return static_cast<uint32_t>(window >> (which & 255)) & ((1u << (which >> 8)) - 1);
+// Extracts bits of a window. The lower byte of `field` is the position of the lowest one, the upper byte their number.
+// This is what x86's BEXTR does.
+JAXDALI_INLINE uint32_t CutBits(uint64_t window, uint32_t field) {
+  return static_cast<uint32_t>(window >> (field & 255)) & ((1u << (field >> 8)) - 1);
 }
 
 // Stores the coefficients of an entry, which was found by `window`.
@@ -98,15 +103,15 @@ JAXDALI_INLINE void Write(const PairEntry& entry, uint64_t window, const uint8_t
   block[order[entry.run]] = static_cast<int16_t>(first);
 }
 
-// Whether the index is neither in the block, 1 to 64, nor at a regular end, which is where Meaning's advances lead from
-// 1 to 63.
-JAXDALI_INLINE bool IsOdd(int64_t index) { return !((index + 63) & 64); }
+// Whether the index is neither in the block, 1 to 64, nor at a regular end, 130 to 192, to which kAdvanceToEnd leads
+// from 1 to 63. Indices of both ranges have bit 6 set after 63 is added.
+JAXDALI_INLINE bool IsIrregular(int64_t index) { return !((index + 63) & 64); }
 
 // Takes one symbol of any kind. Returns the new pointer into the order.
 template <class Isa, class Table>
-__attribute__((noinline, cold)) const uint8_t* OneSymbol(const Table& table, const uint8_t* order, int16_t* block,
-                                                         Bits* bits) {
-  const PairEntry entry = table.One(bits->window);
+__attribute__((noinline, cold)) const uint8_t* DecodeSymbol(const Table& table, const uint8_t* order, int16_t* block,
+                                                            Bits* bits) {
+  const PairEntry entry = table.DecodeOne(bits->window);
   const uint8_t* next = order + entry.advance;
   if (block) Write<Isa>(entry, bits->window, order, next, block);
   bits->Drop(entry.bits);
@@ -114,6 +119,7 @@ __attribute__((noinline, cold)) const uint8_t* OneSymbol(const Table& table, con
   return next;
 }
 
+// Two look-ups and the window of a third take at most the 56 bits that a refill leaves (see above).
 static_assert(2 * (kSkipBits + kMaxAcSize) + kSkipBits <= 56);
 
 // Decodes a block whose coefficients are zero, and adds the difference of its DC value to `dc`. Returns the index of
@@ -125,28 +131,31 @@ JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table,
   // `order` points at the place of coefficient k. Advancing the pointer advances k.
   const uint8_t *order = kPairOrder.place, *const end = order + 64, *next;
   Bits bits = *state;
-  int16_t first[kSkip ? kPairSize : 1];  // DC goes here if the block is skipped
-  int16_t* const to = kSkip ? first : block;
+  int16_t discarded[kSkip ? kPairSize : 1];  // DC goes here if the block is skipped
+  int16_t* const output = kSkip ? discarded : block;
   const PairEntry* entry = dc_table.At(bits.window);
   Step step = Step::At(dc_table, bits.window);
   bits.Refill();
   next = order + step.advance;
-  Write<Isa>(*entry, bits.window, order, next, to);
-  if (__builtin_expect(IsOdd(next - kPairOrder.place), 0)) {
-    Bits rare = bits;
-    next = OneSymbol<Isa>(dc_table, order, to, &rare);
-    bits = rare;
+  Write<Isa>(*entry, bits.window, order, next, output);
+  // The table does not hold this DC code, so it is decoded alone.
+  if (__builtin_expect(IsIrregular(next - kPairOrder.place), 0)) {
+    Bits slow_bits = bits;
+    next = DecodeSymbol<Isa>(dc_table, order, output, &slow_bits);
+    bits = slow_bits;
     if (next != order + 1) return -1;
   } else {
     bits.Drop(step.bits);
   }
-  *dc += static_cast<uint32_t>(to[0]);
-  to[0] = static_cast<int16_t>(*dc);
+  // The decoded difference is added to the prediction, the DC value of the component's previous block (F.2.2.1).
+  *dc += static_cast<uint32_t>(output[0]);
+  output[0] = static_cast<int16_t>(*dc);
   order = next;
   if (__builtin_expect(order < end, 1)) {
     for (;;) {
       uint64_t window;
       for (;;) {
+        // Two look-ups for one refill.
         if constexpr (!kSkip) entry = table.At(bits.window);
         step = Step::At(table, bits.window);
         bits.Refill();
@@ -165,15 +174,15 @@ JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table,
         if (next >= end) break;
         order = next;
       }
-      if (__builtin_expect(!IsOdd(next - kPairOrder.place), 1)) break;
+      if (__builtin_expect(!IsIrregular(next - kPairOrder.place), 1)) break;
       // Back to before the look-up, to take one symbol alone. Either its code is long, or it fills the block and the
       // further symbols of the entry belong to the next block.
       bits.window = window;
       bits.valid += step.bits;
-      Bits rare = bits;
-      next = OneSymbol<Isa>(ac_table, order, kSkip ? nullptr : block, &rare);
-      bits = rare;
-      if (IsOdd(next - kPairOrder.place)) return -1;
+      Bits slow_bits = bits;
+      next = DecodeSymbol<Isa>(ac_table, order, kSkip ? nullptr : block, &slow_bits);
+      bits = slow_bits;
+      if (IsIrregular(next - kPairOrder.place)) return -1;
       if (next >= end) break;
       order = next;
     }

@@ -1,4 +1,4 @@
-// The order and the values of coefficients.
+// The zigzag order of coefficients (T.81, figure A.6), and the values that their bits encode (F.2.2.1, EXTEND).
 #ifndef JAXDALI_FFI_JPEG_COEFFICIENTS_H_
 #define JAXDALI_FFI_JPEG_COEFFICIENTS_H_
 
@@ -8,12 +8,13 @@
 
 namespace jaxdali::jpeg {
 
-// The place in natural order of the k-th coefficient in zigzag order.
+// The place in natural order, row by row, of the k-th coefficient in zigzag order.
 JAXDALI_HD constexpr uint8_t NaturalOrder(int k) {
   // The diagonals of a block are numbered 0 to 14; even ones go upwards.
   int diagonal = 0, first = 0;
   for (; k - first >= (diagonal < 8 ? diagonal + 1 : 15 - diagonal); diagonal++)
     first += diagonal < 8 ? diagonal + 1 : 15 - diagonal;
+  // Diagonal d has the places with x + y = d. From diagonal 8 on, it begins at 1, 2, ... instead of 0.
   const int step = k - first, low = diagonal < 8 ? 0 : diagonal - 7;
   const int a = low + step, b = diagonal - a;  // a ascends along the diagonal
   const int x = diagonal & 1 ? b : a, y = diagonal & 1 ? a : b;

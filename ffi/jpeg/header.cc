@@ -1,3 +1,5 @@
+// The reader of markers. It accepts only files for which this project's decoders give libjpeg's result; the first
+// irregularity makes it return false. Codes of markers are those of T.81, table B.1.
 #include "ffi/jpeg/header.h"
 
 #include <algorithm>
@@ -12,14 +14,14 @@ namespace {
 
 constexpr int kMaxSide = 65500;  // libjpeg's limit
 
-// NaturalOrder, which takes half of the time of a header when it is computed anew for each quantizer.
+// NaturalOrder as a table. Computing it anew for each quantizer takes half of the time of a header.
 constexpr auto kNaturalOrder = [] {
   std::array<uint8_t, 64> places{};
   for (int k = 0; k < 64; k++) places[k] = NaturalOrder(k);
   return places;
 }();
 
-// The tables of T.81, Annex K.3, for files without tables, such as the frames of Motion JPEG.
+// The Huffman tables of T.81, Annex K.3, for files without tables, such as the frames of Motion JPEG.
 HuffmanTable Standard(bool is_ac, std::initializer_list<uint8_t> count, std::initializer_list<uint8_t> value) {
   HuffmanTable table{};
   table.is_ac = is_ac;
@@ -28,6 +30,7 @@ HuffmanTable Standard(bool is_ac, std::initializer_list<uint8_t> count, std::ini
   return table;
 }
 
+// By class (DC, AC), then for luminance and chrominance: tables K.3 and K.4, K.5 and K.6.
 const HuffmanTable kStandard[2][2] = {
     {Standard(false, {0, 1, 5, 1, 1, 1, 1, 1, 1}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}),
      Standard(false, {0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})},
@@ -62,50 +65,53 @@ class Reader {
       for (int i = 0; i < 2; i++) huffman_[c][i] = kStandard[c][i];
   }
 
+  // Reads segments until all components are coded, or to the end of a progressive file. Each has a marker, a length of
+  // two bytes, which counts itself, and a payload.
   bool Read() {
     header_ = {};
     if (size_ < 4 || data_[0] != 0xFF || data_[1] != 0xD8) return false;
-    at_ = 2;
-    while (header_.components.empty() || header_.progressive || coded_ < header_.components.size()) {
-      if (at_ >= size_ || data_[at_] != 0xFF) return false;  // libjpeg skips bytes between markers with a warning
-      while (at_ < size_ && data_[at_] == 0xFF) at_++;
-      if (at_ >= size_) return false;
-      const int marker = data_[at_++];
+    position_ = 2;
+    while (header_.components.empty() || header_.progressive || num_coded_ < header_.components.size()) {
+      if (position_ >= size_ || data_[position_] != 0xFF)
+        return false;  // libjpeg skips bytes between markers with a warning
+      while (position_ < size_ && data_[position_] == 0xFF) position_++;
+      if (position_ >= size_) return false;
+      const int marker = data_[position_++];
       if (marker == 0x01 || (marker & 0xF8) == 0xD0) continue;  // TEM and RST have no segment
-      if (marker == 0xD9 && header_.progressive) return IsComplete();
-      if (marker == 0xD8 || marker == 0xD9 || size_ - at_ < 2) return false;
-      const int length = data_[at_] << 8 | data_[at_ + 1];
-      if (length < 2 || length > size_ - at_) return false;
-      const uint8_t *payload = data_ + at_ + 2, *end = data_ + at_ + length;
-      at_ += length;
-      if (!Segment(marker, payload, end)) return false;
+      if (marker == 0xD9 && header_.progressive) return HasCompleteScans();
+      if (marker == 0xD8 || marker == 0xD9 || size_ - position_ < 2) return false;
+      const int length = data_[position_] << 8 | data_[position_ + 1];
+      if (length < 2 || length > size_ - position_) return false;
+      const uint8_t *payload = data_ + position_ + 2, *end = data_ + position_ + length;
+      position_ += length;
+      if (!ReadSegment(marker, payload, end)) return false;
     }
     return true;
   }
 
  private:
-  bool Segment(int marker, const uint8_t* p, const uint8_t* end) {
+  bool ReadSegment(int marker, const uint8_t* p, const uint8_t* end) {
     switch (marker) {
-      case 0xC0:
+      case 0xC0:  // SOF0 and SOF1: baseline, extended sequential
       case 0xC1:
-        return Frame(p, end);
-      case 0xC2:
+        return ReadFrame(p, end);
+      case 0xC2:  // SOF2: progressive
         header_.progressive = true;
-        return may_be_progressive_ && Frame(p, end);
-      case 0xC4:
-        return HuffmanTables(p, end);
-      case 0xDA:
-        return header_.progressive ? ProgressiveScan(p, end) : ScanHeader(p, end);
-      case 0xDB:
-        return Quantizers(p, end);
-      case 0xDD:
+        return may_be_progressive_ && ReadFrame(p, end);
+      case 0xC4:  // DHT
+        return ReadHuffmanTables(p, end);
+      case 0xDA:  // SOS
+        return header_.progressive ? ReadProgressiveScan(p, end) : ReadSequentialScan(p, end);
+      case 0xDB:  // DQT
+        return ReadQuantizers(p, end);
+      case 0xDD:  // DRI: restart interval
         if (end - p != 2) return false;
         restart_interval_ = p[0] << 8 | p[1];
         return true;
-      case 0xE0:
+      case 0xE0:  // APP0: JFIF (T.871)
         if (end - p >= 14 && std::memcmp(p, "JFIF", 5) == 0) header_.jfif = true;
         return true;
-      case 0xEE:
+      case 0xEE:  // APP14: Adobe, whose byte 11 is the colour transform
         if (end - p >= 12 && std::memcmp(p, "Adobe", 5) == 0) header_.adobe = true, header_.adobe_transform = p[11];
         return true;
       default:  // neither application data nor a comment: other frames, arithmetic coding, unknown markers
@@ -113,7 +119,9 @@ class Reader {
     }
   }
 
-  bool Frame(const uint8_t* p, const uint8_t* end) {
+  // Frame header (B.2.2): precision, height, width, and for each component its identifier, sampling factors and
+  // quantization table.
+  bool ReadFrame(const uint8_t* p, const uint8_t* end) {
     if (!header_.components.empty() || end - p < 6 || p[0] != 8) return false;
     header_.height = p[1] << 8 | p[2];
     header_.width = p[3] << 8 | p[4];
@@ -123,28 +131,30 @@ class Reader {
     for (p += 6; p < end; p += 3) {
       FrameComponent c{p[0], p[1] >> 4, p[1] & 15, p[2], {}};
       if (c.h < 1 || c.h > 4 || c.v < 1 || c.v > 4 || c.quantizer_slot > 3) return false;
-      for (const FrameComponent& other : header_.components)
-        if (other.id == c.id) return false;
+      for (const FrameComponent& previous : header_.components)
+        if (previous.id == c.id) return false;
       header_.components.push_back(c);
     }
     is_coded_.assign(n, false);
-    std::memset(bits_left_, -1, sizeof bits_left_);
+    std::memset(missing_bits_, -1, sizeof missing_bits_);
     return true;
   }
 
-  bool Quantizers(const uint8_t* p, const uint8_t* end) {
+  // Quantization tables (B.2.4.1): 64 values of 8 or 16 bits in zigzag order.
+  bool ReadQuantizers(const uint8_t* p, const uint8_t* end) {
     while (p < end) {
-      const int wide = *p >> 4, slot = *p & 15;
+      const int is_wide = *p >> 4, slot = *p & 15;
       p++;
-      if (slot > 3 || wide > 1 || end - p < 64 * (1 + wide)) return false;
-      for (int k = 0; k < 64; k++, p += 1 + wide)
-        quantizer_[slot][kNaturalOrder[k]] = static_cast<uint16_t>(wide ? p[0] << 8 | p[1] : p[0]);
+      if (slot > 3 || is_wide > 1 || end - p < 64 * (1 + is_wide)) return false;
+      for (int k = 0; k < 64; k++, p += 1 + is_wide)
+        quantizer_[slot][kNaturalOrder[k]] = static_cast<uint16_t>(is_wide ? p[0] << 8 | p[1] : p[0]);
       has_quantizer_[slot] = true;
     }
     return true;
   }
 
-  bool HuffmanTables(const uint8_t* p, const uint8_t* end) {
+  // Huffman tables (B.2.4.2): the numbers of codes of 1 to 16 bits, then their values.
+  bool ReadHuffmanTables(const uint8_t* p, const uint8_t* end) {
     while (p < end) {
       const int is_ac = *p >> 4, slot = *p & 15;
       p++;
@@ -152,11 +162,11 @@ class Reader {
       HuffmanTable table{};
       table.is_ac = static_cast<uint8_t>(is_ac);
       int code = 0, sum = 0;
-      for (int l = 0; l < 16; l++, code <<= 1) {
-        table.count[l] = p[l];
-        sum += p[l];
-        code += p[l];
-        if (p[l] && code >= 2 << l) return false;  // more codes than exist; the code of all ones is not valid
+      for (int length = 0; length < 16; length++, code <<= 1) {
+        table.count[length] = p[length];
+        sum += p[length];
+        code += p[length];
+        if (p[length] && code >= 2 << length) return false;  // more codes than exist; the code of all ones is not valid
       }
       p += 16;
       if (sum > 256 || end - p < sum) return false;
@@ -169,7 +179,8 @@ class Reader {
     return true;
   }
 
-  bool ScanHeader(const uint8_t* p, const uint8_t* end) {
+  // Scan header (B.2.3): number of components, for each its identifier and its tables, then Ss, Se, Ah and Al.
+  bool ReadSequentialScan(const uint8_t* p, const uint8_t* end) {
     const int n = p < end ? *p : 0;
     if (n < 1 || n > static_cast<int>(header_.components.size()) || end - p != 4 + 2 * n) return false;
     if (end[-3] != 0 || end[-2] != 63 || end[-1] != 0) return false;  // spectral selection, approximation
@@ -177,87 +188,96 @@ class Reader {
     int previous = -1;
     for (p++; p < end - 3; p += 2) {
       const int dc = p[1] >> 4, ac = p[1] & 15;
-      const auto found = std::find_if(header_.components.begin(), header_.components.end(),
-                                      [&](const FrameComponent& c) { return c.id == p[0]; });
-      if (found == header_.components.end() || dc > 3 || ac > 3 || !HasTable(0, dc) || !HasTable(1, ac) ||
-          !has_quantizer_[found->quantizer_slot])
+      const auto frame_component = std::find_if(header_.components.begin(), header_.components.end(),
+                                                [&](const FrameComponent& c) { return c.id == p[0]; });
+      if (frame_component == header_.components.end() || dc > 3 || ac > 3 || !HasTable(0, dc) || !HasTable(1, ac) ||
+          !has_quantizer_[frame_component->quantizer_slot])
         return false;
-      const int c = static_cast<int>(found - header_.components.begin());
+      const int c = static_cast<int>(frame_component - header_.components.begin());
       if (c <= previous || is_coded_[c]) return false;
       previous = c;
       is_coded_[c] = true;
-      coded_++;
-      std::copy_n(quantizer_[found->quantizer_slot], 64, found->quantizer);
-      scan.components.push_back({c, Table(huffman_[0][dc]), Table(huffman_[1][ac])});
+      num_coded_++;
+      std::copy_n(quantizer_[frame_component->quantizer_slot], 64, frame_component->quantizer);
+      scan.components.push_back({c, TableIndex(huffman_[0][dc]), TableIndex(huffman_[1][ac])});
     }
     scan.restart_interval = restart_interval_;
-    scan.begin = at_;
-    if (coded_ < header_.components.size()) {
-      while (size_ - at_ >= 2 && !EndsScan(data_ + at_)) at_++;
-      if (size_ - at_ < 2) return false;
+    scan.begin = position_;
+    // Another scan follows: its header is searched for.
+    if (num_coded_ < header_.components.size()) {
+      while (size_ - position_ >= 2 && !EndsScan(data_ + position_)) position_++;
+      if (size_ - position_ < 2) return false;
     } else {
-      at_ = size_;
+      position_ = size_;
     }
-    scan.end = at_;
+    scan.end = position_;
     header_.scans.push_back(scan);
     return scan.end > scan.begin;
   }
 
-  bool ProgressiveScan(const uint8_t* p, const uint8_t* end) {
+  // The same, with the rules for progressive scans (G.1.1.1): DC and AC in separate scans, AC of one component each.
+  bool ReadProgressiveScan(const uint8_t* p, const uint8_t* end) {
     const int n = p < end ? *p : 0;
     if (n < 1 || n > static_cast<int>(header_.components.size()) || end - p != 4 + 2 * n) return false;
     Scan scan{};
     scan.first = end[-3], scan.last = end[-2], scan.high = end[-1] >> 4, scan.low = end[-1] & 15;
     const bool is_dc = scan.first == 0;
     if (is_dc ? scan.last != 0 : n != 1 || scan.last < scan.first || scan.last > 63) return false;
+    // A refinement adds exactly one bit, Al = Ah - 1.
     if (scan.low > 13 || (scan.high != 0 && scan.low != scan.high - 1)) return false;
     int previous = -1, blocks = 0;
     for (p++; p < end - 3; p += 2) {
       const int dc = p[1] >> 4, ac = p[1] & 15;
-      const auto found = std::find_if(header_.components.begin(), header_.components.end(),
-                                      [&](const FrameComponent& c) { return c.id == p[0]; });
-      if (found == header_.components.end() || dc > 3 || ac > 3 || !has_quantizer_[found->quantizer_slot]) return false;
-      const int c = static_cast<int>(found - header_.components.begin());
+      const auto frame_component = std::find_if(header_.components.begin(), header_.components.end(),
+                                                [&](const FrameComponent& c) { return c.id == p[0]; });
+      if (frame_component == header_.components.end() || dc > 3 || ac > 3 ||
+          !has_quantizer_[frame_component->quantizer_slot])
+        return false;
+      const int c = static_cast<int>(frame_component - header_.components.begin());
       if (c <= previous) return false;
       previous = c;
-      blocks += found->h * found->v;
-      if (!is_coded_[c]) std::copy_n(quantizer_[found->quantizer_slot], 64, found->quantizer);
+      blocks += frame_component->h * frame_component->v;
+      if (!is_coded_[c]) std::copy_n(quantizer_[frame_component->quantizer_slot], 64, frame_component->quantizer);
       is_coded_[c] = true;
       ScanComponent component{c, -1, -1};
       if (is_dc && scan.high == 0) {
         if (!HasTable(0, dc)) return false;
-        component.dc = Table(huffman_[0][dc]);
+        component.dc = TableIndex(huffman_[0][dc]);
       } else if (!is_dc) {
         if (!HasTable(1, ac)) return false;
-        component.ac = Table(huffman_[1][ac]);
+        component.ac = TableIndex(huffman_[1][ac]);
       }
-      // Left to libjpeg, which warns of it.
-      if (!is_dc && bits_left_[c][0] < 0) return false;
+      // AC before DC. This is left to libjpeg, which warns of it.
+      if (!is_dc && missing_bits_[c][0] < 0) return false;
+      // A first scan comes once, and each refinement continues at the bit where the last scan of the coefficient
+      // stopped.
       for (int k = scan.first; k <= scan.last; k++) {
-        if (bits_left_[c][k] != (scan.high ? scan.high : -1)) return false;
-        bits_left_[c][k] = static_cast<int8_t>(scan.low);
+        if (missing_bits_[c][k] != (scan.high ? scan.high : -1)) return false;
+        missing_bits_[c][k] = static_cast<int8_t>(scan.low);
       }
       scan.components.push_back(component);
     }
+    // At most 10 blocks in an MCU (B.2.3).
     if (n > 1 && blocks > 10) return false;
     scan.restart_interval = restart_interval_;
-    scan.begin = at_;
-    for (;; at_++) {
-      const auto* ff = static_cast<const uint8_t*>(std::memchr(data_ + at_, 0xFF, static_cast<size_t>(size_ - at_)));
+    scan.begin = position_;
+    for (;; position_++) {
+      const auto* ff =
+          static_cast<const uint8_t*>(std::memchr(data_ + position_, 0xFF, static_cast<size_t>(size_ - position_)));
       if (!ff || data_ + size_ - ff < 2) return false;
-      at_ = ff - data_;
+      position_ = ff - data_;
       if (EndsScan(ff)) break;
     }
-    scan.end = at_;
+    scan.end = position_;
     header_.scans.push_back(scan);
-    return static_cast<int>(header_.scans.size()) <= kMostScans;
+    return static_cast<int>(header_.scans.size()) <= kMaxScans;
   }
 
   // libjpeg smooths images in which some of the first coefficients are incomplete.
-  bool IsComplete() const {
+  bool HasCompleteScans() const {
     for (size_t c = 0; c < header_.components.size(); c++)
-      for (int k = 0; k < kLooked; k++)
-        if (bits_left_[c][k] != 0) return false;
+      for (int k = 0; k < kCheckedCoefficients; k++)
+        if (missing_bits_[c][k] != 0) return false;
     return true;
   }
 
@@ -265,9 +285,11 @@ class Reader {
   // not.
   bool HasTable(int is_ac, int slot) const { return has_huffman_[is_ac][slot] || (!header_.progressive && slot < 2); }
 
+  // A marker other than RST ends a scan. FF 00 is stuffing, FF FF a fill byte.
   static bool EndsScan(const uint8_t* p) { return p[0] == 0xFF && p[1] != 0 && p[1] != 0xFF && (p[1] & 0xF8) != 0xD0; }
 
-  int Table(const HuffmanTable& table) {
+  // The index of a table in Header::tables, to which it is added if it is new.
+  int TableIndex(const HuffmanTable& table) {
     std::vector<HuffmanTable>& all = header_.tables;
     size_t i = 0;
     while (i < all.size() && std::memcmp(&all[i], &table, sizeof table) != 0) i++;
@@ -276,12 +298,12 @@ class Reader {
   }
 
   const uint8_t* data_;
-  int64_t size_, at_ = 0;
+  int64_t size_, position_ = 0;
   Header& header_;
   const bool may_be_progressive_;
-  static constexpr int kMostScans = 100, kLooked = 10;
-  int8_t bits_left_[4][64];  // of the coefficients of a progressive file; -1: all bits are missing
-  size_t coded_ = 0;         // components that have a scan
+  static constexpr int kMaxScans = 100, kCheckedCoefficients = 10;
+  int8_t missing_bits_[4][64];  // low bits of each coefficient that no scan has transmitted; -1: all bits are missing
+  size_t num_coded_ = 0;        // components that have a scan
   std::vector<bool> is_coded_;
   uint16_t quantizer_[4][64];
   bool has_quantizer_[4] = {};

@@ -1,4 +1,5 @@
-// Reads the markers of a JPEG file like libjpeg: ITU-T T.81, Annex B.
+// Reads the markers of a JPEG file like libjpeg: ITU-T T.81, Annex B. Names are the standard's: frame, scan, component,
+// restart interval, spectral selection (Ss, Se: `first`, `last`), successive approximation (Ah, Al: `high`, `low`).
 #ifndef JAXDALI_FFI_JPEG_HEADER_H_
 #define JAXDALI_FFI_JPEG_HEADER_H_
 
@@ -19,7 +20,7 @@ struct HuffmanTable {
 enum class ColorTransform : int32_t { kYcc, kRgb, kGray, kCmyk, kInvertedCmyk, kInvertedYcck };
 
 struct FrameComponent {
-  int id, h, v;  // sampling factors
+  int id, h, v;  // identifier; sampling factors, 1 to 4
   int quantizer_slot;
   uint16_t quantizer[64];  // natural order; the slot's contents when the component's scan began
 };
@@ -33,7 +34,8 @@ struct Scan {
   std::vector<ScanComponent> components;
   int restart_interval;  // MCUs; 0: none
   int64_t begin, end;  // entropy-coded bytes; the end of the last scan is that of the data, wherever its last marker is
-  int first, last, high, low;  // spectral selection and successive approximation of a progressive file
+  // Ss, Se, Ah, Al of a progressive file: the band of coefficients, the bit position before this scan and after it.
+  int first, last, high, low;
 };
 
 // A baseline or extended sequential frame, Huffman-coded, 8 bits per sample, with each component in one scan. Or a
@@ -49,10 +51,11 @@ struct Header {
   int adobe_transform;
 };
 
-// The colour space of a file with one, three or four components.
+// The colour space of a file with one, three or four components: by the markers APP0 (JFIF, T.871) and APP14 (Adobe),
+// and by the components' identifiers, as in libjpeg.
 ColorTransform TransformOf(const Header& header);
 
-// False: a file of another kind, or a damaged one.
+// Reads the markers up to the last scan. False: a file of another kind, or a damaged one.
 bool ReadHeader(const uint8_t* data, int64_t size, Header* header, bool may_be_progressive = false);
 
 }  // namespace jaxdali::jpeg

@@ -1,5 +1,11 @@
 // The accurate inverse DCT ("islow") of 8 x 8 blocks, with the same bits as libjpeg-turbo's x86 SIMD code. That code
 // wraps and saturates 16-bit values where its C code does not, but no encoder makes coefficients for which it matters.
+//
+// The algorithm is that of Loeffler, Ligtenberg and Moschytz (ICASSP 1989), in the form of sums of two products,
+// which x86 has an instruction for. Constants are those of libjpeg's jidctint.c, multiplied by 2^13 and rounded, and
+// sums of them: 4433 is 0.541196100, 10703 is 4433 + 6270 (0.765366865), 10704 is 15137 (1.847759065) - 4433, 9633 is
+// 1.175875602. The first pass keeps two fractional bits; the second one removes them and the factor 8 of a
+// two-dimensional DCT.
 #ifndef JAXDALI_FFI_JPEG_IDCT_H_
 #define JAXDALI_FFI_JPEG_IDCT_H_
 
@@ -16,7 +22,9 @@ JAXDALI_HD inline int32_t Dequantize(int16_t coefficient, uint16_t quantizer) {
   return Wrap16(coefficient * quantizer);
 }
 
-// One dimension of the transform. Inputs are 16-bit values. kShift: 11 for columns, which come first, and 18 for rows.
+// One dimension of the transform. Inputs are 16-bit values. kShift: 11 for columns, which come first (13 bits of the
+// constants less 2 fractional bits), and 18 for rows (13 + 2 + 3). Even inputs give the even part, odd ones the odd
+// part; their sums and differences are the outputs.
 template <int kShift>
 JAXDALI_HD inline void IdctPass(const int32_t (&v)[8], int32_t (&out)[8]) {
   const int32_t a = Wrap16(v[0] + v[4]) * 8192, b = Wrap16(v[0] - v[4]) * 8192;
@@ -36,10 +44,11 @@ JAXDALI_HD inline void IdctPass(const int32_t (&v)[8], int32_t (&out)[8]) {
 // Turns a dequantized column into a column for the second pass.
 JAXDALI_HD inline void IdctColumn(const int32_t (&v)[8], int32_t (&out)[8]) { IdctPass<11>(v, out); }
 
-// The value of a whole column in a block whose rows 1 to 7 are zero. The shift wraps without saturation.
+// The value of a whole column in a block whose rows 1 to 7 are zero: v0 with two fractional bits. The shift wraps
+// without saturation.
 JAXDALI_HD inline int32_t IdctFlatColumn(int32_t v0) { return Wrap16(v0 * 4); }
 
-// Turns a row of the first pass into samples.
+// Turns a row of the first pass into samples: adds 128, the level shift (A.3.1), and clamps to 0 .. 255.
 JAXDALI_HD inline void IdctRow(const int32_t (&v)[8], int32_t (&out)[8]) {
   IdctPass<18>(v, out);
   for (int i = 0; i < 8; i++) out[i] = (out[i] < -128 ? -128 : out[i] > 127 ? 127 : out[i]) + 128;

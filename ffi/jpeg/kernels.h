@@ -1,4 +1,5 @@
-// The functions of the decoder that are compiled for each kind of CPU and chosen at run time.
+// The functions of the decoder that are compiled for each kind of CPU and chosen at run time: kernels_portable.cc for
+// any CPU, kernels_simd.cc for AVX2 and NEON, kernels_avx512.cc for colours and one upsampling with AVX-512.
 #ifndef JAXDALI_FFI_JPEG_KERNELS_H_
 #define JAXDALI_FFI_JPEG_KERNELS_H_
 
@@ -12,13 +13,14 @@ namespace jaxdali::jpeg {
 inline constexpr int kRowMargin = 64;
 
 struct Kernels {
-  bool (*decode_band)(BandScan* scan, bool wanted);
+  bool (*decode_band)(BandScan* scan, bool is_needed);
   // For progressive files: a scan of the whole image, then band by band.
   bool (*decode_scan)(StoredScan* scan);
   bool (*transform_band)(const BandScan& scan, const StoredGroupPair* stored);
 
   // Fancy upsampling (upsampling.h) of samples [begin, end) of a row to pixels [2 * begin, 2 * end), or to as many
-  // pixels as samples. Neighbouring samples are read too. `far` is the row with the weight 1/4.
+  // pixels as samples. Neighbouring samples are read too. Weights are 3/4 for the nearer sample and 1/4 for the farther
+  // one, in each direction. `far` is the row with the weight 1/4; `is_lower`: it is the row below.
   void (*upsample_h2v1)(const uint8_t* row, int begin, int end, uint8_t* pixels);
   void (*upsample_h1v2)(const uint8_t* near, const uint8_t* far, bool is_lower, int begin, int end, uint8_t* pixels);
   void (*upsample_h2v2)(const uint8_t* near, const uint8_t* far, int begin, int end, uint8_t* pixels);

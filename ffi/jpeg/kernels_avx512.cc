@@ -1,4 +1,5 @@
-// For CPUs with AVX-512 and its byte permutations (VBMI): the kernels that are faster than those of kernels_simd.cc.
+// The kernels that are faster with AVX-512 and its byte permutations (VBMI) than those of kernels_simd.cc, whose steps
+// they follow with registers of twice the size: upsampling in both directions, and colours.
 #if defined(__x86_64__)
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -29,10 +30,10 @@ JAXDALI_VBMI void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begi
     for (int i = 0; i < n + 2; i += 32)
       _mm512_store_si512(sums + i, _mm512_add_epi16(Triple(Widen(near + x + i - 1)), Widen(far + x + i - 1)));
     for (int i = 0; i < n; i += 32) {
-      const __m512i before = _mm512_load_si512(sums + i), after = _mm512_loadu_si512(sums + i + 2);
+      const __m512i left = _mm512_load_si512(sums + i), right = _mm512_loadu_si512(sums + i + 2);
       const __m512i three = Triple(_mm512_loadu_si512(sums + i + 1));
-      const __m512i even = _mm512_srli_epi16(_mm512_add_epi16(_mm512_add_epi16(three, before), Set16(8)), 4);
-      const __m512i odd = _mm512_srli_epi16(_mm512_add_epi16(_mm512_add_epi16(three, after), Set16(7)), 4);
+      const __m512i even = _mm512_srli_epi16(_mm512_add_epi16(_mm512_add_epi16(three, left), Set16(8)), 4);
+      const __m512i odd = _mm512_srli_epi16(_mm512_add_epi16(_mm512_add_epi16(three, right), Set16(7)), 4);
       _mm512_storeu_si512(pixels + 2 * (x + i), _mm512_or_si512(even, _mm512_slli_epi16(odd, 8)));
     }
   }
@@ -47,6 +48,7 @@ JAXDALI_VBMI JAXDALI_INLINE Channels YccToRgb(__m512i y, __m512i cb, __m512i cr)
   const __m512i red = _mm512_add_epi16(_mm512_add_epi16(cr, cr), _mm512_mulhrs_epi16(cr, Set16(-19596)));
   const __m512i blue = _mm512_add_epi16(_mm512_add_epi16(cb, cb), _mm512_mulhrs_epi16(cb, Set16(-7471)));
   const __m512i half = _mm512_set1_epi32(32768);
+  // The weights of Cb and Cr in green as two 16-bit numbers; -46802 is replaced by 18734 (see kernels_simd.cc).
   const __m512i weights = _mm512_set1_epi32(static_cast<int32_t>((65536u - 46802u) << 16 | (65536u - 22554u)));
   const __m512i low = _mm512_dpwssd_epi32(half, _mm512_unpacklo_epi16(cb, cr), weights);
   const __m512i high = _mm512_dpwssd_epi32(half, _mm512_unpackhi_epi16(cb, cr), weights);
@@ -68,10 +70,11 @@ constexpr uint64_t kThird[3] = {0x9249249249249249, 0x2492492492492492, 0x492492
 
 template <int kPart>
 JAXDALI_VBMI JAXDALI_INLINE __m512i Interleave(__m512i first, __m512i second, __m512i third) {
-  const __m512i from = _mm512_load_si512(kPixelOf.at + 64 * kPart);
-  const __m512i one = _mm512_permutexvar_epi8(from, first);  // 64 is one more than a multiple of 3
-  const __m512i two = _mm512_mask_permutexvar_epi8(one, kThird[(4 - kPart) % 3], from, second);
-  return _mm512_mask_permutexvar_epi8(two, kThird[(5 - kPart) % 3], from, third);
+  // Byte j belongs to channel j % 3. Part kPart begins at byte 64 * kPart, which is kPart modulo 3.
+  const __m512i order = _mm512_load_si512(kPixelOf.at + 64 * kPart);
+  const __m512i with_first = _mm512_permutexvar_epi8(order, first);  // 64 is one more than a multiple of 3
+  const __m512i with_second = _mm512_mask_permutexvar_epi8(with_first, kThird[(4 - kPart) % 3], order, second);
+  return _mm512_mask_permutexvar_epi8(with_second, kThird[(5 - kPart) % 3], order, third);
 }
 
 // Stores the first n of 64 bytes.
@@ -86,12 +89,15 @@ JAXDALI_VBMI void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t*
   const __m512i byte = Set16(255), middle = Set16(128);
   for (int x = 0; x < n; x += 64) {
     const __m512i y64 = _mm512_loadu_si512(y + x), cb64 = _mm512_loadu_si512(cb + x), cr64 = _mm512_loadu_si512(cr + x);
-    const Channels a = YccToRgb(_mm512_and_si512(y64, byte), _mm512_sub_epi16(_mm512_and_si512(cb64, byte), middle),
-                                _mm512_sub_epi16(_mm512_and_si512(cr64, byte), middle));
-    const Channels b = YccToRgb(_mm512_srli_epi16(y64, 8), _mm512_sub_epi16(_mm512_srli_epi16(cb64, 8), middle),
-                                _mm512_sub_epi16(_mm512_srli_epi16(cr64, 8), middle));
-    const __m512i red = _mm512_packus_epi16(a.r, b.r), green = _mm512_packus_epi16(a.g, b.g),
-                  blue = _mm512_packus_epi16(a.b, b.b);
+    const Channels even_pixels =
+        YccToRgb(_mm512_and_si512(y64, byte), _mm512_sub_epi16(_mm512_and_si512(cb64, byte), middle),
+                 _mm512_sub_epi16(_mm512_and_si512(cr64, byte), middle));
+    const Channels odd_pixels =
+        YccToRgb(_mm512_srli_epi16(y64, 8), _mm512_sub_epi16(_mm512_srli_epi16(cb64, 8), middle),
+                 _mm512_sub_epi16(_mm512_srli_epi16(cr64, 8), middle));
+    const __m512i red = _mm512_packus_epi16(even_pixels.r, odd_pixels.r),
+                  green = _mm512_packus_epi16(even_pixels.g, odd_pixels.g),
+                  blue = _mm512_packus_epi16(even_pixels.b, odd_pixels.b);
     const __m512i first = bgr ? blue : red, third = bgr ? red : blue;
     uint8_t* const to = out + 3 * x;
     const int bytes = 3 * (n - x);

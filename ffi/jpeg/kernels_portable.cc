@@ -1,4 +1,5 @@
-// For all kinds of CPUs.
+// The kernels for all kinds of CPUs, and the choice at run time. They define the results: the SIMD versions give the
+// same bits.
 #include "ffi/common/cpu.h"
 #include "ffi/jpeg/color.h"
 #include "ffi/jpeg/idct.h"
@@ -15,47 +16,49 @@ struct Portable {
   // special case of its code, which shifts the values of a block of one row without saturation. Only damaged files have
   // such values.
   static bool Transform(int16_t* coefficients, const int16_t* quantizer, int last, uint8_t* samples, int64_t pitch) {
-    bool sane = true;
+    bool is_exact = true;
     for (int half = 0; half < 2; half++)
-      sane &= TransformOne(coefficients + 8 * half, quantizer + 8 * half, last, samples + 8 * half, pitch);
-    return sane;
+      is_exact &= TransformOne(coefficients + 8 * half, quantizer + 8 * half, last, samples + 8 * half, pitch);
+    return is_exact;
   }
 
   static bool ToSixteen(int16_t* c, const int16_t* quantizer, uint8_t* samples, int64_t pitch) {
-    bool sane = ToSixteenOfOne(c, quantizer, samples, pitch);
-    sane &= ToSixteenOfOne(c + 8, quantizer + 8, samples + 4, pitch);
-    return sane;
+    bool is_exact = ToSixteenOfOne(c, quantizer, samples, pitch);
+    is_exact &= ToSixteenOfOne(c + 8, quantizer + 8, samples + 4, pitch);
+    return is_exact;
   }
   static bool ToFour(int16_t* c, const int16_t* quantizer, uint8_t* samples, int64_t pitch) {
-    bool sane = ToFourOfOne(c, quantizer, samples, pitch);
-    sane &= ToFourOfOne(c + 8, quantizer + 8, samples + 2, pitch);
-    return sane;
+    bool is_exact = ToFourOfOne(c, quantizer, samples, pitch);
+    is_exact &= ToFourOfOne(c + 8, quantizer + 8, samples + 2, pitch);
+    return is_exact;
   }
   static bool ToOne(int16_t* c, const int16_t* quantizer, uint8_t* samples) {
-    bool sane = ToOneOfOne(c, quantizer, samples);
-    sane &= ToOneOfOne(c + 8, quantizer + 8, samples + 1);
+    bool is_exact = ToOneOfOne(c, quantizer, samples);
+    is_exact &= ToOneOfOne(c + 8, quantizer + 8, samples + 1);
     std::memset(c, 0, kPairDump * sizeof *c);
-    return sane;
+    return is_exact;
   }
 
  private:
   static bool TransformOne(int16_t* c, const int16_t* quantizer, int last, uint8_t* samples, int64_t pitch) {
     int32_t v[8][8], out[8];
     if (last == 0) {
-      const int32_t s = ((IdctFlatColumn(Dequantize(c[0], static_cast<uint16_t>(quantizer[0]))) + 16) >> 5) + 128;
-      const uint8_t level = static_cast<uint8_t>(s < 0 ? 0 : s > 255 ? 255 : s);
+      // A block with only a DC value is flat: two fractional bits of the first pass, then 3 more for the factor 8.
+      const int32_t sample = ((IdctFlatColumn(Dequantize(c[0], static_cast<uint16_t>(quantizer[0]))) + 16) >> 5) + 128;
+      const uint8_t level = static_cast<uint8_t>(sample < 0 ? 0 : sample > 255 ? 255 : sample);
       for (int y = 0; y < 8; y++) std::memset(samples + y * pitch, level, 8);
       c[0] = 0;
       return true;
     }
-    bool sane = true;
+    bool is_exact = true;
     for (int x = 0; x < 8; x++) {
       int32_t column[8];
       for (int y = 0; y < 8; y++) {
         column[y] = Dequantize(c[16 * y + x], static_cast<uint16_t>(quantizer[16 * y + x]));
         c[16 * y + x] = 0;
       }
-      sane &= column[0] > -8192 && column[0] < 8192;
+      // The first row's values must not overflow when they are shifted by two bits, see the note.
+      is_exact &= column[0] > -8192 && column[0] < 8192;
       IdctColumn(column, out);
       for (int y = 0; y < 8; y++) v[y][x] = out[y];
     }
@@ -63,10 +66,11 @@ struct Portable {
       IdctRow(v[y], out);
       for (int x = 0; x < 8; x++) samples[y * pitch + x] = static_cast<uint8_t>(out[x]);
     }
-    return sane;
+    return is_exact;
   }
 };
 
+// Weights 3/4 and 1/4. The term for rounding is 1 for even pixels and 2 for odd ones, as in libjpeg.
 void UpsampleH2V1(const uint8_t* row, int begin, int end, uint8_t* pixels) {
   for (int x = begin; x < end; x++) {
     pixels[2 * x] = static_cast<uint8_t>((3 * row[x] + row[x - 1] + 1) >> 2);
@@ -78,6 +82,7 @@ void UpsampleH1V2(const uint8_t* near, const uint8_t* far, bool is_lower, int be
   for (int x = begin; x < end; x++) pixels[x] = static_cast<uint8_t>((3 * near[x] + far[x] + 1 + is_lower) >> 2);
 }
 
+// Weights 9/16, 3/16, 3/16 and 1/16. The term for rounding is 8 for even pixels and 7 for odd ones.
 void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begin, int end, uint8_t* pixels) {
   auto sum = [&](int x) { return 3 * near[x] + far[x]; };
   for (int x = begin; x < end; x++) {
@@ -88,10 +93,10 @@ void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begin, int end, u
 
 void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, bool bgr, uint8_t* out) {
   const ColorWeights weights = ColorWeights::Make(bgr);
-  const uint8_t *first = bgr ? cb : cr, *third = bgr ? cr : cb;
+  const uint8_t *first_plane = bgr ? cb : cr, *third_plane = bgr ? cr : cb;
   for (int x = 0; x < n; x++) {
     uint32_t channels[3];
-    YccToChannels(weights, y[x], first[x], third[x], channels);
+    YccToChannels(weights, y[x], first_plane[x], third_plane[x], channels);
     for (int c = 0; c < 3; c++) out[3 * x + c] = static_cast<uint8_t>(channels[c] >> 16);
   }
 }

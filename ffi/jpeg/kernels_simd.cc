@@ -1,5 +1,6 @@
-// For CPUs with AVX2, BMI and BMI2, compiled with those enabled (ffi/options.cmake), and for aarch64. Do not use inline
-// functions of other files here: the linker could keep this version of them for all CPUs.
+// The kernels for CPUs with AVX2, BMI and BMI2, compiled with those enabled (ffi/options.cmake), and for aarch64, where
+// common/neon.h replaces the intrinsics. In order: inverse DCTs, upsampling, colours. Do not use inline functions of
+// other files here: the linker could keep this version of them for all CPUs.
 #include "ffi/common/vectors.h"
 #include "ffi/jpeg/kernels.h"
 
@@ -17,8 +18,8 @@ JAXDALI_INLINE __m256i Widen(const uint8_t* from) {
 JAXDALI_INLINE __m256i Set16(int v) { return _mm256_set1_epi16(static_cast<int16_t>(v)); }
 // For pairs of 16-bit values: a times the first plus b times the second.
 JAXDALI_INLINE __m256i Madd(__m256i pairs, int a, int b) {
-  const uint32_t both = static_cast<uint16_t>(a) | static_cast<uint32_t>(static_cast<uint16_t>(b)) << 16;
-  return _mm256_madd_epi16(pairs, _mm256_set1_epi32(static_cast<int32_t>(both)));
+  const uint32_t weights = static_cast<uint16_t>(a) | static_cast<uint32_t>(static_cast<uint16_t>(b)) << 16;
+  return _mm256_madd_epi16(pairs, _mm256_set1_epi32(static_cast<int32_t>(weights)));
 }
 
 // --- the inverse DCT of idct.h ------------------------------------------------------------------------------------
@@ -39,6 +40,7 @@ JAXDALI_INLINE void HalfPass(const __m256i (&v)[8], __m256i (&out)[8]) {
   };
   __m256i a, b, e2, e3, odd[4];
   if (kQuarter) {
+    // With rows 4 to 7 zero, the terms of the other branch have two inputs, whose constants are added up.
     const __m256i v2 = Unpack<kHigh>(v[2], zero), v13 = Unpack<kHigh>(v[1], v[3]);
     a = b = scale(v[0]);
     e2 = Madd(v2, 4433, 0);
@@ -133,33 +135,34 @@ JAXDALI_INLINE void StoreSamples(const __m256i (&v)[8], uint8_t* samples, int64_
                            _mm256_unpackhi_epi32(h0, h1)};
   const __m256i bias = _mm256_set1_epi8(static_cast<char>(128));
   for (int i = 0; i < 4; i++) {
-    const __m256i two = _mm256_permute4x64_epi64(_mm256_xor_si256(rows[i], bias), 0xD8);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(samples + 2 * i * pitch), _mm256_castsi256_si128(two));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(samples + (2 * i + 1) * pitch), _mm256_extracti128_si256(two, 1));
+    const __m256i rows_of_two = _mm256_permute4x64_epi64(_mm256_xor_si256(rows[i], bias), 0xD8);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(samples + 2 * i * pitch), _mm256_castsi256_si128(rows_of_two));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(samples + (2 * i + 1) * pitch),
+                     _mm256_extracti128_si256(rows_of_two, 1));
   }
 }
 
 struct Simd {
-  static JAXDALI_INLINE uint32_t Cut(uint64_t window, uint32_t which) {
+  static JAXDALI_INLINE uint32_t Cut(uint64_t window, uint32_t field) {
 #if defined(__x86_64__)
-    return static_cast<uint32_t>(__builtin_ia32_bextr_u64(window, which));
+    return static_cast<uint32_t>(__builtin_ia32_bextr_u64(window, field));
 #else
-    return CutBits(window, which);
+    return CutBits(window, field);
 #endif
   }
-  static JAXDALI_INLINE uint64_t Deposit(uint64_t bits, uint64_t which) {
+  static JAXDALI_INLINE uint64_t Deposit(uint64_t bits, uint64_t mask) {
 #if defined(__x86_64__)
-    return __builtin_ia32_pdep_di(bits, which);
+    return __builtin_ia32_pdep_di(bits, mask);
 #else
-    return DepositBits(bits, which);
+    return DepositBits(bits, mask);
 #endif
   }
 
   // For scaled-down images (scaled_idct.h).
   static JAXDALI_INLINE bool ToSixteen(int16_t* coefficients, const int16_t* quantizer, uint8_t* samples,
                                        int64_t pitch) {
-    __m256i v[8], low[4], high[4], sums[4], all = _mm256_setzero_si256();
-    bool sane = Dequantize(coefficients, quantizer, v);
+    __m256i v[8], low[4], high[4], sums[4], magnitudes = _mm256_setzero_si256();
+    bool is_exact = Dequantize(coefficients, quantizer, v);
     HalfPass4<false>(v, low);
     HalfPass4<true>(v, high);
     // A sample is a weighted sum over the columns.
@@ -171,70 +174,73 @@ struct Simd {
     };
     for (int y = 0; y < 4; y++) {
       const __m256i row = _mm256_packs_epi32(low[y], high[y]);
-      all = _mm256_or_si256(all, _mm256_abs_epi16(row));
+      magnitudes = _mm256_or_si256(magnitudes, _mm256_abs_epi16(row));
       sums[y] = Descale<19>(SumOfEach(_mm256_madd_epi16(row, weights[0]), _mm256_madd_epi16(row, weights[1]),
                                       _mm256_madd_epi16(row, weights[2]), _mm256_madd_epi16(row, weights[3])));
     }
     const __m256i a = _mm256_packs_epi32(sums[0], sums[1]), b = _mm256_packs_epi32(sums[2], sums[3]);
-    sane &= AreBelow<14>(all);
-    sane &= AreBelow<9>(_mm256_or_si256(_mm256_abs_epi16(a), _mm256_abs_epi16(b)));
+    // Values below 2^14 after the columns and below 2^9 at the end can't overflow; ORed magnitudes test all at once.
+    is_exact &= AreBelow<14>(magnitudes);
+    is_exact &= AreBelow<9>(_mm256_or_si256(_mm256_abs_epi16(a), _mm256_abs_epi16(b)));
     const __m256i bytes = ToBytes(a, b);  // four rows of the first block, four of the second
-    const __m128i one = _mm256_castsi256_si128(bytes), other = _mm256_extracti128_si256(bytes, 1);
-    const __m128i rows[2] = {_mm_unpacklo_epi32(one, other), _mm_unpackhi_epi32(one, other)};
+    const __m128i first_block = _mm256_castsi256_si128(bytes), second_block = _mm256_extracti128_si256(bytes, 1);
+    const __m128i rows[2] = {_mm_unpacklo_epi32(first_block, second_block),
+                             _mm_unpackhi_epi32(first_block, second_block)};
     for (int y = 0; y < 4; y += 2) {
       _mm_storel_epi64(reinterpret_cast<__m128i*>(samples + y * pitch), rows[y / 2]);
       _mm_storel_epi64(reinterpret_cast<__m128i*>(samples + (y + 1) * pitch),
                        _mm_unpackhi_epi64(rows[y / 2], rows[y / 2]));
     }
-    return sane;
+    return is_exact;
   }
 
   static JAXDALI_INLINE bool ToFour(int16_t* coefficients, const int16_t* quantizer, uint8_t* samples, int64_t pitch) {
     __m256i v[8], low[2], high[2], rows[2];
-    bool sane = Dequantize(coefficients, quantizer, v);
+    bool is_exact = Dequantize(coefficients, quantizer, v);
     HalfPass2<false>(v, low);
     HalfPass2<true>(v, high);
     // The first column, with the weight 32768, also replaces the fifth.
     const __m256i order =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 10, 11, 12, 13, 14, 15));
     for (int y = 0; y < 2; y++) rows[y] = _mm256_packs_epi32(low[y], high[y]);
-    sane &= AreBelow<14>(_mm256_or_si256(_mm256_abs_epi16(rows[0]), _mm256_abs_epi16(rows[1])));
+    is_exact &= AreBelow<14>(_mm256_or_si256(_mm256_abs_epi16(rows[0]), _mm256_abs_epi16(rows[1])));
     for (__m256i& row : rows) row = _mm256_shuffle_epi8(row, order);
     const __m256i left = Weights(16384, 29692, 0, -10426, 16384, 6967, 0, -5906),
                   right = Weights(16384, -29692, 0, 10426, 16384, -6967, 0, 5906);
     const __m256i sums = Descale<20>(SumOfEach(_mm256_madd_epi16(rows[0], left), _mm256_madd_epi16(rows[0], right),
                                                _mm256_madd_epi16(rows[1], left), _mm256_madd_epi16(rows[1], right)));
     const __m256i words = _mm256_packs_epi32(sums, sums);
-    sane &= AreBelow<9>(_mm256_abs_epi16(words));
+    is_exact &= AreBelow<9>(_mm256_abs_epi16(words));
     const __m256i bytes = ToBytes(words, words);  // two rows of the first block, two of the second
-    const auto one = static_cast<uint32_t>(_mm_cvtsi128_si32(_mm256_castsi256_si128(bytes))),
-               other = static_cast<uint32_t>(_mm_cvtsi128_si32(_mm256_extracti128_si256(bytes, 1)));
-    const uint32_t both[2] = {(one & 0xFFFF) | other << 16, one >> 16 | (other & 0xFFFF0000)};
-    for (int y = 0; y < 2; y++) std::memcpy(samples + y * pitch, &both[y], sizeof both[y]);
-    return sane;
+    const auto first_block = static_cast<uint32_t>(_mm_cvtsi128_si32(_mm256_castsi256_si128(bytes))),
+               second_block = static_cast<uint32_t>(_mm_cvtsi128_si32(_mm256_extracti128_si256(bytes, 1)));
+    const uint32_t rows_of_both[2] = {(first_block & 0xFFFF) | second_block << 16,
+                                      first_block >> 16 | (second_block & 0xFFFF0000)};
+    for (int y = 0; y < 2; y++) std::memcpy(samples + y * pitch, &rows_of_both[y], sizeof rows_of_both[y]);
+    return is_exact;
   }
 
   static JAXDALI_INLINE bool ToOne(int16_t* coefficients, const int16_t* quantizer, uint8_t* samples) {
-    bool sane = ToOneOfOne(coefficients, quantizer, samples);
-    sane &= ToOneOfOne(coefficients + 8, quantizer + 8, samples + 1);
+    bool is_exact = ToOneOfOne(coefficients, quantizer, samples);
+    is_exact &= ToOneOfOne(coefficients + 8, quantizer + 8, samples + 1);
     for (int y = 0; y < 8; y++)
       _mm256_store_si256(reinterpret_cast<__m256i*>(coefficients + 16 * y), _mm256_setzero_si256());
-    return sane;
+    return is_exact;
   }
 
   // Note [Large values] in kernels_portable.cc. The coefficients are cleared.
   static JAXDALI_INLINE bool Transform(int16_t* coefficients, const int16_t* quantizer, int last, uint8_t* samples,
                                        int64_t pitch) {
     if (last == 0) {
-      __m128i both[2];
+      __m128i levels[2];
       for (int half = 0; half < 2; half++) {
         // Both products wrap, as in libjpeg-turbo.
         const int32_t dc = static_cast<int16_t>(coefficients[8 * half] * quantizer[8 * half] * 4);
         const int32_t level = ((dc + 16) >> 5) + 128;
-        both[half] = _mm_set1_epi8(static_cast<char>(level < 0 ? 0 : level > 255 ? 255 : level));
+        levels[half] = _mm_set1_epi8(static_cast<char>(level < 0 ? 0 : level > 255 ? 255 : level));
         coefficients[8 * half] = 0;
       }
-      const __m128i row = _mm_unpacklo_epi64(both[0], both[1]);
+      const __m128i row = _mm_unpacklo_epi64(levels[0], levels[1]);
       for (int y = 0; y < 8; y++) _mm_storeu_si128(reinterpret_cast<__m128i*>(samples + y * pitch), row);
       return true;
     }
@@ -247,13 +253,13 @@ struct Simd {
   // Dequantizes eight rows of a pair and clears them. False: the values are so large that the sums of scaled_idct.h may
   // overflow.
   static JAXDALI_INLINE bool Dequantize(int16_t* coefficients, const int16_t* quantizer, __m256i (&v)[8]) {
-    __m256i all = _mm256_setzero_si256();
+    __m256i magnitudes = _mm256_setzero_si256();
     for (int y = 0; y < 8; y++) {
       v[y] = _mm256_mullo_epi16(Load(coefficients + 16 * y), Load(quantizer + 16 * y));
-      all = _mm256_or_si256(all, _mm256_abs_epi16(v[y]));
+      magnitudes = _mm256_or_si256(magnitudes, _mm256_abs_epi16(v[y]));
       _mm256_store_si256(reinterpret_cast<__m256i*>(coefficients + 16 * y), _mm256_setzero_si256());
     }
-    return AreBelow<13>(all);
+    return AreBelow<13>(magnitudes);
   }
   // For values that are not negative.
   template <int kBits>
@@ -285,22 +291,24 @@ struct Simd {
       v[y] = _mm256_mullo_epi16(Load(coefficients + 16 * y), Load(quantizer + 16 * y));
       _mm256_store_si256(reinterpret_cast<__m256i*>(coefficients + 16 * y), _mm256_setzero_si256());
     }
-    const bool sane = _mm256_testz_si256(_mm256_abs_epi16(v[0]), Set16(0xE000));
+    // The limit 8192 of the note: its mask is 0xE000.
+    const bool is_exact = _mm256_testz_si256(_mm256_abs_epi16(v[0]), Set16(0xE000));
     Transform2d<kQuarter>(v);
     StoreSamples(v, samples, pitch);
-    return sane;
+    return is_exact;
   }
 };
 
 // --- upsampling ---------------------------------------------------------------------------------------------------
 // Sixteen samples at a time. Writes beyond the end go to the row's margin.
 
-// Makes the pixels left and right of the centres of sixteen samples. Their neighbours are given as shifted copies.
+// Makes the pixels left and right of the centres of sixteen samples: 3/4 of the sample and 1/4 of its neighbour,
+// rounded by kEven and kOdd. Neighbours are shifted copies.
 template <int kShift, int kEven, int kOdd>
-JAXDALI_INLINE void Expand(__m256i before, __m256i here, __m256i after, uint8_t* pixels) {
-  const __m256i three = _mm256_add_epi16(here, _mm256_add_epi16(here, here));
-  const __m256i even = _mm256_srli_epi16(_mm256_add_epi16(_mm256_add_epi16(three, before), Set16(kEven)), kShift);
-  const __m256i odd = _mm256_srli_epi16(_mm256_add_epi16(_mm256_add_epi16(three, after), Set16(kOdd)), kShift);
+JAXDALI_INLINE void Expand(__m256i left, __m256i center, __m256i right, uint8_t* pixels) {
+  const __m256i three = _mm256_add_epi16(center, _mm256_add_epi16(center, center));
+  const __m256i even = _mm256_srli_epi16(_mm256_add_epi16(_mm256_add_epi16(three, left), Set16(kEven)), kShift);
+  const __m256i odd = _mm256_srli_epi16(_mm256_add_epi16(_mm256_add_epi16(three, right), Set16(kOdd)), kShift);
   StoreU(pixels, _mm256_or_si256(even, _mm256_slli_epi16(odd, 8)));
 }
 
@@ -345,7 +353,8 @@ struct Channels {
 
 // Sixteen pixels. Luminance is 0 to 255, chroma -128 to 127.
 JAXDALI_INLINE Channels YccToRgb(__m256i y, __m256i cb, __m256i cr) {
-  // 1.402 and 1.772 as 2 - x: a rounding multiplication gives the same as color.h for each of the 256 values.
+  // 1.402 and 1.772 as 2 - x: a rounding multiplication (by x, times 2^15) gives the same as color.h for each of the
+  // 256 values.
   const __m256i red = _mm256_add_epi16(_mm256_add_epi16(cr, cr), _mm256_mulhrs_epi16(cr, Set16(-19596)));
   const __m256i blue = _mm256_add_epi16(_mm256_add_epi16(cb, cb), _mm256_mulhrs_epi16(cb, Set16(-7471)));
   // A factor that does not fit into 16 bits: -46802 is 18734 - 65536.
@@ -388,7 +397,7 @@ JAXDALI_INLINE void StorePixels(__m256i first, __m256i second, __m256i third, ui
 
 void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, bool bgr, uint8_t* out) {
   const __m256i byte = Set16(255), middle = Set16(128);
-  alignas(32) uint8_t rest[96];
+  alignas(32) uint8_t last_pixels[96];  // of a row, whose pixels end within the 32
   for (int x = 0; x < n; x += 32) {
     const __m256i y32 = LoadU(y + x), cb32 = LoadU(cb + x), cr32 = LoadU(cr + x);
     const Channels even = YccToRgb(_mm256_and_si256(y32, byte), _mm256_sub_epi16(_mm256_and_si256(cb32, byte), middle),
@@ -397,8 +406,8 @@ void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, b
                                   _mm256_sub_epi16(_mm256_srli_epi16(cr32, 8), middle));
     const __m256i r = _mm256_packus_epi16(even.r, odd.r), g = _mm256_packus_epi16(even.g, odd.g),
                   b = _mm256_packus_epi16(even.b, odd.b);
-    StorePixels(bgr ? b : r, g, bgr ? r : b, n - x >= 32 ? out + 3 * x : rest);
-    if (n - x < 32) std::memcpy(out + 3 * x, rest, static_cast<size_t>(3 * (n - x)));
+    StorePixels(bgr ? b : r, g, bgr ? r : b, n - x >= 32 ? out + 3 * x : last_pixels);
+    if (n - x < 32) std::memcpy(out + 3 * x, last_pixels, static_cast<size_t>(3 * (n - x)));
   }
 }
 

@@ -24,8 +24,8 @@ inline constexpr int kMaxDcSize = 11, kMaxAcSize = 10;
 inline constexpr int kAdvanceToEnd = 129;   // end-of-block code
 inline constexpr int kAdvanceToSlow = 193;  // a symbol that the table does not hold
 
-// The meaning of the start of a window. The second coefficient goes to the last index that `advance` passes. It is
-// written before the first one, so that the first one wins if there is no second and both have the same place.
+// The decoded start of a window: one or two coefficients. The second one goes to the last index that `advance` passes.
+// It is written before the first one, so that the first one wins if there is no second and both have the same place.
 //
 // Fields are loaded one by one, because shifting them out of one word would need more of the few shifts that a CPU does
 // at once.
@@ -41,8 +41,8 @@ struct PairEntry {
 };
 static_assert(sizeof(PairEntry) == 8);
 
-// Decodes single codes of any length.
-class Codes {
+// Decodes single codes of any length, by the ranges of canonical codes (T.81, F.2.2.3, DECODE).
+class CanonicalCodes {
  public:
   struct Code {
     int bits;  // 0: no code
@@ -62,7 +62,7 @@ class Codes {
 template <int kBits>
 class alignas(64) PairTable {
  public:
-  // `next`: the table for the codes after this table's first one, which is the AC table.
+  // `next`: the table for the codes after this table's first one, which is the AC table (also after a DC code).
   void Make(const HuffmanTable& table, const HuffmanTable& next);
 
   static uint64_t Index(uint64_t window) { return window >> (64 - kBits); }
@@ -71,13 +71,13 @@ class alignas(64) PairTable {
   uint8_t BitsAt(uint64_t window) const { return bits_[Index(window)]; }
   uint8_t AdvanceAt(uint64_t window) const { return At(window)->advance; }
 
-  // Takes one symbol of any kind. Advances by kAdvanceToSlow if there is none.
-  PairEntry One(uint64_t window) const;
+  // Decodes one symbol of any length. Advances by kAdvanceToSlow if there is no such code.
+  PairEntry DecodeOne(uint64_t window) const;
 
  private:
   PairEntry entry_[1 << kBits];
   uint8_t bits_[1 << kBits];
-  Codes codes_;
+  CanonicalCodes codes_;
   bool is_ac_;
 };
 
@@ -90,15 +90,15 @@ using AcTable = PairTable<kAcBits>;
 class alignas(64) SkipTable {
  public:
   void Make(const HuffmanTable& ac);
-  void Clear() { made_ = false; }
-  bool made() const { return made_; }
+  void Clear() { is_made_ = false; }
+  bool is_made() const { return is_made_; }
 
   uint8_t BitsAt(uint64_t window) const { return bits_[window >> (64 - kSkipBits)]; }
   uint8_t AdvanceAt(uint64_t window) const { return advance_[window >> (64 - kSkipBits)]; }
 
  private:
   uint8_t bits_[1 << kSkipBits], advance_[1 << kSkipBits];
-  bool made_ = false;
+  bool is_made_ = false;
 };
 
 // Whether the table is baseline: no magnitude has more bits than those of tables F.1 and F.2.

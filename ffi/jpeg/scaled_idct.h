@@ -1,5 +1,10 @@
 // The inverse DCTs for scaled-down images: a block becomes 4 x 4 or 2 x 2 samples or one. They give the same bits as
 // libjpeg-turbo for everything that does not overflow in its SIMD code.
+//
+// Constants are those of libjpeg's jidctred.c, multiplied by 2^13 and rounded: 29692 is 3.624509785, for
+// example. The even part has the factor 4 (2 x 2) or 2 (4 x 4), so shifts are those of idct.h, 11 and 18, plus 2 or 1.
+// The functions ToFourOfOne and ToSixteenOfOne transform one block of a pair, whose rows are 16 coefficients apart
+// (block.h).
 #ifndef JAXDALI_FFI_JPEG_SCALED_IDCT_H_
 #define JAXDALI_FFI_JPEG_SCALED_IDCT_H_
 
@@ -10,13 +15,14 @@
 
 namespace jaxdali::jpeg {
 
-// Converts a sample less 128 to 0 to 255. False: it is so large that libjpeg-turbo's table wraps around.
+// Converts a sample, less the level shift of 128, to 0 .. 255. False: it is so large that libjpeg-turbo's table of
+// 1,024 entries wraps around.
 JAXDALI_INLINE bool ToSample(int32_t v, uint8_t* sample) {
   *sample = static_cast<uint8_t>(v < -128 ? 0 : v > 127 ? 255 : v + 128);
   return v >= -512 && v < 512;
 }
 
-// A block's mean, like libjpeg-turbo's jpeg_idct_1x1.
+// A block's mean, DC / 8, like libjpeg-turbo's jpeg_idct_1x1.
 JAXDALI_INLINE bool ToOneOfOne(const int16_t* c, const int16_t* quantizer, uint8_t* sample) {
   return ToSample((c[0] * static_cast<uint16_t>(quantizer[0]) + 4) >> 3, sample);
 }
@@ -30,25 +36,25 @@ JAXDALI_INLINE bool ToFourOfOne(int16_t* c, const int16_t* quantizer, uint8_t* s
     out[to] = (even - odd + half) >> shift;
   };
   int32_t rows[2][8] = {}, out[2];
-  bool sane = true;
-  auto check = [&](int32_t v, int32_t most) { return sane &= v >= -most && v < most; };
+  bool in_range = true;
+  auto check = [&](int32_t v, int32_t limit) { return in_range &= v >= -limit && v < limit; };
   for (int x = 0; x < 8; x += x == 0 ? 1 : 2) {
     int32_t v[8];
     for (int y = 0; y < 8; y += y == 0 ? 1 : 2) {
       v[y] = c[16 * y + x] * static_cast<uint16_t>(quantizer[16 * y + x]);
       check(v[y], 8192);
     }
-    if (sane) pass(v[0], v[1], v[3], v[5], v[7], 13, &rows[0][x], 8);
+    if (in_range) pass(v[0], v[1], v[3], v[5], v[7], 13, &rows[0][x], 8);
   }
   for (int y = 0; y < 8; y++) std::memset(c + 16 * y, 0, 16);
   for (int y = 0; y < 2; y++) {
     const int32_t* const r = rows[y];
     for (int x = 0; x < 8; x++) check(r[x], 16384);
-    if (!sane) return false;
+    if (!in_range) return false;
     pass(r[0], r[1], r[3], r[5], r[7], 20, out, 1);
-    for (int x = 0; x < 2; x++) sane &= ToSample(out[x], samples + y * pitch + x);
+    for (int x = 0; x < 2; x++) in_range &= ToSample(out[x], samples + y * pitch + x);
   }
-  return sane;
+  return in_range;
 }
 
 // Like libjpeg-turbo's jpeg_idct_4x4: uses all columns and rows except number 4. Otherwise like ToFourOfOne.
@@ -62,15 +68,15 @@ JAXDALI_INLINE bool ToSixteenOfOne(int16_t* c, const int16_t* quantizer, uint8_t
     out[1] = (even0 - even2 + odd0 + half) >> shift;
     out[2] = (even0 - even2 - odd0 + half) >> shift;
   };
-  int32_t values[8][8], rows[4][8], out[4], beyond = 0;
+  int32_t values[8][8], rows[4][8], out[4], out_of_range = 0;
   for (int y = 0; y < 8; y++) {
     for (int x = 0; x < 8; x++) {
       values[y][x] = c[16 * y + x] * static_cast<uint16_t>(quantizer[16 * y + x]);
-      beyond |= (values[y][x] + 8192) & ~16383;
+      out_of_range |= (values[y][x] + 8192) & ~16383;
     }
     std::memset(c + 16 * y, 0, 16);
   }
-  if (beyond != 0) return false;
+  if (out_of_range != 0) return false;
   for (int x = 0; x < 8; x++) {
     int32_t v[8];
     for (int y = 0; y < 8; y++) v[y] = values[y][x];
@@ -78,14 +84,14 @@ JAXDALI_INLINE bool ToSixteenOfOne(int16_t* c, const int16_t* quantizer, uint8_t
     for (int y = 0; y < 4; y++) rows[y][x] = out[y];
   }
   for (int y = 0; y < 4; y++)
-    for (int x = 0; x < 8; x++) beyond |= (rows[y][x] + 16384) & ~32767;
-  if (beyond != 0) return false;
-  bool sane = true;
+    for (int x = 0; x < 8; x++) out_of_range |= (rows[y][x] + 16384) & ~32767;
+  if (out_of_range != 0) return false;
+  bool in_range = true;
   for (int y = 0; y < 4; y++) {
     pass(rows[y], 19, out);
-    for (int x = 0; x < 4; x++) sane &= ToSample(out[x], samples + y * pitch + x);
+    for (int x = 0; x < 4; x++) in_range &= ToSample(out[x], samples + y * pitch + x);
   }
-  return sane;
+  return in_range;
 }
 
 }  // namespace jaxdali::jpeg

@@ -1,3 +1,5 @@
+// Finds the starts of strips. In reading order: Cut decides on their number and uses restart markers, if there are any;
+// otherwise Synchronise divides the data into segments, SkipOver goes through one, and Connect joins them.
 #include "ffi/jpeg/strips.h"
 
 #include <algorithm>
@@ -12,14 +14,14 @@
 namespace jaxdali::jpeg {
 namespace {
 
-constexpr int kSegments = 4;        // per strip, so that threads get equal work even if some begin late
-constexpr int64_t kMeeting = 4096;  // bytes of a segment in which another decoder may meet the segment's own
-constexpr int kGuesses = 100;       // tries to find its first MCU
+constexpr int kSegmentsPerStrip = 4;     // so that threads get equal work even if some begin late
+constexpr int64_t kMeetingBytes = 4096;  // bytes of a segment in which another decoder may meet the segment's own
+constexpr int kMaxGuesses = 100;         // tries to find the first MCU of a segment
 
 bool IsBefore(const Checkpoint& a, const Checkpoint& b) { return a.byte != b.byte ? a.byte < b.byte : a.bit < b.bit; }
 
-// Where the scan that contains `from` ends: at a marker that is not a restart marker. Calls restart(marker) for restart
-// markers.
+// Returns the end of the scan that contains `from`: a marker that is not a restart marker, or the end of the data.
+// Calls restart(marker) for restart markers.
 template <class Restart>
 const uint8_t* EndOfScan(const uint8_t* from, const uint8_t* end, Restart restart) {
   while (end - from >= 2) {
@@ -34,45 +36,48 @@ const uint8_t* EndOfScan(const uint8_t* from, const uint8_t* end, Restart restar
   return end;
 }
 
-// Data between the beginnings of two strips.
+// Data between the starts of two strips, and the result of skipping through them.
 struct Segment {
   const uint8_t* begin;
   const uint8_t* end;
-  std::vector<Checkpoint> seen;  // MCUs near its beginning, counted from 0
-  Checkpoint last;               // the first MCU after its end
-  bool complete = false;         // whether that was found
+  std::vector<Checkpoint> meetings;  // MCUs near its beginning, counted from 0, where another decoder may meet it
+  Checkpoint last;                   // the first MCU after its end
+  bool complete = false;             // whether `last` was found
 };
 
-// Skips the MCUs of a segment. `first`: where the first MCU of the first segment begins; null: guess.
+// Skips the MCUs of a segment. `first`: the known start of the first segment; null: it is guessed. A guess is that
+// an MCU begins with the first bit of a byte. If the data turn out to be damaged from there, the next byte is tried.
 void SkipOver(Segment* s, const Checkpoint* first, BaselineDecoder* decoder) {
-  Checkpoint at = first ? *first : Checkpoint{0, s->begin, 0, {}};
-  decoder->MoveTo(at);
-  bool meeting = !first;
-  for (int guesses = 0; guesses < kGuesses;) {
-    if (meeting || !decoder->IsBefore(s->end)) {
-      at = decoder->Here();
-      if (at.byte >= s->end) {
-        s->last = at;
+  Checkpoint position = first ? *first : Checkpoint{0, s->begin, 0, {}};
+  decoder->MoveTo(position);
+  bool is_near_begin = !first;
+  for (int guesses = 0; guesses < kMaxGuesses;) {
+    // Finding a position is slow, so it is only done near the beginning and at the end.
+    if (is_near_begin || !decoder->IsBefore(s->end)) {
+      position = decoder->Position();
+      if (position.byte >= s->end) {
+        s->last = position;
         s->complete = true;
         return;
       }
-      meeting &= at.byte < s->begin + kMeeting;
-      if (meeting) s->seen.push_back(at);
+      is_near_begin &= position.byte < s->begin + kMeetingBytes;
+      if (is_near_begin) s->meetings.push_back(position);
     }
     if (decoder->Skip(1)) continue;
-    if (!meeting) return;
-    s->seen.clear();
-    decoder->MoveTo({0, at.byte + 1, 0, {}});
+    // Damage far from the beginning is real, or the guess never synchronised: the segment stays incomplete.
+    if (!is_near_begin) return;
+    s->meetings.clear();
+    decoder->MoveTo({0, position.byte + 1, 0, {}});
     guesses++;
   }
 }
 
-// The end of segment `s`, whose decoder counted from a guess. Another decoder met it at the MCU that is `seen` in its
-// count and `at` in the true one.
-Checkpoint EndOf(const Segment& s, const Checkpoint& seen, const Checkpoint& at) {
+// The end of segment `s`, whose decoder counted MCUs and DC predictions from a guess. Another decoder met it at the MCU
+// that is `meeting` in its count and `position` in the true one.
+Checkpoint EndOf(const Segment& s, const Checkpoint& meeting, const Checkpoint& position) {
   Checkpoint end = s.last;
-  end.mcu += at.mcu - seen.mcu;
-  for (int i = 0; i < 3; i++) end.dc[i] += at.dc[i] - seen.dc[i];
+  end.mcu += position.mcu - meeting.mcu;
+  for (int i = 0; i < 3; i++) end.dc[i] += position.dc[i] - meeting.dc[i];
   return end;
 }
 
@@ -80,52 +85,54 @@ Checkpoint EndOf(const Segment& s, const Checkpoint& seen, const Checkpoint& at)
 std::vector<Checkpoint> Connect(const std::vector<Segment>& segments, BaselineDecoder* decoder) {
   std::vector<Checkpoint> ends;
   if (!segments[0].complete) return ends;
-  Checkpoint at = segments[0].last;
-  ends.push_back(at);
+  Checkpoint position = segments[0].last;
+  ends.push_back(position);
   for (size_t k = 1; k < segments.size(); k++) {
     const Segment& s = segments[k];
-    auto seen = s.seen.begin();
-    decoder->MoveTo(at);
-    while (at.byte < s.end) {
-      while (seen != s.seen.end() && IsBefore(*seen, at)) seen++;
-      if (s.complete && seen != s.seen.end() && !IsBefore(at, *seen)) {
-        at = EndOf(s, *seen, at);
+    auto meeting = s.meetings.begin();
+    decoder->MoveTo(position);
+    while (position.byte < s.end) {
+      while (meeting != s.meetings.end() && IsBefore(*meeting, position)) meeting++;
+      if (s.complete && meeting != s.meetings.end() && !IsBefore(position, *meeting)) {
+        position = EndOf(s, *meeting, position);
         break;
       }
       if (!decoder->Skip(1)) return ends;
-      if (seen != s.seen.end() || !decoder->IsBefore(s.end)) at = decoder->Here();
+      // Positions are needed as long as a meeting is possible, and at the end.
+      if (meeting != s.meetings.end() || !decoder->IsBefore(s.end)) position = decoder->Position();
     }
-    ends.push_back(at);
+    ends.push_back(position);
   }
   return ends;
 }
 
-// Checkpoints about `step` bytes apart between two places. All idle threads search for them.
-std::vector<Checkpoint> Synchronise(const BaselineDecoder& decoder, const Checkpoint& here, const uint8_t* last,
+// Checkpoints about `step` bytes apart from `start` to the byte `end_byte`. All idle threads search for them.
+std::vector<Checkpoint> Synchronise(const BaselineDecoder& decoder, const Checkpoint& start, const uint8_t* end_byte,
                                     int64_t step, int threads, ThreadPool* pool) {
   std::vector<Segment> segments;
-  for (const uint8_t* end = last; end > here.byte; end -= std::min<int64_t>(step, end - here.byte)) {
-    const uint8_t* begin = end - here.byte < step + step / 2 ? here.byte : end - step;
+  // Segments are cut from the end, so that the first one, whose start is known, takes the remainder.
+  for (const uint8_t* end = end_byte; end > start.byte; end -= std::min<int64_t>(step, end - start.byte)) {
+    const uint8_t* begin = end - start.byte < step + step / 2 ? start.byte : end - step;
     segments.push_back({begin, end, {}, {}});
-    if (begin == here.byte) break;
+    if (begin == start.byte) break;
   }
   if (segments.empty()) return {};
   std::reverse(segments.begin(), segments.end());
-  for (Segment& s : segments)  // not between a byte and its stuffing
-    if (s.begin > here.byte && s.begin[-1] == 0xFF) s.begin++;
+  for (Segment& s : segments)  // not between FF and its stuffing
+    if (s.begin > start.byte && s.begin[-1] == 0xFF) s.begin++;
   const int n = static_cast<int>(segments.size());
   std::atomic<int> next{0};
   pool->Run(std::min(n, threads), [&](int) {
     try {
-      auto own = std::make_unique<BaselineDecoder>(decoder.kernels());
-      own->Follow(decoder, decoder.region());
-      for (int k = next++; k < n; k = next++) SkipOver(&segments[k], k == 0 ? &here : nullptr, own.get());
+      auto segment_decoder = std::make_unique<BaselineDecoder>(decoder.kernels());
+      segment_decoder->Follow(decoder, decoder.region());
+      for (int k = next++; k < n; k = next++) SkipOver(&segments[k], k == 0 ? &start : nullptr, segment_decoder.get());
     } catch (const std::bad_alloc&) {  // the segment stays incomplete
     }
   });
-  auto own = std::make_unique<BaselineDecoder>(decoder.kernels());
-  own->Follow(decoder, decoder.region());
-  return Connect(segments, own.get());
+  auto connecting_decoder = std::make_unique<BaselineDecoder>(decoder.kernels());
+  connecting_decoder->Follow(decoder, decoder.region());
+  return Connect(segments, connecting_decoder.get());
 }
 
 }  // namespace
@@ -139,24 +146,24 @@ std::vector<Strip> Cut(BaselineDecoder* decoder, int end_row, Helpers* helpers) 
   const int end_band = std::min(bands, (end_row - 1) / (decoder->FirstRowFrom(1) - decoder->FirstRowFrom(0)) + 1);
   if (end_band <= first_band) return {};
   // Assumes that each row of MCUs has about as many bytes.
-  const Checkpoint here = decoder->Here();
+  const Checkpoint position = decoder->Position();
   auto place_of = [&](int band, const uint8_t* end) {
-    return here.byte + (end - here.byte) * (band - decoder->next_band()) / (bands - decoder->next_band());
+    return position.byte + (end - position.byte) * (band - decoder->next_band()) / (bands - decoder->next_band());
   };
   auto strips_of = [&](const uint8_t* end) {
-    return std::min<int64_t>(idle + 1, (place_of(end_band, end) - place_of(first_band, end)) / helpers->least);
+    return std::min<int64_t>(idle + 1, (place_of(end_band, end) - place_of(first_band, end)) / helpers->min_bytes);
   };
   if (strips_of(decoder->end()) < 2) return {};
 
   std::vector<Checkpoint> starts;
   const int interval = decoder->restart_interval();
-  int next_mcu = interval ? (std::max(here.mcu - 1, 0) / interval + 1) * interval : 0;  // after a restart marker
+  int next_mcu = interval ? (std::max(position.mcu - 1, 0) / interval + 1) * interval : 0;  // after a restart marker
   // libjpeg-turbo goes on with other MCUs at a marker whose number is wrong, so nothing may begin there or behind it.
-  bool ordered = true;
-  const uint8_t* end = EndOfScan(here.byte, decoder->end(), [&](const uint8_t* marker) {
+  bool is_ordered = true;
+  const uint8_t* end = EndOfScan(position.byte, decoder->end(), [&](const uint8_t* marker) {
     if (!interval || next_mcu >= bands * columns) return;
-    ordered &= marker[1] == 0xD0 + ((next_mcu / interval - 1) & 7);
-    if (!ordered) return;
+    is_ordered &= marker[1] == 0xD0 + ((next_mcu / interval - 1) & 7);
+    if (!is_ordered) return;
     if (starts.empty() || starts.back().mcu / columns != next_mcu / columns)
       starts.push_back({next_mcu, marker, 0, {}});
     next_mcu += interval;
@@ -164,15 +171,18 @@ std::vector<Strip> Cut(BaselineDecoder* decoder, int end_row, Helpers* helpers) 
   const int64_t n = strips_of(end);
   if (n < 2) return {};
   const uint8_t* first = place_of(first_band, end);
-  const int64_t size = place_of(end_band, end) - first, step = size / (n * kSegments);
-  if (!interval) starts = Synchronise(*decoder, here, first + size / n * (n - 1), step, static_cast<int>(n), pool);
+  const int64_t num_bytes = place_of(end_band, end) - first, step = num_bytes / (n * kSegmentsPerStrip);
+  if (!interval)
+    starts = Synchronise(*decoder, position, first + num_bytes / n * (n - 1), step, static_cast<int>(n), pool);
 
-  std::vector<Strip> strips{{decoder->next_row(), here}};
+  std::vector<Strip> strips{{decoder->next_row(), position}};
   auto band_of = [&](const Checkpoint& c) { return (c.mcu + columns - 1) / columns; };
+  // Checkpoints above the first band that is needed replace the start of the first strip, which then skips less.
   auto start = starts.begin();
   for (; start != starts.end() && band_of(*start) <= first_band; start++) strips[0].start = *start;
   for (int64_t k = 1; k < n; k++) {
-    while (start != starts.end() && start->byte < first + size / n * k - step / 2) start++;
+    // Strip k begins at the first checkpoint after k/n of the bytes, less half the distance of checkpoints.
+    while (start != starts.end() && start->byte < first + num_bytes / n * k - step / 2) start++;
     if (start == starts.end()) break;
     const int row = decoder->FirstRowFrom(band_of(*start));
     if (row > strips.back().row && row < end_row) strips.push_back({row, *start});

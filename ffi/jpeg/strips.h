@@ -27,8 +27,8 @@ struct Strip {
   Checkpoint start;  // where its decoder begins
 };
 
-// Cuts the rows that a decoder gives next, up to `end_row`, into strips for this thread and the idle ones. Empty: there
-// are none, or it is not worthwhile, now or later; then `helpers` has no threads afterwards.
+// Cuts the rows that a decoder gives next, up to `end_row`, into strips for this thread and the idle ones. Empty: it is
+// not worthwhile now. If it can't be later either, `helpers` has no threads afterwards.
 std::vector<Strip> Cut(BaselineDecoder* decoder, int end_row, Helpers* helpers);
 
 }  // namespace jaxdali::jpeg

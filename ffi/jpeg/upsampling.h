@@ -1,4 +1,6 @@
-// The kind of upsampling that libjpeg uses for a component, with fancy upsampling on.
+// The kind of upsampling that libjpeg uses for a component, with fancy upsampling on (jdsample.c): kFull copies, kH2V1,
+// kH1V2 and kH2V2 interpolate linearly, kRepeat repeats samples. libjpeg also repeats the samples of rows with at most
+// two.
 #ifndef JAXDALI_FFI_JPEG_UPSAMPLING_H_
 #define JAXDALI_FFI_JPEG_UPSAMPLING_H_
 
