@@ -1,3 +1,4 @@
+// The host's part of progressive files: BaselineDecoder decodes the coefficients, which are then packed.
 #include "ffi/cuda_jpeg/compact.h"
 
 #include <cstring>
@@ -9,7 +10,8 @@
 namespace jaxdali::jpeg {
 namespace {
 
-// Writes values of this many bytes. Returns the bits that no value of a byte, plus 128, has.
+// Writes the nonzero values with kBytes bytes each. Returns the upper bits, above a byte, of all values plus 128: 0 if
+// all are within -128 .. 127.
 template <int kBytes>
 uint32_t WriteValues(const int16_t* block, uint64_t present, uint8_t* to) {
   uint32_t bits = 0;
@@ -22,30 +24,31 @@ uint32_t WriteValues(const int16_t* block, uint64_t present, uint8_t* to) {
 }
 
 // Writes a component's blocks and units to `head` and their values to `values`, both in `bytes`. Returns the end of the
-// values, or null if there would be more than `most` bytes.
-uint8_t* WriteComponent(const StoredPlane& plane, const Component& c, int64_t most, uint8_t* bytes, uint8_t* head,
+// values, or null if there would be more than `max_bytes` bytes.
+uint8_t* WriteComponent(const StoredPlane& plane, const Component& c, int64_t max_bytes, uint8_t* bytes, uint8_t* head,
                         uint8_t* values) {
   uint8_t *block = head, *unit = head + int64_t{c.blocks()} * static_cast<int64_t>(sizeof(CompactBlock));
-  uint32_t begin = 0;
-  int left = 0;  // blocks of the unit
+  uint32_t unit_offset = 0;
+  int blocks_left = 0;  // of the unit
   for (int y = c.y0; y < c.y1; y++) {
     for (int64_t number = plane.Number(y, c.x0), end = plane.Number(y, c.x1); number < end; number++) {
-      const auto at = static_cast<uint32_t>(values - bytes);
-      if (left-- == 0) {
-        if (at > most) return nullptr;
-        std::memcpy(unit, &at, sizeof at);
-        unit += sizeof at;
-        begin = at;
-        left = kIdctBlocks - 1;
+      const auto offset = static_cast<uint32_t>(values - bytes);
+      if (blocks_left-- == 0) {
+        if (offset > max_bytes) return nullptr;
+        std::memcpy(unit, &offset, sizeof offset);
+        unit += sizeof offset;
+        unit_offset = offset;
+        blocks_left = kIdctBlocks - 1;
       }
       uint64_t present = plane.present[number];
       const int16_t* coefficients = plane.Block(number);
+      // First as single bytes. If a value does not fit, all values of the block get two bytes.
       if (WriteValues<1>(coefficients, present, values)) {
         WriteValues<2>(coefficients, present, values);
         present |= kWide;
       }
       const CompactBlock compact{static_cast<uint32_t>(present >> 32), static_cast<uint32_t>(present), coefficients[0],
-                                 static_cast<uint16_t>(at - begin)};
+                                 static_cast<uint16_t>(offset - unit_offset)};
       std::memcpy(block, &compact, sizeof compact);
       block += sizeof compact;
       values += ValueBytes(present);
@@ -54,7 +57,7 @@ uint8_t* WriteComponent(const StoredPlane& plane, const Component& c, int64_t mo
   return values;
 }
 
-bool Make(const uint8_t* data, int64_t size, const ImageInfo& info, ImageType type, int64_t most, Compact* compact,
+bool Make(const uint8_t* data, int64_t size, const ImageInfo& info, ImageType type, int64_t max_bytes, Compact* compact,
           ImageTable* row) {
   BaselineDecoder& decoder = JpegDecoderOfThread();
   // Gray needs no chroma, unless it is made from RGB.
@@ -63,35 +66,36 @@ bool Make(const uint8_t* data, int64_t size, const ImageInfo& info, ImageType ty
   if (!decoder.progressive() || !SetFrame(decoder.header(), info, row) || !decoder.DecodeCoefficients()) return false;
   row->coding = Coding::kCompact;
   const int components = is_gray ? 1 : row->components;
-  int64_t head = 0;
+  int64_t head_size = 0;
   for (int c = 0; c < components; c++) {
-    row->component[c].compact = static_cast<uint32_t>(head);
-    head += CompactBytes(row->component[c]);
+    row->component[c].compact = static_cast<uint32_t>(head_size);
+    head_size += CompactBytes(row->component[c]);
   }
-  if (head > most) return false;
-  int64_t values = 0;
+  if (head_size > max_bytes) return false;
+  int64_t num_value_bytes = 0;
   for (int c = 0; c < components; c++) {
-    const Component& part = row->component[c];
+    const Component& component = row->component[c];
     const StoredPlane& plane = decoder.stored(c);
-    for (int y = part.y0; y < part.y1; y++)
-      for (int64_t number = plane.Number(y, part.x0); number < plane.Number(y, part.x1); number++)
-        values += ValueBytes(plane.present[number]);
+    for (int y = component.y0; y < component.y1; y++)
+      for (int64_t number = plane.Number(y, component.x0); number < plane.Number(y, component.x1); number++)
+        num_value_bytes += ValueBytes(plane.present[number]);
   }
-  compact->bytes.reset(new uint8_t[static_cast<size_t>(head + 2 * values)]);  // all blocks may be wide
-  uint8_t *const bytes = compact->bytes.get(), *end = bytes + head;
+  compact->bytes.reset(new uint8_t[static_cast<size_t>(head_size + 2 * num_value_bytes)]);  // all blocks may be wide
+  uint8_t *const bytes = compact->bytes.get(), *end = bytes + head_size;
   for (int c = 0; c < components && end; c++)
-    end = WriteComponent(decoder.stored(c), row->component[c], most, bytes, bytes + row->component[c].compact, end);
+    end =
+        WriteComponent(decoder.stored(c), row->component[c], max_bytes, bytes, bytes + row->component[c].compact, end);
   compact->size = end ? end - bytes : 0;
-  return end && compact->size <= most;
+  return end && compact->size <= max_bytes;
 }
 
 }  // namespace
 
-bool MakeCompact(const uint8_t* data, int64_t size, const ImageInfo& info, ImageType type, int64_t most,
+bool MakeCompact(const uint8_t* data, int64_t size, const ImageInfo& info, ImageType type, int64_t max_bytes,
                  Compact* compact, ImageTable* row) {
   *row = {};
   try {
-    if (Make(data, size, info, type, most, compact, row)) return true;
+    if (Make(data, size, info, type, max_bytes, compact, row)) return true;
   } catch (const std::bad_alloc&) {  // decoding on the host may take less
   }
   *row = {};

@@ -2,9 +2,9 @@
 // in parallel: the host decodes them, and the kernels do the rest.
 //
 // For each component the data have an array of CompactBlock, of the blocks that the region needs, in raster order. Then
-// comes a u32 for each kIdctBlocks of them: the place of the first one's values. The values of all blocks follow: those
-// of the nonzero coefficients, without DC, the last one in zigzag order first. They take one byte each, or two if the
-// block is wide.
+// comes a u32 for each unit of kIdctBlocks blocks: the place of the first one's values. The values of all blocks
+// follow: those of the nonzero coefficients, without DC, the last one in zigzag order first. They take one byte each,
+// or two if the block is wide. Written by compact.cc on the host, read by IdctKernel (raster.h).
 #ifndef JAXDALI_FFI_CUDA_JPEG_COMPACT_H_
 #define JAXDALI_FFI_CUDA_JPEG_COMPACT_H_
 
@@ -36,6 +36,7 @@ JAXDALI_HD inline int64_t CompactBytes(const Component& c) {
   return int64_t{c.blocks()} * static_cast<int64_t>(sizeof(CompactBlock)) + c.idct_blocks() * int64_t{4};
 }
 
+// Bytes of a block's values. The bit for DC has no value.
 JAXDALI_HD inline int ValueBytes(uint64_t present) {
   const int count =
       CountBits(static_cast<uint32_t>((present & ~kWide) >> 32)) + CountBits(static_cast<uint32_t>(present));
@@ -50,23 +51,25 @@ JAXDALI_HD inline Words4 ExpandColumn(uint64_t present, const uint8_t* values, c
   for (int y = 0; y < 8; y++) {
     const int k = zigzag[y];
     if ((present << k & kWide) == 0) continue;
-    const int before = ValueBytes(present & ((kWide >> k) - 1));
-    const int32_t value = wide ? static_cast<int16_t>(values[2 * before] | values[2 * before + 1] << 8)
-                               : static_cast<int8_t>(values[before]);
+    // Values are stored from the last one on, so those of later coefficients come first.
+    const int offset = ValueBytes(present & ((kWide >> k) - 1));
+    const int32_t value = wide ? static_cast<int16_t>(values[2 * offset] | values[2 * offset + 1] << 8)
+                               : static_cast<int8_t>(values[offset]);
     column.word[y / 2] |= static_cast<uint32_t>(static_cast<uint16_t>(value)) << 16 * (y % 2);
   }
   return column;
 }
 
+// The compact form of one file.
 struct Compact {
   std::unique_ptr<uint8_t[]> bytes;
   int64_t size;
 };
 
 // Decodes the coefficients of a progressive file that an output of this type needs, and makes the row that goes with
-// them. False: it is a file of another kind, libjpeg-turbo must decode it, or the result would have more than `most`
-// bytes.
-bool MakeCompact(const uint8_t* data, int64_t size, const ImageInfo& info, ImageType type, int64_t most,
+// them. False: it is a file of another kind, libjpeg-turbo must decode it, or the result would have more than
+// `max_bytes` bytes.
+bool MakeCompact(const uint8_t* data, int64_t size, const ImageInfo& info, ImageType type, int64_t max_bytes,
                  Compact* compact, ImageTable* row);
 
 }  // namespace jaxdali::jpeg

@@ -1,6 +1,7 @@
-// DC values from their differences, which entropy decoding wrote in the scan's order. They are sums modulo 2^16 that
-// start again in each segment, separately for each component. Each block of threads sums up kDcValues of them in place,
-// another launch adds up the blocks' sums, and whoever reads a value adds the sum before its block.
+// DC values from their differences, which entropy decoding wrote in the scan's order (T.81, F.1.1.5.1). They are sums
+// modulo 2^16 that start again in each segment, separately for each component. DcSums: each block of threads sums up
+// kDcValues of them in place. DcPrefix: another launch adds up the blocks' sums. ReadDc: a reader of a value adds the
+// sum before its block.
 #ifndef JAXDALI_FFI_CUDA_JPEG_DC_H_
 #define JAXDALI_FFI_CUDA_JPEG_DC_H_
 
@@ -13,11 +14,12 @@ namespace jaxdali::jpeg {
 
 static_assert(kDcValues == kScanned);
 
-// A word holds the sums of three components, 16 bits each and 5 bits apart. The fourth component, if there is one, has
-// a word of its own. kDcReset: a segment began, so nothing before counts.
+// A word holds the sums of three components, 16 bits each and 5 bits apart, which keeps carries from the next one. The
+// fourth component, if there is one, has a word of its own. kDcReset: a segment began, so sums before it don't count.
 inline constexpr uint64_t kDcReset = uint64_t{1} << 63,
                           kDcLanes = 0xFFFF | uint64_t{0xFFFF} << 21 | uint64_t{0xFFFF} << 42;
 
+// Adds the sums of two neighbouring ranges, of which `b` is the later one. This operation is associative.
 struct AddDc {
   JAXDALI_HD uint64_t operator()(uint64_t a, uint64_t b) const {
     return b & kDcReset ? b : ((a + b) & kDcLanes) | (a & kDcReset);
@@ -36,7 +38,7 @@ struct DcSums : Shard {
 
   struct Shared {
     int32_t slot;
-    int words;  // 0: the image does not count
+    int words;  // 0: the image is skipped
     ScanRows<uint64_t> rows;
   };
 
@@ -50,21 +52,21 @@ struct DcSums : Shard {
         if (thread == 0) s.words = Active(image) ? DcWords(tables[image].components) : 0;
       });
       const ScanTable& scan = tables[s.slot / kMaxScans].scan[s.slot % kMaxScans];
-      const int32_t number = index - scan.dc0, first = number * kDcValues, left = scan.dc_values() - first;
+      const int32_t number = index - scan.dc0, first = number * kDcValues, values_left = scan.dc_values() - first;
       const int32_t segment = scan.restart_interval * scan.mcu_blocks;
       int16_t* dc = At<int16_t>(scan.dc) + first;
       auto component = [&](int i) { return scan.block[(first + i) % scan.mcu_blocks].component; };
       for (int word = 0; word < s.words; word++) {
         ScanAll(
-            block, s.rows, left < kDcValues ? left : kDcValues,
+            block, s.rows, values_left < kDcValues ? values_left : kDcValues,
             [&](int i) {
               const int c = component(i);
               const uint64_t value = DcWord(c) == word ? uint64_t{static_cast<uint16_t>(dc[i])} << DcShift(c) : 0;
               return (first + i) % segment == 0 ? value | kDcReset : value;
             },
             AddDc{},
-            [&](int i, uint64_t, uint64_t with) {
-              if (const int c = component(i); DcWord(c) == word) dc[i] = DcOf(with, c);
+            [&](int i, uint64_t, uint64_t inclusive_sum) {
+              if (const int c = component(i); DcWord(c) == word) dc[i] = DcOf(inclusive_sum, c);
             });
         block.Phase([&](int thread) {
           if (thread == 0) At<uint64_t>(scan.dc_before)[word * scan.dc_blocks + number] = s.rows.carry;
@@ -89,14 +91,14 @@ struct DcPrefix : Shard {
     const ScanTable& scan = tables[image].scan[block.index % kMaxScans];
     block.Phase([&](int thread) {
       if (thread != 0) return;
-      const bool runs = tables[image].group == group && scan.dc_blocks > 1 && Active(image);
-      s.words = runs ? DcWords(tables[image].components) : 0;
+      const bool is_active = tables[image].group == group && scan.dc_blocks > 1 && Active(image);
+      s.words = is_active ? DcWords(tables[image].components) : 0;
     });
     for (int word = 0; word < s.words; word++) {
       uint64_t* sums = At<uint64_t>(scan.dc_before) + word * scan.dc_blocks;
       ScanAll(
           block, s.rows, scan.dc_blocks, [&](int i) { return sums[i]; }, AddDc{},
-          [&](int i, uint64_t before, uint64_t) { sums[i] = before; });
+          [&](int i, uint64_t exclusive_sum, uint64_t) { sums[i] = exclusive_sum; });
     }
   }
 };

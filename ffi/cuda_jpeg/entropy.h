@@ -2,7 +2,8 @@
 // thread decodes the symbols that begin in its subsequence. It does not know where the first symbol begins, nor in
 // which state, so it guesses. Then it decodes again from the state in which the subsequence before ends, until nothing
 // changes. Huffman codes synchronise by themselves, mostly after a few dozen symbols. (A. Weissenberger, B. Schmidt,
-// "Accelerating JPEG Decompression on GPUs", HiPC 2021.)
+// "Accelerating JPEG Decompression on GPUs", HiPC 2021.) In order: SyncBlocks within blocks of threads, SyncScans
+// across them, DecodeWrite. The decoding of one subsequence is in subsequence.h.
 //
 // The result does not rely on this. The decoding that writes starts from the state from which the blocks of a
 // subsequence were counted, or from that in the middle of the same count, and checks that the subsequence before ends
@@ -22,14 +23,14 @@ namespace jaxdali::jpeg {
 
 static_assert(kBlockSubsequences == kThreads);
 
-// How many look-ups, one after the other, a block may spend on guessing in one launch, during which other work on the
-// same stream waits. Photos need up to 2,500, pages of text 3,000 to 10,000, and noise of the
-// highest quality 15,000. Areas of one colour, whose bits are periodic, can need 25,000 per block, but a CPU decodes
-// such images quickly.
+// The largest number of look-ups, one after the other, that a block may spend on guessing in one launch, during which
+// other work on the same stream waits. Photos need up to 2,500, pages of text 3,000 to 10,000, and noise of the highest
+// quality 15,000. Areas of one colour, whose bits are periodic, can need 25,000 per block, but a CPU decodes such
+// images quickly.
 inline constexpr int kMaxLookups = 16000;
 inline constexpr int kRoundLookups = 4;  // the work between two rounds takes as long as this many look-ups
 
-// Finds the part of the work that belongs to a block, and loads what its threads read all the time.
+// Finds the part of the work that belongs to a block, and copies to shared memory what its threads read all the time.
 struct EntropyWork : Shard {
   int32_t grid;  // blocks of the launch
 
@@ -66,11 +67,11 @@ struct EntropyWork : Shard {
   }
 };
 
-// How many subsequences a block may leave to SyncScans; 0: none. All blocks of a scan together leave few.
-JAXDALI_HD inline uint32_t LeftOver(const ScanTable& scan) {
-  constexpr int32_t kOfScan = 128, kMost = 32, kBlocks = 16;
-  if (scan.sequences > kBlocks) return 0;
-  return static_cast<uint32_t>(kOfScan / scan.sequences < kMost ? kOfScan / scan.sequences : kMost);
+// The number of subsequences that a block may leave to SyncScans; 0: none. All blocks of a scan together leave few.
+JAXDALI_HD inline uint32_t MaxLeftOver(const ScanTable& scan) {
+  constexpr int32_t kMaxOfScan = 128, kMaxOfBlock = 32, kMaxSequences = 16;
+  if (scan.sequences > kMaxSequences) return 0;
+  return static_cast<uint32_t>(kMaxOfScan / scan.sequences < kMaxOfBlock ? kMaxOfScan / scan.sequences : kMaxOfBlock);
 }
 
 // Makes the subsequences of each block start from the state in which the one before ends. The first of a block starts
@@ -79,21 +80,21 @@ JAXDALI_HD inline uint32_t LeftOver(const ScanTable& scan) {
 // Blocks of a short scan leave a few subsequences that need many rounds to SyncScans, and the second launch does
 // nothing. The other threads would wait for these few, and blocks that could run for these threads.
 struct SyncBlocks : EntropyWork {
-  bool fresh;  // the first launch
+  bool is_first_launch;
 
   static constexpr int kBlocksPerSm = 6;
   static constexpr int kFullRounds = 4;  // at least so many before anything is left
 
   struct Shared {
     int32_t slot;
-    bool runs;
+    bool is_active;
     ScanView view;
     uint16_t state[kThreads + 1];  // state at the start of each subsequence
-    uint16_t todo[kThreads];
-    Decoding last[kThreads];    // the others stay in global memory, which leaves more of the L1 cache for the data
-    uint32_t changed, pending;  // subsequences whose start state changed, and those of them that must be decoded
-    uint32_t left_over;         // that many may stay pending
-    int32_t longest;            // look-ups in the longest decoding of a round
+    uint16_t todo[kThreads];       // numbers of the subsequences that must be decoded
+    Decoding last[kThreads];       // the others stay in global memory, which leaves more of the L1 cache for the data
+    uint32_t changed, pending;     // subsequences whose start state changed, and those of them that must be decoded
+    uint32_t left_over;            // that many may stay pending
+    int32_t longest;               // look-ups in the longest decoding of a round
   };
 
   template <class Block>
@@ -105,18 +106,18 @@ struct SyncBlocks : EntropyWork {
       const int32_t number = index - scan.sequence0;
       block.Phase([&](int thread) {
         if (thread != 0) return;
-        s.runs = Active(image);
-        if (!s.runs) return;
+        s.is_active = Active(image);
+        if (!s.is_active) return;
         Extent(image, scan, &s.view);
-        s.runs = number * kThreads < s.view.subsequences();
-        s.left_over = s.runs ? LeftOver(scan) : 0;
-        if (s.runs && !fresh)  // the state from the left has changed
-          s.runs = s.left_over == 0 && number > 0 &&
-                   At<uint16_t>(scan.edge)[number - 1] != At<Decoding>(scan.last)[number * kThreads].entry;
+        s.is_active = number * kThreads < s.view.subsequences();
+        s.left_over = s.is_active ? MaxLeftOver(scan) : 0;
+        if (s.is_active && !is_first_launch)  // the state from the left has changed
+          s.is_active = s.left_over == 0 && number > 0 &&
+                        At<uint16_t>(scan.edge)[number - 1] != At<Decoding>(scan.last)[number * kThreads].entry;
       });
-      if (!s.runs) continue;
+      if (!s.is_active) continue;
       Load(block, s.slot, &s.view);
-      Settle(block, s, number, fresh || number == 0 ? 0 : At<uint16_t>(scan.edge)[number - 1]);
+      Settle(block, s, number, is_first_launch || number == 0 ? 0 : At<uint16_t>(scan.edge)[number - 1]);
     }
   }
 
@@ -126,14 +127,14 @@ struct SyncBlocks : EntropyWork {
   // scan. `first`: the state from which it starts.
   template <class Block>
   JAXDALI_HD void Settle(const Block& block, Shared& s, int32_t number, uint16_t first) const {
-    const int32_t base = number * kThreads, left = s.view.subsequences() - base;
-    const int n = left < kThreads ? left : kThreads;
+    const int32_t base = number * kThreads, subsequences_left = s.view.subsequences() - base;
+    const int n = subsequences_left < kThreads ? subsequences_left : kThreads;
     block.Phase([&](int thread) {
       constexpr Decoding kNone{0xFFFF, 0, 0, 0, 0};  // not a valid state
       if (thread == 0) s.state[0] = first;
       if (thread >= n) return;
-      s.last[thread] = fresh ? kNone : At<Decoding>(s.view.scan.last)[base + thread];
-      if (fresh) At<Decoding>(s.view.scan.other)[base + thread] = kNone;
+      s.last[thread] = is_first_launch ? kNone : At<Decoding>(s.view.scan.last)[base + thread];
+      if (is_first_launch) At<Decoding>(s.view.scan.other)[base + thread] = kNone;
       s.state[thread + 1] = s.last[thread].exit;
     });
     for (int lookups = 0, round = 0;; round++) {
@@ -145,11 +146,12 @@ struct SyncBlocks : EntropyWork {
       block.Phase([&](int thread) {
         if (thread >= n || s.state[thread] == s.last[thread].entry) return;
         Decoding& other = At<Decoding>(s.view.scan.other)[base + thread];
-        const Decoding known = other;
+        // The earlier decoding may start from this state: then it is reused.
+        const Decoding reused = other;
         other = s.last[thread];
-        s.last[thread] = known;
+        s.last[thread] = reused;
         AtomicAdd(&s.changed, 1);
-        if (s.state[thread] != known.entry) s.todo[AtomicAdd(&s.pending, 1)] = static_cast<uint16_t>(thread);
+        if (s.state[thread] != reused.entry) s.todo[AtomicAdd(&s.pending, 1)] = static_cast<uint16_t>(thread);
       });
       if (s.changed == 0 || (round >= kFullRounds && s.pending <= s.left_over)) break;
       if (lookups >= kMaxLookups) {
@@ -169,7 +171,7 @@ struct SyncBlocks : EntropyWork {
       });
     }
     block.Phase([&](int thread) {
-      if (thread == 0 && fresh) At<uint16_t>(s.view.scan.edge)[number] = s.state[n];
+      if (thread == 0 && is_first_launch) At<uint16_t>(s.view.scan.edge)[number] = s.state[n];
       if (thread >= n) return;
       Decoding& last = At<Decoding>(s.view.scan.last)[base + thread];
       Decoding& other = At<Decoding>(s.view.scan.other)[base + thread];
@@ -200,7 +202,7 @@ struct SyncScans : EntropyWork {
   };
   struct Shared {
     int32_t slot;
-    bool runs;
+    bool is_active;
     ScanView view;
     List list[2];
     ScanRows<uint32_t> rows;
@@ -214,30 +216,30 @@ struct SyncScans : EntropyWork {
       if (thread != 0) return;
       s.slot = block.index;
       s.list[0].count = 0;
-      s.runs = scan.sequences > 0 && Active(image);
-      if (s.runs) Extent(image, scan, &s.view);
+      s.is_active = scan.sequences > 0 && Active(image);
+      if (s.is_active) Extent(image, scan, &s.view);
     });
-    if (!s.runs) return;
+    if (!s.is_active) return;
     const int32_t n = s.view.subsequences();
     Decoding* last = At<Decoding>(scan.last);
     bool loaded = false;
     int lookups = 0;
-    for (int32_t known = 0; known < n && lookups < kMaxLookups;) {
-      uint32_t found;
-      do {  // finds as many as fit
+    for (int32_t num_checked = 0; num_checked < n && lookups < kMaxLookups;) {
+      uint32_t num_listed;
+      do {  // lists as many as fit
         block.Phase([&](int thread) {
-          const int32_t k = known + thread;
+          const int32_t k = num_checked + thread;
           if (k > 0 && k < n && last[k].entry != last[k - 1].exit)
             s.list[0].Add(static_cast<uint32_t>(k), last[k - 1].exit);
         });
-        known += kThreads;
-        found = s.list[0].count;
-        block.Phase([](int) {});  // all have read it
-      } while (known < n && found <= kListed - kThreads);
-      if (found == 0) break;
+        num_checked += kThreads;
+        num_listed = s.list[0].count;
+        block.Phase([](int) {});  // all threads have read the count
+      } while (num_checked < n && num_listed <= kListed - kThreads);
+      if (num_listed == 0) break;
       if (!loaded) Load(block, s.slot, &s.view);
       loaded = true;
-      lookups = Settle(block, s, known < n ? known : n, lookups);
+      lookups = Settle(block, s, num_checked < n ? num_checked : n, lookups);
     }
     if (lookups >= kMaxLookups) {
       block.Phase([&](int thread) {
@@ -251,39 +253,40 @@ struct SyncScans : EntropyWork {
   }
 
  private:
-  // Decodes what is listed until nothing below `end` is left. Returns how many look-ups came one after the other,
-  // including `lookups`.
+  // Decodes the listed subsequences, and those that follow from them, until the list has none below `end`. Returns how
+  // many look-ups came one after the other, including `lookups`.
   template <class Block>
   JAXDALI_HD int Settle(const Block& block, Shared& s, int32_t end, int lookups) const {
     Decoding *last = At<Decoding>(s.view.scan.last), *other = At<Decoding>(s.view.scan.other);
     for (int round = 0;; round++) {
-      List &now = s.list[round % 2], &next = s.list[(round + 1) % 2];
+      List &current = s.list[round % 2], &next = s.list[(round + 1) % 2];
       block.Phase([&](int thread) {
         if (thread != 0) return;
         next.count = 0;
-        now.longest = 0;
+        current.longest = 0;
       });
-      const int count = static_cast<int>(now.count);
+      const int count = static_cast<int>(current.count);
       if (count == 0 || lookups >= kMaxLookups) break;
       block.Phase([&](int thread) {
-        int32_t all = 0;
-        for (int i = thread % 32 * (kThreads / 32) + thread / 32; i < count; i += kThreads) {  // a few for each warp
-          const uint32_t k = now.subsequence[i];
-          const uint16_t entry = now.entry[i];
-          const Decoding before = last[k];
-          Decoding found = other[k];  // here, so that both are read at the same time
-          if (before.entry == entry) continue;
-          if (found.entry != entry)
-            all += DecodeSubsequence<NoOutputAlone>(s.view, static_cast<int32_t>(k), entry, &found);
-          last[k] = found;
-          other[k] = before;
-          if (found.exit != before.exit && static_cast<int32_t>(k) + 1 < end) next.Add(k + 1, found.exit);
+        int32_t num_lookups = 0;
+        // A warp takes few of them, because its threads wait for the slowest one.
+        for (int i = thread % 32 * (kThreads / 32) + thread / 32; i < count; i += kThreads) {
+          const uint32_t k = current.subsequence[i];
+          const uint16_t entry = current.entry[i];
+          const Decoding previous = last[k];
+          Decoding decoding = other[k];  // here, so that both are read at the same time
+          if (previous.entry == entry) continue;
+          if (decoding.entry != entry)
+            num_lookups += DecodeSubsequence<NoOutputAlone>(s.view, static_cast<int32_t>(k), entry, &decoding);
+          last[k] = decoding;
+          other[k] = previous;
+          if (decoding.exit != previous.exit && static_cast<int32_t>(k) + 1 < end) next.Add(k + 1, decoding.exit);
         }
-        AtomicMax(&now.longest, all);
+        AtomicMax(&current.longest, num_lookups);
       });
-      lookups += now.longest + kRoundLookups;
+      lookups += current.longest + kRoundLookups;
     }
-    block.Phase([](int) {});  // all have read the lists
+    block.Phase([](int) {});  // all threads have read the lists
     return lookups;
   }
 };
@@ -297,7 +300,7 @@ struct DecodeWrite : EntropyWork {
 
   struct Shared {
     int32_t slot;
-    bool runs;
+    bool is_active;
     ScanView view;
     BlockPlace places[kMaxMcuBlocks];
   };
@@ -316,20 +319,21 @@ struct DecodeWrite : EntropyWork {
           s.places[thread] =
               BlockPlace::Of(scan, tables[image].component[scan.block[thread].component], scan.block[thread]);
         if (thread != 0) return;
-        s.runs = Active(image);
-        if (!s.runs) return;
+        s.is_active = Active(image);
+        if (!s.is_active) return;
         Extent(image, scan, &s.view);
-        s.runs = base < s.view.subsequences() * kWriteParts;
+        s.is_active = base < s.view.subsequences() * kWriteParts;
       });
-      if (!s.runs) continue;
+      if (!s.is_active) continue;
       Load(block, s.slot, &s.view);
       block.Phase([&](int thread) {
         const int32_t number = (base + thread) / kWriteParts, part = (base + thread) % kWriteParts;
         if (number >= s.view.subsequences()) return;
         const Decoding* last = At<Decoding>(scan.last) + number;
+        // The induction's step: the subsequence before ends in the state from which this one's blocks were counted.
         const uint16_t entry = number ? last[-1].exit : 0;
-        bool good = entry == last->entry;
-        if (good) {
+        bool is_good = entry == last->entry;
+        if (is_good) {
           Output out{};
           out.scan = &s.view.scan;
           out.places = s.places;
@@ -338,9 +342,9 @@ struct DecodeWrite : EntropyWork {
           if (part > 0) out.block = AddCounts{}(out.block, last->middle_blocks) & ~kSinceSegment;
           int32_t lookups = 0;
           DecodePart(s.view, base + thread, part > 0 ? static_cast<uint16_t>(last->middle) : entry, &out, &lookups);
-          good = !out.bad;
+          is_good = !out.has_error;
         }
-        if (!good) AtomicMax(&samples.status[image], kRefused);
+        if (!is_good) AtomicMax(&samples.status[image], kRefused);
       });
     }
   }

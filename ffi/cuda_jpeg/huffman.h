@@ -1,4 +1,6 @@
-// Huffman codes: look-up tables and reading of bits.
+// Huffman codes on the device: look-up tables, and how an image's threads build them. A look-up gives one symbol (final
+// decoding), or all symbols within a window (guessing, where only the state counts). Codes are canonical (T.81, Annex
+// C).
 #ifndef JAXDALI_FFI_CUDA_JPEG_HUFFMAN_H_
 #define JAXDALI_FFI_CUDA_JPEG_HUFFMAN_H_
 
@@ -14,11 +16,12 @@ inline constexpr int kLookupBits = 10;  // 0.5 % of a photo's symbols have longe
 
 inline constexpr int kMaxSymbolBits = 31;  // a code of 16 bits and a magnitude of 15
 
-// The meaning of a code. Bits 0-4: length of the code and of the magnitude after it, together. Bits 5-8: length of the
-// magnitude. Bits 9-15: how far the coefficient's index advances; kEndOfBlock for the code that ends a block. Never 0.
+// A symbol: the decoded meaning of a code. Bits 0-4: length of the code and of the magnitude after it, together. Bits
+// 5-8: length of the magnitude. Bits 9-15: how far the coefficient's index advances; kEndOfBlock for the code that ends
+// a block. Never 0.
 inline constexpr int kEndOfBlock = 127;
-inline constexpr uint32_t kNoCode =
-    1 | 65u << 9;  // what no code means to a guess: a bit, and an index past the last one
+// The symbol that a guess takes where there is no code: one bit, and an index past the last one.
+inline constexpr uint32_t kNoCode = 1 | 65u << 9;
 
 JAXDALI_HD inline uint32_t MakeSymbol(bool is_ac, int code_bits, int value) {
   const int size = value & 15, run = value >> 4;
@@ -32,7 +35,7 @@ JAXDALI_HD inline uint32_t MakeSymbol(bool is_ac, int code_bits, int value) {
 // index advances. kNoGroup means that there is no such symbol; its advance is too large for any index.
 inline constexpr uint32_t kEndsBlock = 1u << 8, kNoGroup = 127u << 9;
 
-// What the first kLookupBits bits mean. Guesses read both at once, as a word with the symbol in the lower half.
+// The meaning of the first kLookupBits bits. Guesses read both at once, as a word with the symbol in the lower half.
 struct alignas(4) Meaning {
   uint16_t symbol;  // 0: the code is longer, or there is none
   uint16_t group;
@@ -57,7 +60,8 @@ struct alignas(16) Lookup {
     for (const Lookup* table = this; table && length < kLookupBits; table = follower) {
       const uint32_t next = table->meaning[bits << length & ((1 << kLookupBits) - 1)].symbol, step = next >> 9;
       const uint32_t code_bits = (next & 31) - (next >> 5 & 15);
-      if (next == 0 || length + code_bits > kLookupBits) break;  // `symbol` may depend on bits beyond the window
+      // A code that is not wholly in the window: `symbol` may depend on bits beyond it.
+      if (next == 0 || length + code_bits > kLookupBits) break;
       if (step == kEndOfBlock) return (length + code_bits) | advance << 9 | kEndsBlock;
       if (advance + step > 63) break;
       length += next & 31;
@@ -77,7 +81,7 @@ struct alignas(16) Lookup {
   JAXDALI_HD uint32_t ReadLong(uint32_t window16) const {
     int bits = kLookupBits + 1;
     JAXDALI_UNROLL
-    for (int l = kLookupBits + 1; l < 16; l++) bits += window16 >= limit[l];
+    for (int length = kLookupBits + 1; length < 16; length++) bits += window16 >= limit[length];
     return window16 < limit[16] ? Symbol(bits, window16) : 0;
   }
 };
@@ -89,47 +93,50 @@ JAXDALI_HD inline uint8_t ColumnOrder(int k) {
   return static_cast<uint8_t>(place % 8 * 8 + place / 8);
 }
 
-// Builds the look-up tables of an image with all threads of a block.
+// Builds the look-up tables of an image with all threads of a block, in four phases: the limits of code lengths, the
+// values, symbols from both, and groups from symbols.
 template <class Block>
 JAXDALI_HD void BuildLookups(const Block& block, const ImageTable& image, Lookup* lookups) {
   const HuffmanTable* tables = image.table;
   const int n = image.tables;
   block.Phase([&](int thread) {
     if (thread >= n) return;
-    Lookup& to = lookups[thread];
+    Lookup& lookup = lookups[thread];
     uint32_t code = 0, sum = 0;
-    to.limit[0] = 0;
-    to.offset[0] = 0;
-    to.is_ac = tables[thread].is_ac;
-    for (int l = 1; l <= 16; l++) {
-      const uint32_t count = tables[thread].count[l - 1];
-      to.offset[l] = static_cast<int32_t>(sum) - static_cast<int32_t>(code);
+    lookup.limit[0] = 0;
+    lookup.offset[0] = 0;
+    lookup.is_ac = tables[thread].is_ac;
+    for (int code_length = 1; code_length <= 16; code_length++) {
+      const uint32_t count = tables[thread].count[code_length - 1];
+      lookup.offset[code_length] = static_cast<int32_t>(sum) - static_cast<int32_t>(code);
       code += count;
       sum += count;
-      to.limit[l] = code << (16 - l);
+      lookup.limit[code_length] = code << (16 - code_length);
       code <<= 1;
     }
   });
   block.Phase([&](int thread) {
-    for (int t = 0; t < n; t++)
-      for (int i = thread; i < 256; i += kBlockSubsequences) lookups[t].value[i] = tables[t].value[i];
+    for (int table = 0; table < n; table++)
+      for (int i = thread; i < 256; i += kBlockSubsequences) lookups[table].value[i] = tables[table].value[i];
   });
   block.Phase([&](int thread) {
-    for (int t = 0; t < n; t++) {
-      Lookup& to = lookups[t];
+    for (int table = 0; table < n; table++) {
+      Lookup& lookup = lookups[table];
       for (int i = thread; i < 1 << kLookupBits; i += kBlockSubsequences) {
         const uint32_t window16 = static_cast<uint32_t>(i) << (16 - kLookupBits);
-        int l = 1;
-        while (l <= kLookupBits && window16 >= to.limit[l]) l++;
-        to.meaning[i].symbol = static_cast<uint16_t>(l <= kLookupBits ? to.Symbol(l, window16) : 0);
+        int code_length = 1;
+        while (code_length <= kLookupBits && window16 >= lookup.limit[code_length]) code_length++;
+        lookup.meaning[i].symbol =
+            static_cast<uint16_t>(code_length <= kLookupBits ? lookup.Symbol(code_length, window16) : 0);
       }
     }
   });
   block.Phase([&](int thread) {
-    for (int t = 0; t < n; t++) {
-      const Lookup* follower = image.follower[t] >= 0 ? lookups + image.follower[t] : nullptr;
+    for (int table = 0; table < n; table++) {
+      const Lookup* follower = image.follower[table] >= 0 ? lookups + image.follower[table] : nullptr;
       for (int i = thread; i < 1 << kLookupBits; i += kBlockSubsequences)
-        lookups[t].meaning[i].group = static_cast<uint16_t>(lookups[t].Group(static_cast<uint32_t>(i), follower));
+        lookups[table].meaning[i].group =
+            static_cast<uint16_t>(lookups[table].Group(static_cast<uint32_t>(i), follower));
     }
   });
 }

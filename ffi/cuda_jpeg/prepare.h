@@ -13,8 +13,8 @@
 
 namespace jaxdali::jpeg {
 
-// Writes the status of each sample; one block per sample. The other blocks clear the coefficients, because only nonzero
-// ones are written later; see IdctKernel for the groups after the first.
+// Writes the status of each sample; one block per sample. The other blocks clear the coefficients of the first group,
+// because only nonzero ones are written later; IdctKernel clears those of the groups after it.
 struct Prepare {
   DecodeBatch batch;
   Shard shard;
@@ -22,7 +22,7 @@ struct Prepare {
   int32_t groups;    // that are launched
 
   struct Shared {
-    bool runs;
+    bool is_active;
   };
 
   template <class Block>
@@ -34,12 +34,13 @@ struct Prepare {
       if (thread == 0) {
         const Status status = shard.samples.present[i] ? Check(i) : kOk;
         shard.samples.status[i] = status;
-        s.runs = status == kOk && shard.samples.present[i] && row.coding == Coding::kHuffman;
+        s.is_active = status == kOk && shard.samples.present[i] && row.coding == Coding::kHuffman;
       }
-      if (thread >= 32 && thread < 32 + kWorks) List(i, static_cast<Work>(thread - 32));
-      if (thread >= 64 && thread <= 64 + kMostGroups) ListGroup(i, thread - 64);
+      // Other warps write the directory at the same time.
+      if (thread >= 32 && thread < 32 + kWorks) ListSlots(i, static_cast<Work>(thread - 32));
+      if (thread >= 64 && thread <= 64 + kMaxGroups) ListGroup(i, thread - 64);
     });
-    if (!s.runs) return;
+    if (!s.is_active) return;
     block.Phase([&](int thread) {
       if (thread < row.scans) *shard.At<ScanExtent>(row.scan[thread].extent) = {0xFFFFFFFFu, 0};
     });
@@ -77,8 +78,8 @@ struct Prepare {
     return true;
   }
 
-  // Copies the first block number of each slot of an image.
-  JAXDALI_HD void List(int i, Work work) const {
+  // Writes the first block number of each slot of an image to the directory.
+  JAXDALI_HD void ListSlots(int i, Work work) const {
     const ImageTable& row = batch.tables[i];
     int32_t* first = shard.Firsts(work);
     if (work == Work::kPixels) {
@@ -103,10 +104,11 @@ struct Prepare {
     if (i == shard.samples.n - 1) first[kMaxScans * (i + 1)] = next;
   }
 
-  // Writes where group number `g` begins if that is at this image, or if it is empty behind the last one.
+  // Writes the first image of group number `g` if it is this one, or if the group is empty and comes after the last
+  // one.
   JAXDALI_HD void ListGroup(int i, int g) const {
-    const int before = i == 0 ? -1 : batch.tables[i - 1].group, group = batch.tables[i].group;
-    if (before < g && g <= group) shard.FirstImages()[g] = i;
+    const int previous_group = i == 0 ? -1 : batch.tables[i - 1].group, group = batch.tables[i].group;
+    if (previous_group < g && g <= group) shard.FirstImages()[g] = i;
     if (g > group && i == shard.samples.n - 1) shard.FirstImages()[g] = i + 1;
   }
 
@@ -116,9 +118,9 @@ struct Prepare {
     const int64_t begin = first.coefficients * kPlaceUnit, end = begin + first.coefficient_units * kPlaceUnit;
     if (end > batch.workspace_size) return;
     block.Phase([&](int thread) {
-      const int64_t step = int64_t{clearing} * kThreads * 16;
-      for (int64_t at = begin + (int64_t{number} * kThreads + thread) * 16; at < end; at += step)
-        Store4(shard.workspace + at, {});
+      const int64_t stride = int64_t{clearing} * kThreads * 16;
+      for (int64_t offset = begin + (int64_t{number} * kThreads + thread) * 16; offset < end; offset += stride)
+        Store4(shard.workspace + offset, {});
     });
   }
 };

@@ -32,7 +32,7 @@ struct IdctKernel {
   int32_t group;
 
   static constexpr int kBlocksPerSm = 6;
-  static constexpr int kAtOnce = kThreads / 8;
+  static constexpr int kBlocksAtOnce = kThreads / 8;  // with eight threads each
   // Stride of a block in shared memory: eight rows, and a ninth that stands for all rows of a flat block. With it,
   // 16-byte accesses to rows and 2-byte accesses to columns have no bank conflicts.
   static constexpr int kStride = 9 * 8;
@@ -48,15 +48,16 @@ struct IdctKernel {
     uint8_t* plane;
     int32_t first, columns;  // first block of the unit within the component, and blocks per row of the component
     int16_t block_dc[kIdctBlocks];
-    uint64_t present[kIdctBlocks];  // of compact coefficients: what there is of a block, and the place of its values
+    // Of compact coefficients: the mask of each block's nonzero coefficients, and the place of its values.
+    uint64_t present[kIdctBlocks];
     uint32_t values_at[kIdctBlocks];
     alignas(8) uint8_t zigzag[64];       // the indices of coefficients in zigzag order, column by column
-    alignas(8) uint8_t by_column[64];    // the other way round
+    alignas(8) uint8_t by_column[64];    // the inverse: the place in columns of a coefficient in zigzag order
     uint32_t place[kIdctBlocks];         // first sample of a block in the plane, which may have more than 2^31
     alignas(16) uint16_t quantizer[64];  // column by column
-    alignas(16) int16_t columns_of[kAtOnce * kStride];  // coefficients, column by column
-    alignas(16) int16_t values[kAtOnce * kStride];
-    alignas(8) uint8_t is_uneven[kAtOnce * 8];  // columns in which some row below the first is not zero
+    alignas(16) int16_t columns_of[kBlocksAtOnce * kStride];  // coefficients, column by column
+    alignas(16) int16_t values[kBlocksAtOnce * kStride];
+    alignas(8) uint8_t has_ac[kBlocksAtOnce * 8];  // columns in which some row below the first is not zero
   };
 
   template <class Block>
@@ -65,7 +66,7 @@ struct IdctKernel {
     for (int32_t unit = shard.GroupFirst(Work::kIdct, group) + block.index; unit < end; unit += grid) {
       shard.FindSlot(block, Work::kIdct, unit, &s.slot);
       block.Phase([&](int thread) {
-        if (thread == 0) Begin(unit, &s);
+        if (thread == 0) BeginUnit(unit, &s);
       });
       if (s.count == 0) continue;
       if (s.transforms) Transform(block, s);
@@ -81,29 +82,29 @@ struct IdctKernel {
  private:
   template <class Block>
   JAXDALI_HD void Transform(const Block& block, Shared& s) const {
-    block.Phase([&](int thread) { Prepare(thread, &s); });
-    for (int at = 0; at < s.count; at += kAtOnce) {
-      const int last = s.count - at;
+    block.Phase([&](int thread) { LoadUnit(thread, &s); });
+    for (int first_block = 0; first_block < s.count; first_block += kBlocksAtOnce) {
+      const int blocks_left = s.count - first_block;
       if (!s.compact) {
         block.Phase([&](int thread) {
-          if (thread / 8 < last) Order(at, thread, &s);
+          if (thread / 8 < blocks_left) ToColumns(first_block, thread, &s);
         });
       }
       block.Phase([&](int thread) {
-        if (thread / 8 < last) Column(at, thread, &s);
+        if (thread / 8 < blocks_left) TransformColumn(first_block, thread, &s);
       });
       block.Phase([&](int thread) {
-        if (thread / 8 < last) Row(s, at, thread);
+        if (thread / 8 < blocks_left) TransformRow(s, first_block, thread);
       });
     }
   }
 
-  JAXDALI_HD void Begin(int32_t unit, Shared* s) const {
+  JAXDALI_HD void BeginUnit(int32_t unit, Shared* s) const {
     const int image = s->slot / kMaxComponents, number = s->slot % kMaxComponents;
     const ImageTable& table = shard.tables[image];
     s->count = 0;
     s->transforms = shard.Active(image) && !(luminance_only && number > 0 && table.color == ColorTransform::kYcc);
-    s->clears = clears && shard.Touched(image);
+    s->clears = clears && shard.MayHaveCoefficients(image);
     if (!s->transforms && !s->clears) return;
     const Component& c = table.component[number];
     s->component = &c;
@@ -124,7 +125,7 @@ struct IdctKernel {
     if (s->count > kIdctBlocks) s->count = kIdctBlocks;
   }
 
-  JAXDALI_HD void Prepare(int thread, Shared* s) const {
+  JAXDALI_HD void LoadUnit(int thread, Shared* s) const {
     const Component& c = *s->component;
     for (int i = thread; i < s->count; i += kThreads) {
       const int32_t y = (s->first + i) / s->columns, x = (s->first + i) % s->columns;
@@ -141,7 +142,7 @@ struct IdctKernel {
     }
   }
 
-  // Reads what the data say of the unit's block number i.
+  // Reads the compact form of the unit's block number i.
   JAXDALI_HD void FindValues(int i, Shared* s) const {
     const Component& c = *s->component;
     const int image = s->slot / kMaxComponents;
@@ -149,44 +150,48 @@ struct IdctKernel {
     const CompactBlock block = blocks[s->first + i];
     const uint32_t values =
         reinterpret_cast<const uint32_t*>(blocks + c.blocks())[s->first / kIdctBlocks] + block.values;
-    const bool good = int64_t{values} + ValueBytes(block.present()) <= in.size(image);
-    if (!good) AtomicMax(&shard.samples.status[image], kInternal);
+    const bool is_good = int64_t{values} + ValueBytes(block.present()) <= in.size(image);
+    if (!is_good) AtomicMax(&shard.samples.status[image], kInternal);
     s->block_dc[i] = block.dc;
-    s->present[i] = good ? block.present() : 0;
+    s->present[i] = is_good ? block.present() : 0;
     s->values_at[i] = values;
   }
 
-  // Brings coefficients from zigzag order into columns; eight threads for each of the blocks from `at` on.
-  JAXDALI_HD static void Order(int at, int thread, Shared* s) {
-    const int part = thread % 8;
-    const Words4 c = Load4(s->coefficients + static_cast<int64_t>(s->first + at + thread / 8) * 64 + part * 8);
-    const Words2 places = Load2(s->by_column + part * 8);
-    int16_t* to = s->columns_of + thread / 8 * kStride;
+  // Moves coefficients from zigzag order into columns; eight threads for each of the blocks from `first_block` on, each
+  // for eight coefficients.
+  JAXDALI_HD static void ToColumns(int first_block, int thread, Shared* s) {
+    const int eighth = thread % 8;
+    const Words4 c =
+        Load4(s->coefficients + static_cast<int64_t>(s->first + first_block + thread / 8) * 64 + eighth * 8);
+    const Words2 places = Load2(s->by_column + eighth * 8);
+    int16_t* column_values = s->columns_of + thread / 8 * kStride;
     for (int k = 0; k < 8; k++)
-      to[places.word[k / 4] >> 8 * (k % 4) & 255] = static_cast<int16_t>(c.word[k / 2] >> 16 * (k % 2));
+      column_values[places.word[k / 4] >> 8 * (k % 4) & 255] = static_cast<int16_t>(c.word[k / 2] >> 16 * (k % 2));
   }
 
-  // Transforms the columns; eight threads for each of the blocks from `at` on.
-  JAXDALI_HD static void Column(int at, int thread, Shared* s) {
-    const int i = at + thread / 8, column = thread % 8;
+  // Transforms the columns; eight threads for each of the blocks from `first_block` on.
+  JAXDALI_HD static void TransformColumn(int first_block, int thread, Shared* s) {
+    const int i = first_block + thread / 8, column = thread % 8;
     int16_t* values = s->values + thread / 8 * kStride;
     const Words4 c = s->compact ? ExpandColumn(s->present[i], s->compact + s->values_at[i], s->zigzag + column * 8)
                                 : Load4(s->columns_of + thread / 8 * kStride + column * 8);
     const Words4 q = Load4(s->quantizer + column * 8);
-    s->is_uneven[thread] = (c.word[0] >> 16 | c.word[1] | c.word[2] | c.word[3]) != 0;
+    s->has_ac[thread] = (c.word[0] >> 16 | c.word[1] | c.word[2] | c.word[3]) != 0;
     int32_t v[8], out[8];
     for (int y = 0; y < 8; y++)
       v[y] = Dequantize(static_cast<int16_t>(c.word[y / 2] >> 16 * (y % 2)),
                         static_cast<uint16_t>(q.word[y / 2] >> 16 * (y % 2)));
     if (column == 0) v[0] = Dequantize(s->block_dc[i], s->quantizer[0]);
     IdctColumn(v, out);
+    // The ninth row stands for all rows if the block is flat.
     for (int y = 0; y < 8; y++) values[y * 8 + column] = static_cast<int16_t>(out[y]);
     values[64 + column] = static_cast<int16_t>(IdctFlatColumn(v[0]));
   }
+  // Transforms the rows and stores samples. A block is flat if all its columns are.
 
-  JAXDALI_HD static void Row(const Shared& s, int at, int thread) {
+  JAXDALI_HD static void TransformRow(const Shared& s, int first_block, int thread) {
     const int block = thread / 8, row = thread % 8;
-    const Words2 uneven = Load2(s.is_uneven + block * 8);
+    const Words2 uneven = Load2(s.has_ac + block * 8);
     const bool is_flat = (uneven.word[0] | uneven.word[1]) == 0;
     const Words4 w = Load4(s.values + block * kStride + (is_flat ? 8 : row) * 8);
     int32_t v[8], out[8];
@@ -196,7 +201,7 @@ struct IdctKernel {
     for (int k = 0; k < 2; k++)
       samples.word[k] = static_cast<uint32_t>(out[4 * k] | out[4 * k + 1] << 8 | out[4 * k + 2] << 16) |
                         static_cast<uint32_t>(out[4 * k + 3]) << 24;
-    Store2(s.plane + s.place[at + block] + row * s.columns * 8, samples);
+    Store2(s.plane + s.place[first_block + block] + row * s.columns * 8, samples);
   }
 };
 
@@ -228,9 +233,9 @@ JAXDALI_HD inline void MakeTile(const DecodeBatch& b, const ImageTable& table, c
   const int planes = table.color == ColorTransform::kYcc && channels == 1 ? 1 : table.components;
   if (part < kMaxComponents) {
     // RGB takes the planes in the order Cr, Cb (numbers 2 and 1) for YCbCr, or as they are. BGR reverses the order.
-    const int reversed = is_ycc ? 3 - part : 2 - part;
-    const bool is_reversed = part < 3 && planes > 1 && (is_ycc ? part > 0 && !is_bgr : is_bgr);
-    if (part < planes) t->plane[part] = PlaneOf(shard, table.component[is_reversed ? reversed : part]);
+    const int other_plane = is_ycc ? 3 - part : 2 - part;
+    const bool takes_other = part < 3 && planes > 1 && (is_ycc ? part > 0 && !is_bgr : is_bgr);
+    if (part < planes) t->plane[part] = PlaneOf(shard, table.component[takes_other ? other_plane : part]);
   } else if (part == kMaxComponents) {
     t->channels = channels;
     t->weights = ColorWeights::Make(is_bgr);
@@ -287,7 +292,7 @@ struct PixelKernel {
 
   struct Shared {
     int32_t slot;
-    bool runs;
+    bool is_active;
     Tile tile;
     alignas(16) uint8_t rows[kTileHeight * kRowBytes];
   };
@@ -301,12 +306,12 @@ struct PixelKernel {
         const int part = thread / 32;
         if (thread % 32 != 0 || part > kTileParts) return;
         if (part == kTileParts)
-          s.runs = shard.Active(s.slot);
+          s.is_active = shard.Active(s.slot);
         else
           MakeTile(batch, shard.tables[s.slot], shard, s.slot, unit - shard.Firsts(Work::kPixels)[s.slot], part,
                    &s.tile);
       });
-      if (!s.runs) continue;
+      if (!s.is_active) continue;
       block.Phase([&](int thread) { Fill(thread, &s); });
       block.Phase(
           [&](int thread) { StoreTile(s.tile, s.rows, kRowBytes, thread / 32, kThreads / 32, thread % 32, 32); });
@@ -318,13 +323,13 @@ struct PixelKernel {
     const Tile& t = s->tile;
     const int32_t x = thread % kGroupsAcross * kGroupWidth, y = thread / kGroupsAcross * kGroupHeight;
     if (x >= t.end_x || x + kGroupWidth <= t.begin_x || y >= t.end_y || y + kGroupHeight <= t.begin_y) return;
-    uint8_t* to = s->rows + y * kRowBytes + x * t.channels;
-    if (t.by_groups) return FillGroup(t, t.y + y, t.x + x, to, kRowBytes);
+    uint8_t* pixels = s->rows + y * kRowBytes + x * t.channels;
+    if (t.by_groups) return FillGroup(t, t.y + y, t.x + x, pixels, kRowBytes);
     const int32_t left = x < t.begin_x ? t.begin_x : x, right = x + kGroupWidth < t.end_x ? x + kGroupWidth : t.end_x;
     const int32_t top = y < t.begin_y ? t.begin_y : y, bottom = y + kGroupHeight < t.end_y ? y + kGroupHeight : t.end_y;
     for (int32_t row = top; row < bottom; row++)
       for (int32_t column = left; column < right; column++)
-        FillPixel(t, t.y + row, t.x + column, to + (row - y) * kRowBytes + (column - x) * t.channels);
+        FillPixel(t, t.y + row, t.x + column, pixels + (row - y) * kRowBytes + (column - x) * t.channels);
   }
 };
 
@@ -337,33 +342,33 @@ struct CopyKernel {
   int32_t chunks;
 
   struct Shared {
-    const uint8_t* from;
-    uint8_t* to;
-    int64_t bytes, wide;  // all bytes, and those that fill 16-byte words
+    const uint8_t* source;
+    uint8_t* destination;
+    int64_t bytes, word_bytes;  // all bytes, and those that fill 16-byte words
   };
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     block.Phase([&](int thread) {
-      if (thread == 0) Begin(block.index / chunks, &s);
+      if (thread == 0) BeginCopy(block.index / chunks, &s);
     });
     block.Phase([&](int thread) {
       const int64_t first = static_cast<int64_t>(block.index % chunks) * kThreads + thread;
       const int64_t step = static_cast<int64_t>(chunks) * kThreads;
-      for (int64_t i = 16 * first; i < s.wide; i += 16 * step) Store4(s.to + i, Load4(s.from + i));
-      for (int64_t i = s.wide + first; i < s.bytes; i += step) s.to[i] = s.from[i];
+      for (int64_t i = 16 * first; i < s.word_bytes; i += 16 * step) Store4(s.destination + i, Load4(s.source + i));
+      for (int64_t i = s.word_bytes + first; i < s.bytes; i += step) s.destination[i] = s.source[i];
     });
   }
 
  private:
-  JAXDALI_HD void Begin(int i, Shared* s) const {
-    s->bytes = s->wide = 0;
+  JAXDALI_HD void BeginCopy(int i, Shared* s) const {
+    s->bytes = s->word_bytes = 0;
     if (!samples.present[i] || samples.status[i] != kOk || !IsFinished(batch.info[i])) return;
-    s->from = batch.in.sample<const uint8_t>(i);
-    s->to = batch.out.bytes(i);
+    s->source = batch.in.sample<const uint8_t>(i);
+    s->destination = batch.out.bytes(i);
     s->bytes = batch.in.size(i);
-    if (((reinterpret_cast<uintptr_t>(s->from) | reinterpret_cast<uintptr_t>(s->to)) & 15) == 0)
-      s->wide = s->bytes & ~int64_t{15};
+    if (((reinterpret_cast<uintptr_t>(s->source) | reinterpret_cast<uintptr_t>(s->destination)) & 15) == 0)
+      s->word_bytes = s->bytes & ~int64_t{15};
   }
 };
 
@@ -371,9 +376,10 @@ struct CopyKernel {
 inline const char* LaunchPixels(const DecodeBatch& b, const Shard& shard, void* stream) {
   if (b.out.dtype == DType::kU64 || b.out.dtype == DType::kI64 || b.out.dtype == DType::kBool)
     return "decode: element type";
-  // As many blocks as there are units that fit the output. If there is more work, each block does several units.
+  // As many blocks as there are units of work in an output of this capacity. If there is more, each block does several.
   const int64_t n = b.out.n, tile = kTileWidth * kTileHeight * (b.type == ImageType::kGray ? 1 : 3);
   const int64_t tiles = std::min<int64_t>(b.out.capacity / tile + n, 1 << 24);
+  // A copy has about 64 KB for each block.
   const int64_t chunks = std::clamp<int64_t>(b.out.capacity / n * SizeOf(b.out.dtype) / 65536, 1, 64);
   const PixelKernel pixels{b, shard, static_cast<int32_t>(tiles)};
   if (const char* error = LaunchBlocks(pixels, tiles, stream)) return error;

@@ -1,5 +1,5 @@
-// What all kernels of the JPEG decoder share: the operands, offsets in the working memory, and how a CUDA block finds
-// its work.
+// The base of all kernels of the JPEG decoder: the operands of a shard (the images of one call), offsets in the working
+// memory, and how a CUDA block finds its work.
 #ifndef JAXDALI_FFI_CUDA_JPEG_SHARD_H_
 #define JAXDALI_FFI_CUDA_JPEG_SHARD_H_
 
@@ -21,7 +21,7 @@ inline constexpr int kWorks = 5;
 static_assert(kMaxScans == kMaxComponents, "as many slots of an image");
 
 JAXDALI_HD inline int64_t SlotEntries(int n) { return (kWorks - 1) * (int64_t{kMaxScans} * n + 1) + n + 1; }
-JAXDALI_HD inline int64_t DirectoryEntries(int n) { return SlotEntries(n) + kMostGroups + 1; }
+JAXDALI_HD inline int64_t DirectoryEntries(int n) { return SlotEntries(n) + kMaxGroups + 1; }
 JAXDALI_HD inline int64_t DirectoryUnits(int n) { return (DirectoryEntries(n) * 4 + kPlaceUnit - 1) / kPlaceUnit; }
 
 struct Shard {
@@ -39,7 +39,7 @@ struct Shard {
     return reinterpret_cast<int32_t*>(workspace) + static_cast<int64_t>(w) * (int64_t{kMaxScans} * samples.n + 1);
   }
   JAXDALI_HD int32_t Total(Work w) const { return Firsts(w)[slots(w)]; }
-  // The first image of each group, and `n` from the end of the last one on: kMostGroups + 1.
+  // The first image of each group; `n` for groups after the last one. kMaxGroups + 1 entries.
   JAXDALI_HD int32_t* FirstImages() const { return reinterpret_cast<int32_t*>(workspace) + SlotEntries(samples.n); }
   // The first CUDA block of a kernel for a group; those of the group end where the next one's begin. Not for kPixels.
   JAXDALI_HD int32_t GroupFirst(Work w, int group) const { return Firsts(w)[kMaxScans * FirstImages()[group]]; }
@@ -59,18 +59,18 @@ struct Shard {
   JAXDALI_HD bool Active(int image) const { return Has(image, kOk); }
 
   // Whether kernels may have written coefficients of a file: it is active, or was until its data were refused.
-  JAXDALI_HD bool Touched(int image) const {
+  JAXDALI_HD bool MayHaveCoefficients(int image) const {
     return tables[image].coding == Coding::kHuffman && (Has(image, kOk) || Has(image, kRefused));
   }
 
  private:
-  JAXDALI_HD bool Has(int image, Status wanted) const {
+  JAXDALI_HD bool Has(int image, Status expected) const {
 #if defined(__CUDA_ARCH__)
     const int32_t status = *static_cast<const volatile int32_t*>(&samples.status[image]);
 #else
     const int32_t status = __atomic_load_n(&samples.status[image], __ATOMIC_RELAXED);
 #endif
-    return samples.present[image] && tables[image].coding != Coding::kNone && status == wanted;
+    return samples.present[image] && tables[image].coding != Coding::kNone && status == expected;
   }
 };
 

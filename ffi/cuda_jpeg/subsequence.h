@@ -1,4 +1,6 @@
-// Decodes the symbols of one subsequence of entropy-coded data from any state; see entropy.h.
+// Decodes the symbols of one subsequence of entropy-coded data from any state; see entropy.h. Read DecodePart first,
+// near the end: it goes over segments, takes most symbols by Skip (only the state counts) or Write (final decoding),
+// which don't check for the end of the data, and the last ones of a segment one by one.
 #ifndef JAXDALI_FFI_CUDA_JPEG_SUBSEQUENCE_H_
 #define JAXDALI_FFI_CUDA_JPEG_SUBSEQUENCE_H_
 
@@ -14,7 +16,7 @@
 
 namespace jaxdali::jpeg {
 
-// A scan as the threads of a block see it, in shared memory, where divergent reads are fast.
+// A scan and its tables for the threads of a block, in shared memory, where divergent reads are fast.
 struct ScanView {
   Lookup lookup[kMaxTables];
   // For each block of the period: its tables, as numbers of words from `lookup` on (DC: bits 0-12, AC: bits 13-25), and
@@ -25,12 +27,12 @@ struct ScanView {
   const uint32_t* segment_end;
   uint32_t bits, subsequence_bits;
 
-  JAXDALI_HD void SetTables(int part) {
-    const McuBlock& b = scan.block[part];
+  JAXDALI_HD void SetTables(int block_number) {
+    const McuBlock& b = scan.block[block_number];
     constexpr uint32_t kWords = sizeof(Lookup) / 4;
     static_assert(kMaxTables * kWords < 1 << 13);
-    tables[part] =
-        b.dc * kWords | b.ac * kWords << 13 | static_cast<uint32_t>(part + 1 < scan.period ? part + 1 : 0) << 26;
+    tables[block_number] = b.dc * kWords | b.ac * kWords << 13 |
+                           static_cast<uint32_t>(block_number + 1 < scan.period ? block_number + 1 : 0) << 26;
   }
   JAXDALI_HD static uint32_t DcOf(uint32_t tables_of_block) { return tables_of_block & 0x1FFF; }
   JAXDALI_HD static uint32_t AcOf(uint32_t tables_of_block) { return tables_of_block >> 13 & 0x1FFF; }
@@ -40,9 +42,9 @@ struct ScanView {
   // A Meaning as a word.
   JAXDALI_HD uint32_t MeaningAt(uint32_t table, uint32_t window) const {
     static_assert(offsetof(Lookup, meaning) == 0);
-    const auto* at = reinterpret_cast<const uint8_t*>(lookup) + (table + (window >> (32 - kLookupBits))) * 4;
+    const auto* entry = reinterpret_cast<const uint8_t*>(lookup) + (table + (window >> (32 - kLookupBits))) * 4;
     uint32_t word;
-    std::memcpy(&word, __builtin_assume_aligned(at, 4), 4);
+    std::memcpy(&word, __builtin_assume_aligned(entry, 4), 4);
     return word;
   }
 
@@ -62,14 +64,19 @@ JAXDALI_HD inline uint16_t PackState(uint32_t overhang, int index, int block) {
 class BitReader {
  public:
   JAXDALI_HD BitReader(const uint32_t* words, uint32_t bits)
-      : words_(words), count_((bits + 31) >> 5), tail_(bits & 31), at_(0xFFFFFFF0u), first_(0), second_(0) {}
+      : words_(words),
+        count_((bits + 31) >> 5),
+        tail_bits_(bits & 31),
+        word_index_(0xFFFFFFF0u),
+        first_(0),
+        second_(0) {}
 
   JAXDALI_HD uint32_t Peek(uint32_t bit) {
     const uint32_t i = bit >> 5;
-    if (i != at_) {
-      first_ = i == at_ + 1 ? second_ : Load(i);
+    if (i != word_index_) {
+      first_ = i == word_index_ + 1 ? second_ : Load(i);
       second_ = Load(i + 1);
-      at_ = i;
+      word_index_ = i;
     }
     return FunnelLeft(first_, second_, bit & 31);
   }
@@ -78,48 +85,51 @@ class BitReader {
   JAXDALI_HD uint32_t Load(uint32_t i) const {
     if (i >= count_) return 0;
     const uint32_t word = BigEndian(ReadWord(reinterpret_cast<const uint8_t*>(words_ + i)));
-    return i == count_ - 1 && tail_ ? word & ~(0xFFFFFFFFu >> tail_) : word;  // bits beyond the tail were never written
+    // Bits beyond the tail were never written.
+    return i == count_ - 1 && tail_bits_ ? word & ~(0xFFFFFFFFu >> tail_bits_) : word;
   }
 
   const uint32_t* words_;
-  uint32_t count_, tail_, at_, first_, second_;
+  uint32_t count_, tail_bits_, word_index_, first_, second_;
 };
 
-// The same without checks, where kBitsAhead bits follow. It reads a word before a look-up needs it, so none waits: at
-// the end a word after the data, which lies in the working memory and is not used.
+// The same without checks, for places that kBitsAhead bits follow. It reads a word before a look-up needs it, so no
+// look-up waits: at the end a word after the data, which lies in the working memory and is not used.
 inline constexpr uint32_t kBitsAhead = 96;
 class BitStream {
  public:
   JAXDALI_HD BitStream(const uint32_t* words, uint32_t bit)
       : words_(reinterpret_cast<const uint8_t*>(words)),
-        until_((bit | 31) + 1),
+        end_((bit | 31) + 1),
         first_(BigEndian(Read(-4))),
         second_(BigEndian(Read(0))),
         third_(Read(4)) {}
 
   // `bit` ascends by at most 31.
   JAXDALI_HD uint32_t Peek(uint32_t bit) {
-    Follow(bit);
+    Advance(bit);
     return Window(bit);
   }
 
-  // The two parts of Peek: the second one needs the first one only where `bit` has reached until().
-  JAXDALI_HD void Follow(uint32_t bit) {
-    if (bit < until_) return;
-    until_ += 32;
+  // The two parts of Peek: the second one needs the first one only where `bit` has reached end().
+  JAXDALI_HD void Advance(uint32_t bit) {
+    if (bit < end_) return;
+    end_ += 32;
     first_ = second_;
     second_ = BigEndian(third_);
     third_ = Read(4);
   }
   JAXDALI_HD uint32_t Window(uint32_t bit) const { return FunnelLeft(first_, second_, bit & 31); }
-  JAXDALI_HD uint32_t until(uint32_t most) const { return until_ < most ? until_ : most; }
+  JAXDALI_HD uint32_t end(uint32_t limit) const { return end_ < limit ? end_ : limit; }
 
  private:
   // The word so many bytes after the end of the first one.
-  JAXDALI_HD uint32_t Read(int bytes) const { return ReadWord(words_ + (until_ >> 3) + bytes); }
+  JAXDALI_HD uint32_t Read(int bytes) const { return ReadWord(words_ + (end_ >> 3) + bytes); }
 
+  // Three words of the data; the third one is not converted to this machine's order yet. `end_` is the bit after the
+  // first.
   const uint8_t* words_;
-  uint32_t until_, first_, second_, third_;
+  uint32_t end_, first_, second_, third_;
 };
 
 // The first segment that ends after `bit`; `n`: none.
@@ -153,7 +163,8 @@ struct NoOutputAlone {
   static constexpr bool kWrites = false, kAlone = true;
 };
 
-// Where the blocks of one place in an MCU are, as the threads of a block of DecodeWrite share it.
+// The blocks at one position of all MCUs: their places among the coefficients of the component. DecodeWrite has these
+// in shared memory.
 struct alignas(16) BlockPlace {
   uint32_t coefficients;     // of the component, see Component
   int32_t columns, rows;     // blocks that the region needs
@@ -162,8 +173,9 @@ struct alignas(16) BlockPlace {
   int32_t unused;
 
   JAXDALI_HD static BlockPlace Of(const ScanTable& scan, const Component& c, const McuBlock& b) {
-    const bool alone = scan.components == 1;
-    return {c.coefficients, c.columns(), c.y1 - c.y0, alone ? 1 : c.h, alone ? 1 : c.v, b.dx - c.x0, b.dy - c.y0, 0};
+    const bool is_single = scan.components == 1;
+    return {c.coefficients,      c.columns(), c.y1 - c.y0, is_single ? 1 : c.h,
+            is_single ? 1 : c.v, b.dx - c.x0, b.dy - c.y0, 0};
   }
 };
 
@@ -174,16 +186,16 @@ struct Output {
   const BlockPlace* places;  // of the scan
   uint8_t* workspace;
   uint32_t block, limit;  // the block's number within the segment, and how many of its blocks the region needs
-  bool bad;
+  bool has_error;
 
-  // Where the block is: its MCU, its place in it, and its DC value's.
+  // The current block: its MCU, its number there, and the place of its DC value.
   int32_t mcu_x, mcu_y, part;
   int16_t* dc;
   uint32_t coefficients;  // place in the working memory; 0: the region does not need the block
 
   JAXDALI_HD void EnterSegment(int32_t segment) {
-    const int32_t first = segment * scan->restart_interval, left = scan->needed_mcus - first;
-    const int32_t mcus = left < scan->restart_interval ? left : scan->restart_interval;
+    const int32_t first = segment * scan->restart_interval, mcus_left = scan->needed_mcus - first;
+    const int32_t mcus = mcus_left < scan->restart_interval ? mcus_left : scan->restart_interval;
     limit = mcus > 0 ? static_cast<uint32_t>(mcus * scan->mcu_blocks) : 0;
     if (block >= limit) return;
     const int32_t mcu = first + static_cast<int32_t>(block) / scan->mcu_blocks;
@@ -217,53 +229,54 @@ struct Output {
     const int32_t x = mcu_x * p.step_x + p.first_x, y = mcu_y * p.step_y + p.first_y;
     static_assert(64 * sizeof(int16_t) == 2 * kPlaceUnit);
     const uint32_t place = p.coefficients + 2 * static_cast<uint32_t>(y * p.columns + x);
-    const bool needed = static_cast<uint32_t>(x) < static_cast<uint32_t>(p.columns) &&
-                        static_cast<uint32_t>(y) < static_cast<uint32_t>(p.rows);
-    coefficients = needed ? place : 0;
+    const bool is_needed = static_cast<uint32_t>(x) < static_cast<uint32_t>(p.columns) &&
+                           static_cast<uint32_t>(y) < static_cast<uint32_t>(p.rows);
+    coefficients = is_needed ? place : 0;
   }
 };
 
-// How far decoding has come.
+// A position in the data, and the state of decoding there.
 struct Position {
-  uint32_t at;      // bit
+  uint32_t bit;
   int index, part;  // coefficient in the block, block in the period
 };
 
 // Symbols that begin before this bit end before the segment does, and kBitsAhead bits follow the beginning.
 JAXDALI_HD inline uint32_t UncheckedEnd(uint32_t segment_end, uint32_t bits, uint32_t end) {
-  auto before = [](uint32_t bit, uint32_t n) { return bit > n ? bit - n : 0; };
-  const uint32_t a = before(segment_end, kMaxSymbolBits), b = before(bits, kBitsAhead - 1), c = a < b ? a : b;
+  auto subtract = [](uint32_t bit, uint32_t n) { return bit > n ? bit - n : 0; };
+  const uint32_t a = subtract(segment_end, kMaxSymbolBits), b = subtract(bits, kBitsAhead - 1), c = a < b ? a : b;
   return c < end ? c : end;
 }
 
-// Decodes symbols that begin before `until`, which is an UncheckedEnd. Only the state counts, so a look-up gives all
+// Decodes symbols that begin before `end`, which is an UncheckedEnd. Only the state counts, so a look-up gives all
 // symbols of a group. Returns the number of look-ups.
 //
 // Threads of a warp are at different places of their blocks. So there are few branches, and a few instructions in each.
 // kAlone: the thread has few others in its warp, or none. Then the time is that of instructions one after the other,
 // and each branch that is not taken saves some.
 template <bool kAlone>
-JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t until, Position* position, uint32_t* count) {
+JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t end, Position* position, uint32_t* count) {
   int32_t lookups = 0;
-  uint32_t at = position->at, part = static_cast<uint32_t>(position->part), blocks = 0;
-  uint32_t twice = static_cast<uint32_t>(position->index) * 2;  // the index
-  uint32_t tables = v.tables[part], ac = v.AcOf(tables), table = twice ? ac : v.DcOf(tables);
-  BitStream stream(v.words, at);
+  uint32_t bit = position->bit, part = static_cast<uint32_t>(position->part), blocks = 0;
+  // Twice the index of the next coefficient. The lowest bit is kEndsBlock: both come from a group's upper byte.
+  uint32_t doubled_index = static_cast<uint32_t>(position->index) * 2;
+  uint32_t tables = v.tables[part], ac = v.AcOf(tables), table = doubled_index ? ac : v.DcOf(tables);
+  BitStream stream(v.words, bit);
   // The codes of a group, though not the magnitude of the last one, lie within kLookupBits bits.
-  const uint32_t groups_until = until > kLookupBits - 1 ? until - (kLookupBits - 1) : 0;
+  const uint32_t groups_end = end > kLookupBits - 1 ? end - (kLookupBits - 1) : 0;
   auto read_symbol = [&](uint32_t meaning, uint32_t table, uint32_t window) {
     uint32_t symbol = meaning & 0xFFFF;
     if (symbol == 0) symbol = v.LookupAt(table).ReadLong(window >> 16);
     if (symbol == 0) symbol = kNoCode;
-    at += symbol & 31;
-    twice += (symbol >> 9) * 2;
+    bit += symbol & 31;
+    doubled_index += (symbol >> 9) * 2;
     // If there is no such code, or coefficients go past the last one, the guess was wrong. The next guess is that an
     // MCU begins here, which synchronises soonest.
-    if (twice > 2 * 64 && twice < 2 * kEndOfBlock) tables &= (1 << 26) - 1;
-    if (twice > 2 * 64) twice = 2 * 64;
+    if (doubled_index > 2 * 64 && doubled_index < 2 * kEndOfBlock) tables &= (1 << 26) - 1;
+    if (doubled_index > 2 * 64) doubled_index = 2 * 64;
   };
   auto end_block = [&] {
-    twice = 0;
+    doubled_index = 0;
     part = tables >> 26;
     tables = v.tables[part];
     table = v.DcOf(tables);
@@ -273,72 +286,75 @@ JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t until, Position* posi
   // A group's index is odd if the last symbol ends the block, and more than 2 * 64 if they are not all in this block.
   if constexpr (kAlone) {
     // Most look-ups end neither the block nor the word of the data, and only one branch is for what is rare.
-    for (uint32_t stop = stream.until(groups_until); at < groups_until;) {
-      const uint32_t window = stream.Window(at), meaning = v.MeaningAt(table, window), before = table;
+    for (uint32_t word_end = stream.end(groups_end); bit < groups_end;) {
+      const uint32_t window = stream.Window(bit), meaning = v.MeaningAt(table, window), previous_table = table;
+      // The third byte of the meaning: the group's length.
       const uint32_t length = Permute(meaning, 0, 0x4442);
       lookups++;
-      at += length;
-      twice += meaning >> 24;
+      bit += length;
+      doubled_index += meaning >> 24;
       table = ac;
-      if ((twice & ~126u) == 0 && at < stop) continue;
-      if (twice > 2 * 64) {
-        at -= length;
-        twice -= meaning >> 24;
-        read_symbol(meaning, before, window);
+      if ((doubled_index & ~126u) == 0 && bit < word_end) continue;
+      if (doubled_index > 2 * 64) {
+        bit -= length;
+        doubled_index -= meaning >> 24;
+        read_symbol(meaning, previous_table, window);
       }
-      if (twice & (2 * 64 | 1)) end_block();
-      stream.Follow(at);
-      stop = stream.until(groups_until);
+      if (doubled_index & (2 * 64 | 1)) end_block();
+      stream.Advance(bit);
+      word_end = stream.end(groups_end);
     }
   } else {
-    for (; at < groups_until; lookups++) {
-      stream.Follow(at);
-      const uint32_t window = stream.Window(at), meaning = v.MeaningAt(table, window), before = table;
-      const uint32_t next = twice + (meaning >> 24);
+    for (; bit < groups_end; lookups++) {
+      stream.Advance(bit);
+      const uint32_t window = stream.Window(bit), meaning = v.MeaningAt(table, window), previous_table = table;
+      const uint32_t next = doubled_index + (meaning >> 24);
       table = ac;
       if (next > 2 * 64) {
-        read_symbol(meaning, before, window);
+        read_symbol(meaning, previous_table, window);
       } else {
-        at += Permute(meaning, 0, 0x4442);
-        twice = next;
+        bit += Permute(meaning, 0, 0x4442);
+        doubled_index = next;
       }
-      if (twice & (2 * 64 | 1)) end_block();
+      if (doubled_index & (2 * 64 | 1)) end_block();
     }
   }
-  for (; at < until; lookups++) {
-    stream.Follow(at);
-    const uint32_t window = stream.Window(at), before = table;
+  for (; bit < end; lookups++) {
+    stream.Advance(bit);
+    const uint32_t window = stream.Window(bit), previous_table = table;
     table = ac;
-    read_symbol(v.MeaningAt(before, window), before, window);
-    if (twice == 2 * 64) end_block();
+    read_symbol(v.MeaningAt(previous_table, window), previous_table, window);
+    if (doubled_index == 2 * 64) end_block();
   }
-  *position = {at, static_cast<int>(twice / 2), static_cast<int>(part)};
+  *position = {bit, static_cast<int>(doubled_index / 2), static_cast<int>(part)};
   *count += blocks;
   return lookups;
 }
 
-// Decodes symbols that begin before `until`, which is an UncheckedEnd, and writes them, four coefficients at a time. It
-// stops before what is not allowed, and where the region needs no more blocks.
-JAXDALI_HD inline void Write(const ScanView& v, uint32_t until, Position* position, Output* out) {
-  uint32_t at = position->at, part = static_cast<uint32_t>(position->part);
+// Decodes symbols that begin before `end`, which is an UncheckedEnd, and writes them, four coefficients at a time. It
+// stops before an error in the data, and where the region needs no more blocks.
+JAXDALI_HD inline void Write(const ScanView& v, uint32_t end, Position* position, Output* out) {
+  uint32_t bit = position->bit, part = static_cast<uint32_t>(position->part);
   uint32_t index = static_cast<uint32_t>(position->index);
   uint32_t tables = v.tables[part];
-  // Four coefficients that are still to be written, in which block, and their number, which ascends.
+  // Coefficients are written in groups of four. These are the values of the current group, the place of its block (0:
+  // none is to be written), and its number, which ascends over blocks.
   uint64_t values = 0;
-  uint32_t block = 0, four = ~0u, block_fours = 0;
-  const uint32_t shared = index % 4 ? index / 4 : ~0u;  // the thread before has decoded some of these four
+  uint32_t block = 0, group = ~0u, groups_before = 0;
+  // The thread before has decoded some of this group, so only nonzero values may be written.
+  const uint32_t shared_group = index % 4 ? index / 4 : ~0u;
   auto write = [&](bool is_shared) {
     if (block == 0) return;
-    int16_t* to = out->At(block) + four % 16 * 4;
+    int16_t* coefficients = out->At(block) + group % 16 * 4;
     if (!is_shared)
-      Store2(to, {static_cast<uint32_t>(values), static_cast<uint32_t>(values >> 32)});
+      Store2(coefficients, {static_cast<uint32_t>(values), static_cast<uint32_t>(values >> 32)});
     else
       for (int i = 0; i < 4; i++)
-        if (const auto value = static_cast<int16_t>(values >> 16 * i)) to[i] = value;
+        if (const auto value = static_cast<int16_t>(values >> 16 * i)) coefficients[i] = value;
   };
-  BitStream stream(v.words, at);
-  while (at < until && out->block < out->limit) {
-    const uint32_t window = stream.Peek(at);
+  BitStream stream(v.words, bit);
+  while (bit < end && out->block < out->limit) {
+    const uint32_t window = stream.Peek(bit);
     const uint32_t symbol = v.LookupAt(index ? v.AcOf(tables) : v.DcOf(tables)).Read(window);
     const int length = static_cast<int>(symbol & 31), size = static_cast<int>(symbol >> 5 & 15);
     const uint32_t advance = symbol >> 9, next = index + advance;
@@ -350,31 +366,31 @@ JAXDALI_HD inline void Write(const ScanView& v, uint32_t until, Position* positi
     if (index == 0) {
       *out->dc = static_cast<int16_t>(value);
     } else if (size) {
-      const uint32_t place = next - 1, its_four = block_fours + place / 4;
-      if (its_four != four) {
-        write(four == shared);
+      const uint32_t place = next - 1, group_of_value = groups_before + place / 4;
+      if (group_of_value != group) {
+        write(group == shared_group);
         values = 0;
-        four = its_four;
+        group = group_of_value;
         block = out->coefficients;
       }
       values |= static_cast<uint64_t>(value) << (place % 4 * 16);
     }
-    at += static_cast<uint32_t>(length);
+    bit += static_cast<uint32_t>(length);
     index = next;
     if (next >= 64) {
       index = 0;
-      block_fours += 16;
+      groups_before += 16;
       part = tables >> 26;
       tables = v.tables[part];
       out->NextBlock();
     }
   }
-  // The next thread may decode the rest of the four.
+  // The next thread may decode the rest of this group.
   write(true);
-  *position = {at, static_cast<int>(index), static_cast<int>(part)};
+  *position = {bit, static_cast<int>(index), static_cast<int>(part)};
 }
 
-// What a decoding of a part of a subsequence finds out.
+// The result of decoding a part of a subsequence: the state after it, and the blocks that end in it.
 struct PartEnd {
   uint16_t exit;
   uint32_t blocks;
@@ -386,53 +402,53 @@ template <class Out>
 JAXDALI_HD PartEnd DecodePart(const ScanView& v, int32_t number, uint16_t entry, Out* out, int32_t* lookups) {
   const ScanTable& scan = v.scan;
   const uint32_t bits = v.subsequence_bits / kWriteParts;
-  const uint32_t start = static_cast<uint32_t>(number) * bits, stop = start + bits;
-  const uint32_t end = stop < v.bits ? stop : v.bits;
+  const uint32_t start = static_cast<uint32_t>(number) * bits, part_end = start + bits;
+  const uint32_t end = part_end < v.bits ? part_end : v.bits;
   Position p{start + (entry & 31), entry >> 5 & 63, entry >> 11};
-  uint32_t count = 0, since = 0;
+  uint32_t count = 0, since_segment = 0;
   if (p.part >= scan.period) p.part = 0;
-  auto exit = [&] { return PackState(p.at > stop ? p.at - stop : 0, p.index, p.part); };
+  auto exit = [&] { return PackState(p.bit > part_end ? p.bit - part_end : 0, p.index, p.part); };
   // Without a search at the beginning: the first segment may be empty.
-  int32_t segment = scan.segments == 1 || number == 0 ? 0 : FindSegment(v.segment_end, scan.segments, p.at);
-  if (segment >= scan.segments || p.at >= end) return {exit(), 0};
+  int32_t segment = scan.segments == 1 || number == 0 ? 0 : FindSegment(v.segment_end, scan.segments, p.bit);
+  if (segment >= scan.segments || p.bit >= end) return {exit(), 0};
   uint32_t segment_end = v.segment_end[segment];
   if constexpr (Out::kWrites) out->EnterSegment(segment);
-  while (p.at < end) {
-    const uint32_t until = UncheckedEnd(segment_end, v.bits, end);
+  while (p.bit < end) {
+    const uint32_t unchecked_end = UncheckedEnd(segment_end, v.bits, end);
     if constexpr (Out::kWrites) {
-      if (p.at < until) Write(v, until, &p, out);
-    } else if (p.at < until) {
-      *lookups += Skip<Out::kAlone>(v, until, &p, &count);
+      if (p.bit < unchecked_end) Write(v, unchecked_end, &p, out);
+    } else if (p.bit < unchecked_end) {
+      *lookups += Skip<Out::kAlone>(v, unchecked_end, &p, &count);
     }
-    // The rest of the segment, symbol by symbol, with all checks.
+    // The end of the segment, symbol by symbol, with all checks.
     BitReader reader(v.words, v.bits);
-    for (bool stays = true; stays && p.at < end; ++*lookups) {
-      bool idle = false;
-      if constexpr (Out::kWrites) idle = out->block >= out->limit;
-      const uint32_t window = idle ? 0 : reader.Peek(p.at);
-      const McuBlock& now = scan.block[p.part];
-      const Lookup& lookup = v.lookup[p.index ? now.ac : now.dc];
-      if (idle) {
-        p.at = segment_end;  // padding, or data that no block needs
+    for (bool stays_in_segment = true; stays_in_segment && p.bit < end; ++*lookups) {
+      bool is_idle = false;
+      if constexpr (Out::kWrites) is_idle = out->block >= out->limit;
+      const uint32_t window = is_idle ? 0 : reader.Peek(p.bit);
+      const McuBlock& mcu_block = scan.block[p.part];
+      const Lookup& lookup = v.lookup[p.index ? mcu_block.ac : mcu_block.dc];
+      if (is_idle) {
+        p.bit = segment_end;  // padding, or data that no block needs
       } else {
         const uint32_t symbol = lookup.Read(window);
         const uint32_t length = symbol ? symbol & 31 : 1;
         const int advance = symbol ? static_cast<int>(symbol >> 9) : 65;
-        if (p.at + length > segment_end) {
-          p.at = segment_end;  // a symbol never straddles segments: this is padding
+        if (p.bit + length > segment_end) {
+          p.bit = segment_end;  // a symbol never straddles segments: this is padding
         } else {
           if constexpr (Out::kWrites) {
             const int size = static_cast<int>(symbol >> 5 & 15), place = p.index + advance - 1;
             const uint32_t magnitude = size ? (window << (length - size)) >> (32 - size) : 0;
             // Coefficients past the last one are refused, too. libjpeg drops them silently.
             if (symbol == 0 || (place > 63 && advance != kEndOfBlock))
-              out->bad = true;
+              out->has_error = true;
             else if (p.index == 0)
               *out->dc = static_cast<int16_t>(Extend(magnitude, size));
             else if (size)
               out->Write(place, static_cast<int16_t>(Extend(magnitude, size)));
           }
-          p.at += length;
+          p.bit += length;
           p.index += advance;
         }
       }
@@ -442,28 +458,28 @@ JAXDALI_HD PartEnd DecodePart(const ScanView& v, int32_t number, uint16_t entry,
         count++;
         if constexpr (Out::kWrites) out->NextBlock();
       }
-      if (p.at >= segment_end) {  // the next segment starts with a new state
+      if (p.bit >= segment_end) {  // the next segment starts with a new state
         if constexpr (Out::kWrites) {
-          if (out->block < out->limit) out->bad = true;  // the segment ended early
+          if (out->block < out->limit) out->has_error = true;  // the segment ended early
           out->block = 0;
         }
         p.index = p.part = 0;
         count = 0;
-        since = kSinceSegment;
-        if (++segment >= scan.segments) return {PackState(0, 0, 0), since};
+        since_segment = kSinceSegment;
+        if (++segment >= scan.segments) return {PackState(0, 0, 0), since_segment};
         segment_end = v.segment_end[segment];
-        if (segment_end <= p.at) {  // skips empty segments, of which there may be millions
-          if constexpr (Out::kWrites) out->bad = true;
-          segment = FindSegment(v.segment_end, scan.segments, p.at);
-          if (segment >= scan.segments) return {PackState(0, 0, 0), since};
+        if (segment_end <= p.bit) {  // skips empty segments, of which there may be millions
+          if constexpr (Out::kWrites) out->has_error = true;
+          segment = FindSegment(v.segment_end, scan.segments, p.bit);
+          if (segment >= scan.segments) return {PackState(0, 0, 0), since_segment};
           segment_end = v.segment_end[segment];
         }
         if constexpr (Out::kWrites) out->EnterSegment(segment);
-        stays = false;
+        stays_in_segment = false;
       }
     }
   }
-  return {exit(), count | since};
+  return {exit(), count | since_segment};
 }
 
 // Decodes a subsequence where only the state counts. Returns how many look-ups it took.

@@ -1,3 +1,4 @@
+// The host's part of decoding on a GPU: from the markers to rows, from rows to a plan of the working memory.
 #include "ffi/cuda_jpeg/table.h"
 
 #include <algorithm>
@@ -25,48 +26,49 @@ bool SetComponent(const FrameComponent& from, int h_max, int v_max, const ImageT
   c->height = CeilDivide(int64_t{image.height} * from.v, v_max);
   c->upsampling = UpsamplingOf(c->expand_x, c->expand_y, c->width);
   std::copy_n(from.quantizer, 64, c->quantizer);
-  // Whole groups of pixels, and the neighbouring samples that upsampling reads.
-  const int left = image.region_x / kGroupWidth * kGroupWidth, top = image.region_y / kGroupHeight * kGroupHeight;
-  const int right = std::min(image.width, CeilDivide(image.region_x + image.region_w, kGroupWidth) * kGroupWidth);
-  const int bottom = std::min(image.height, CeilDivide(image.region_y + image.region_h, kGroupHeight) * kGroupHeight);
-  const int beside = c->upsampling == Upsampling::kH2V1 || c->upsampling == Upsampling::kH2V2;
-  const int above = c->upsampling == Upsampling::kH1V2 || c->upsampling == Upsampling::kH2V2;
-  c->x0 = std::max(0, left / c->expand_x - beside) / 8;
-  c->x1 = std::min(c->width - 1, (right - 1) / c->expand_x + beside) / 8 + 1;
-  c->y0 = std::max(0, top / c->expand_y - above) / 8;
-  c->y1 = std::min(c->height - 1, (bottom - 1) / c->expand_y + above) / 8 + 1;
+  // The needed samples: those of whole groups of pixels, and the neighbours that upsampling reads.
+  const int first_x = image.region_x / kGroupWidth * kGroupWidth,
+            first_y = image.region_y / kGroupHeight * kGroupHeight;
+  const int end_x = std::min(image.width, CeilDivide(image.region_x + image.region_w, kGroupWidth) * kGroupWidth);
+  const int end_y = std::min(image.height, CeilDivide(image.region_y + image.region_h, kGroupHeight) * kGroupHeight);
+  const int extra_columns = c->upsampling == Upsampling::kH2V1 || c->upsampling == Upsampling::kH2V2;
+  const int extra_rows = c->upsampling == Upsampling::kH1V2 || c->upsampling == Upsampling::kH2V2;
+  c->x0 = std::max(0, first_x / c->expand_x - extra_columns) / 8;
+  c->x1 = std::min(c->width - 1, (end_x - 1) / c->expand_x + extra_columns) / 8 + 1;
+  c->y0 = std::max(0, first_y / c->expand_y - extra_rows) / 8;
+  c->y1 = std::min(c->height - 1, (end_y - 1) / c->expand_y + extra_rows) / 8 + 1;
   return true;
 }
 
 bool SetScan(const Scan& from, int number, ImageTable* image) {
   ScanTable* s = &image->scan[number];
-  const bool alone = from.components.size() == 1;  // such a scan has one block per MCU and no padding
+  const bool is_single = from.components.size() == 1;  // such a scan has one block per MCU and no padding
   s->components = static_cast<int32_t>(from.components.size());
   int rows = 0, needed_rows = 0;
-  for (const ScanComponent& part : from.components) {
-    Component& c = image->component[part.component];
+  for (const ScanComponent& scan_component : from.components) {
+    Component& c = image->component[scan_component.component];
     c.scan = number;
     c.first_mcu_block = s->mcu_blocks;
-    const int across = alone ? 1 : c.h, down = alone ? 1 : c.v;
-    if (s->mcu_blocks + across * down > kMaxMcuBlocks) return false;
-    for (int y = 0; y < down; y++)
-      for (int x = 0; x < across; x++)
-        s->block[s->mcu_blocks++] = {static_cast<uint8_t>(part.component), static_cast<uint8_t>(x),
-                                     static_cast<uint8_t>(y), static_cast<uint8_t>(part.dc),
-                                     static_cast<uint8_t>(part.ac)};
-    s->mcu_columns = CeilDivide(alone ? c.width : image->width, alone ? 8 : 8 * c.h * c.expand_x);
-    rows = CeilDivide(alone ? c.height : image->height, alone ? 8 : 8 * c.v * c.expand_y);
-    needed_rows = std::max(needed_rows, CeilDivide(c.y1, down));
+    const int blocks_x = is_single ? 1 : c.h, blocks_y = is_single ? 1 : c.v;
+    if (s->mcu_blocks + blocks_x * blocks_y > kMaxMcuBlocks) return false;
+    for (int y = 0; y < blocks_y; y++)
+      for (int x = 0; x < blocks_x; x++)
+        s->block[s->mcu_blocks++] = {static_cast<uint8_t>(scan_component.component), static_cast<uint8_t>(x),
+                                     static_cast<uint8_t>(y), static_cast<uint8_t>(scan_component.dc),
+                                     static_cast<uint8_t>(scan_component.ac)};
+    s->mcu_columns = CeilDivide(is_single ? c.width : image->width, is_single ? 8 : 8 * c.h * c.expand_x);
+    rows = CeilDivide(is_single ? c.height : image->height, is_single ? 8 : 8 * c.v * c.expand_y);
+    needed_rows = std::max(needed_rows, CeilDivide(c.y1, blocks_y));
   }
   s->mcus = s->mcu_columns * rows;
   s->needed_mcus = s->mcu_columns * needed_rows;
   // The shortest period of the tables' order. Blocks with equal tables can't be told apart by their bits.
-  auto repeats = [&](int period) {
+  auto has_period = [&](int period) {
     for (int b = period; b < s->mcu_blocks; b++)
       if (s->block[b].dc != s->block[b - period].dc || s->block[b].ac != s->block[b - period].ac) return false;
     return s->mcu_blocks % period == 0;
   };
-  for (s->period = 1; !repeats(s->period);) s->period++;
+  for (s->period = 1; !has_period(s->period);) s->period++;
   s->restart_interval = from.restart_interval ? std::min(from.restart_interval, s->mcus) : s->mcus;
   s->segments = CeilDivide(s->mcus, s->restart_interval);
   s->begin = static_cast<int32_t>(from.begin);
@@ -78,6 +80,7 @@ bool SetScan(const Scan& from, int number, ImageTable* image) {
   return s->segments <= bytes / 2 + 1 && int64_t{s->mcus} * s->mcu_blocks <= 4 * bytes;
 }
 
+// Sets the AC table after each DC table, for groups of symbols that begin with a DC code.
 void SetFollowers(ImageTable* row) {
   constexpr int8_t kUnknown = -2;
   for (int t = 0; t < row->tables; t++) row->follower[t] = row->table[t].is_ac ? static_cast<int8_t>(t) : kUnknown;
@@ -110,6 +113,7 @@ int SubsequenceBits(int64_t bytes) {
   return bytes >= 64 * kMegabyte ? 2048 : bytes >= 16 * kMegabyte ? 1024 : 512;
 }
 
+// Assigns places in the working memory, one after another.
 struct Places {
   int64_t next;  // in units
 
@@ -135,34 +139,34 @@ void PlaceScan(int components, ScanTable* s, Places* places) {
   s->dc_before = places->Take<uint64_t>(int64_t{s->dc_blocks} * DcWords(components));
 }
 
-// Coefficients in the working memory.
+// The number of a component's coefficients in the working memory.
 int64_t Coefficients(const ImageTable& row, const Component& c) {
   return row.coding == Coding::kHuffman ? int64_t{c.blocks()} * 64 : 0;
 }
 
 int64_t CoefficientUnits(const ImageTable& row) {
-  int64_t all = 0;
-  for (const Component& c : row.component) all += Coefficients(row, c);
-  return all * static_cast<int64_t>(sizeof(int16_t)) / kPlaceUnit;
+  int64_t total = 0;
+  for (const Component& c : row.component) total += Coefficients(row, c);
+  return total * static_cast<int64_t>(sizeof(int16_t)) / kPlaceUnit;
 }
 
 // Divides the images into groups whose coefficients take about the same memory. Returns the end of the largest group.
 int64_t PlaceCoefficients(ImageTable* rows, int n, int groups, int32_t group_bytes, const Places& before) {
-  int64_t all = 0;
-  for (int i = 0; i < n; i++) all += CoefficientUnits(rows[i]);
+  int64_t total = 0;
+  for (int i = 0; i < n; i++) total += CoefficientUnits(rows[i]);
   if (groups == 0) {
-    groups = GroupsOf(n, all * kPlaceUnit, group_bytes);
-    // No more than are launched.
-    while (groups > GroupsOf(n, (before.next + all / groups) * kPlaceUnit, group_bytes)) groups--;
+    groups = GroupsOf(n, total * kPlaceUnit, group_bytes);
+    // The launch derives the number of groups from the size of the memory, so no more may be planned than that.
+    while (groups > GroupsOf(n, (before.next + total / groups) * kPlaceUnit, group_bytes)) groups--;
   }
-  int64_t taken = 0, end = before.next;
+  int64_t units_before = 0, end = before.next;
   Places places = before;
   for (int i = 0; i < n; i++) {
     ImageTable& row = rows[i];
-    row.group = all ? static_cast<int32_t>(std::min(taken * groups / all, int64_t{groups} - 1)) : 0;
+    row.group = total ? static_cast<int32_t>(std::min(units_before * groups / total, int64_t{groups} - 1)) : 0;
     if (i > 0 && row.group != rows[i - 1].group) places = before;
     for (Component& c : row.component) c.coefficients = places.Take<int16_t>(Coefficients(row, c));
-    taken += CoefficientUnits(row);
+    units_before += CoefficientUnits(row);
     end = std::max(end, places.next);
   }
   for (int i = 0; i < n; i++) {

@@ -1,5 +1,6 @@
-// Descriptions of JPEG files for CUDA kernels. The host pass parses the markers and makes a row of fixed size from
-// them, without pointers. The entropy-coded bytes stay in the packed input.
+// Descriptions of JPEG files for CUDA kernels. The host pass parses the markers and makes an ImageTable from them, a
+// row of fixed size without pointers. The entropy-coded bytes stay in the packed input. MakeTable makes a row,
+// PlanWorkspace assigns memory and CUDA blocks to the rows of a shard (the images of one call).
 //
 // Offsets of arrays in the working memory are in units of kPlaceUnit bytes, so that they fit into 32 bits.
 #ifndef JAXDALI_FFI_CUDA_JPEG_TABLE_H_
@@ -32,16 +33,16 @@ inline constexpr int kTileWidth = 128, kTileHeight = 32;  // size in pixels of a
 // Images are decoded in groups, one after the other, whose coefficients share memory: as much as stays in the L2 cache
 // of a large GPU. So few of them are written to its memory and read again.
 inline constexpr int32_t kGroupBytes = 40 << 20;  // the coefficients of 70 photos of 500x375
-inline constexpr int kMostGroups = 64;
+inline constexpr int kMaxGroups = 64;
 
 // One group for each `group_bytes`. The host divides images by the bytes of their coefficients. Launches depend on
 // capacities only, so the size of the working memory says how many are launched; the last groups may be empty.
 inline int GroupsOf(int n, int64_t bytes, int32_t group_bytes) {
-  const int64_t groups = std::min<int64_t>({(bytes + group_bytes - 1) / group_bytes, n, kMostGroups});
+  const int64_t groups = std::min<int64_t>({(bytes + group_bytes - 1) / group_bytes, n, kMaxGroups});
   return static_cast<int>(std::max<int64_t>(groups, 1));
 }
 
-// How the coefficients of an image come.
+// The form of an image's coefficients: none (the kernels skip it), entropy-coded, or compact (compact.h).
 enum class Coding : int32_t { kNone, kHuffman, kCompact };
 
 struct Component {
@@ -65,14 +66,15 @@ struct Component {
   JAXDALI_HD int32_t idct_blocks() const { return (blocks() + kIdctBlocks - 1) / kIdctBlocks; }
 };
 
-// What the kernels find out about a scan.
+// Facts about a scan that the kernels find.
 struct ScanExtent {
   uint32_t marker;  // offset in the file of the first marker other than RST; 2^32 - 1: none
   uint32_t bits;    // bits of data, without stuffing and markers
 };
 
 // A decoding of a subsequence where only the state counts: the states at its beginning and end (see subsequence.h), and
-// how many blocks end in it. Then the state at the beginning of its last part, and how many blocks end before.
+// the number of blocks that end in it. Then the state at the beginning of its last part, and the number of blocks that
+// end before that.
 struct alignas(16) Decoding {
   uint16_t entry, exit;
   uint32_t blocks;
@@ -80,7 +82,7 @@ struct alignas(16) Decoding {
 };
 static_assert(kWriteParts == 1 || kWriteParts == 2);
 
-// One block of an MCU.
+// One block of an MCU, in the order of the scan.
 struct McuBlock {
   uint8_t component;
   uint8_t dx, dy;  // place among the component's blocks in the MCU
@@ -107,9 +109,9 @@ struct ScanTable {
   uint32_t chunk_kept;   // u32[chunks]: data bytes before each chunk
   uint32_t chunk_marks;  // u32[chunks]: RST markers before each chunk
   uint32_t extent;       // struct ScanExtent
-  uint32_t last,
-      other;           // Decoding[sequences * kBlockSubsequences]: the current one of each subsequence, and another
-  uint32_t edge;       // u16[sequences]
+  // Decoding[sequences * kBlockSubsequences]: the last one of each subsequence, and an earlier one from another state.
+  uint32_t last, other;
+  uint32_t edge;       // u16[sequences]: the state after each CUDA block's subsequences
   uint32_t dc;         // i16[needed_mcus * mcu_blocks]: DC values in the scan's order
   uint32_t dc_before;  // u64[DcWords, dc_blocks]: sums to be added, see dc.h
   McuBlock block[kMaxMcuBlocks];
@@ -152,8 +154,8 @@ struct ImageTable {
 static_assert(std::is_trivially_copyable_v<ImageTable> && sizeof(ImageTable) % 4 == 0 && alignof(ImageTable) == 4);
 inline constexpr int kTableWords = sizeof(ImageTable) / 4;
 
-// Fills in what does not depend on the coding: the frame of a file, and the region of `info`. False: the kernels don't
-// support it.
+// Sets the fields that don't depend on the coding: the frame of a file, and the region of `info`. False: the kernels
+// don't support it.
 bool SetFrame(const Header& header, const ImageInfo& info, ImageTable* row);
 
 // Makes the row of a JPEG file, with the region of `info`. False: the kernels don't support the file.

@@ -17,7 +17,7 @@
 
 namespace jaxdali::jpeg {
 
-// How the output's channels are made from the planes.
+// The way from planes to the output's channels: Source first, then Inks, then Finish.
 enum class Source : int32_t { kOnePlane, kGrayToThree, kYcc, kThreePlanes };
 enum class Finish : int32_t { kNone, kGray, kYcbcr };
 // Whether the planes are the inks cyan, magenta, yellow and black. kInverted: black, and inks that are not YCbCr, are
@@ -25,19 +25,19 @@ enum class Finish : int32_t { kNone, kGray, kYcbcr };
 enum class Inks : int32_t { kNone, kPlain, kInverted };
 
 struct Tile {
-  // The image. The planes are in the order of the output's channels, before black. kYcc: luminance, then the chroma for
-  // the first and the third channel.
+  // About the image. The planes are in the order of the output's channels, before black. kYcc: luminance, then the
+  // chroma for the first and the third channel.
   Plane plane[kMaxComponents];
   ColorWeights weights;
   Source source;
   Inks inks;
   Finish finish;
-  bool by_groups;  // FillGroup supports it
+  bool by_groups;  // FillGroup supports this image
   int32_t channels;
-  // Where the tile is. Its first pixel is (y, x) of the stored raster. Rows [begin_y, end_y) and columns [begin_x,
+  // The tile's place. Its first pixel is (y, x) of the stored raster. Rows [begin_y, end_y) and columns [begin_x,
   // end_x), counted from there, belong to the region.
   int32_t y, x, begin_y, end_y, begin_x, end_x;
-  // Where it goes. The first of those pixels is number `first` in the output.
+  // Its destination. The first of those pixels is number `first` in the output.
   void* out;
   DType dtype;
   bool transpose, upright;
@@ -80,6 +80,7 @@ JAXDALI_HD inline void FillGroup(const Tile& t, int32_t y, int32_t x, uint8_t* t
       const Words2 plane = Load2(t.plane[0].Row(y + r) + x);
       const uint32_t a = plane.word[0], b = plane.word[1];
       uint8_t* row = to + r * row_bytes;
+      // Each of the eight bytes three times: nibbles of the selectors number the bytes of a word.
       Store2(row, {{Permute(a, a, 0x1000), Permute(a, a, 0x2211)}});
       Store2(row + 8, {{Permute(a, a, 0x3332), Permute(b, b, 0x1000)}});
       Store2(row + 16, {{Permute(b, b, 0x2211), Permute(b, b, 0x3332)}});
@@ -101,6 +102,7 @@ JAXDALI_HD inline void FillPixel(const Tile& t, int32_t y, int32_t x, uint8_t* t
   }
   if (t.inks != Inks::kNone) {
     const bool is_inverted = t.inks == Inks::kInverted;
+    // Adobe's files store 255 - ink.
     const int light = is_inverted ? v[3] : 255 - v[3];
     for (int i = 0; i < 3; i++)
       v[i] = LightThrough(is_inverted && t.source == Source::kThreePlanes ? 255 - v[i] : v[i], light);
@@ -119,16 +121,16 @@ JAXDALI_HD inline void FillPixel(const Tile& t, int32_t y, int32_t x, uint8_t* t
 // Stores n bytes with the `lanes` threads of a warp, in aligned 16-byte words except at the ends. The first byte is at
 // `from` + `skip`. `from` is a multiple of 4, and up to 4 bytes after the last one may be read.
 JAXDALI_HD inline void StoreBytes(uint8_t* to, const uint8_t* from, int32_t skip, int32_t n, int lane, int lanes) {
-  const int32_t before = static_cast<int32_t>(reinterpret_cast<uintptr_t>(to) & 15);  // offset of `to` in its word
-  for (int32_t at = 16 * lane - before; at < n; at += 16 * lanes) {
-    if (at >= 0 && at + 16 <= n) {
-      const int32_t start = skip + at;
-      const auto* words = reinterpret_cast<const uint32_t*>(from) + (start >> 2);
+  const int32_t misalignment = static_cast<int32_t>(reinterpret_cast<uintptr_t>(to) & 15);  // of `to` in its word
+  for (int32_t offset = 16 * lane - misalignment; offset < n; offset += 16 * lanes) {
+    if (offset >= 0 && offset + 16 <= n) {
+      const int32_t source_offset = skip + offset;
+      const auto* words = reinterpret_cast<const uint32_t*>(from) + (source_offset >> 2);
       Words4 w;
-      for (int i = 0; i < 4; i++) w.word[i] = Funnel(words[i], words[i + 1], 8 * (start & 3));
-      Store4(to + at, w);
+      for (int i = 0; i < 4; i++) w.word[i] = Funnel(words[i], words[i + 1], 8 * (source_offset & 3));
+      Store4(to + offset, w);
     } else {
-      for (int32_t i = at < 0 ? 0 : at; i < at + 16 && i < n; i++) to[i] = from[skip + i];
+      for (int32_t i = offset < 0 ? 0 : offset; i < offset + 16 && i < n; i++) to[i] = from[skip + i];
     }
   }
 }

@@ -1,4 +1,5 @@
-// Removes stuffed zeros and markers from entropy-coded data, in chunks.
+// Removes stuffed zeros and markers from entropy-coded data, in chunks (T.81, B.1.1.5). Three launches: UnstuffCount
+// for each chunk, UnstuffPrefix over the chunks of a scan, UnstuffWrite for each chunk.
 //
 // The meaning of a byte depends only on its two neighbours. It is data if it is not FF and does not follow FF, or if it
 // is FF and 00 follows. A scan ends at the first marker other than RST; after the file's last scan this must be EOI.
@@ -20,7 +21,9 @@ static_assert(kChunkBytes == kThreads * kLoadBytes && kLoadBytes == 16);
 
 // Bit i: byte i of a word is 0.
 JAXDALI_HD inline uint32_t ZeroBytes(uint32_t word) {
+  // A byte is 0 if neither its lower seven bits, which the addition carries into the highest one, nor that bit are set.
   const uint32_t high = ~(((word & 0x7F7F7F7F) + 0x7F7F7F7F) | word | 0x7F7F7F7F);  // the highest bit of each such byte
+  // The multiplication gathers bits 0, 8, 16 and 24 in the highest byte.
   return (high >> 7) * 0x01020408 >> 24 & 15;
 }
 
@@ -36,16 +39,16 @@ struct Sixteen {
 
   JAXDALI_HD uint32_t byte(int i) const { return bytes.word[i >> 2] >> (8 * (i & 3)) & 255; }
 
-  // Loads the bytes at `at`, a multiple of 16. Only [begin, end) count, and the byte at `begin` never counts as
+  // Loads the bytes at `offset`, a multiple of 16. Only [begin, end) count, and the byte at `begin` never counts as
   // following FF.
-  JAXDALI_HD static Sixteen Load(const uint8_t* file, int32_t begin, int32_t end, int32_t at) {
+  JAXDALI_HD static Sixteen Load(const uint8_t* file, int32_t begin, int32_t end, int32_t offset) {
     Sixteen s;
-    if (at + kLoadBytes <= end) {
-      s.bytes = Load4(file + at);
+    if (offset + kLoadBytes <= end) {
+      s.bytes = Load4(file + offset);
     } else {
       s.bytes = {};
       for (int i = 0; i < kLoadBytes; i++)
-        if (at + i < end) s.bytes.word[i >> 2] |= static_cast<uint32_t>(file[at + i]) << (8 * (i & 3));
+        if (offset + i < end) s.bytes.word[i >> 2] |= static_cast<uint32_t>(file[offset + i]) << (8 * (i & 3));
     }
     uint32_t ff = 0, zero = 0, rst = 0;
     for (int i = 0; i < 4; i++) {
@@ -54,24 +57,24 @@ struct Sixteen {
       zero |= ZeroBytes(word) << (4 * i);
       rst |= ZeroBytes((word & 0xF8F8F8F8) ^ 0xD0D0D0D0) << (4 * i);
     }
-    uint32_t inside = 0xFFFF;
-    if (begin > at) inside &= begin - at < kLoadBytes ? 0xFFFFu << (begin - at) : 0;
-    if (end < at + kLoadBytes) inside &= end > at ? 0xFFFFu >> (at + kLoadBytes - end) : 0;
-    ff &= inside;
-    zero &= inside;
-    const uint32_t before = at > begin && at <= end && file[at - 1] == 0xFF;
-    const uint32_t behind = at + kLoadBytes < end && file[at + kLoadBytes] == 0;
-    const uint32_t after_ff = (ff << 1 | before) & inside;
-    const uint32_t stuffed = ff & (zero >> 1 | behind << (kLoadBytes - 1));
-    s.data = (inside & ~ff & ~after_ff) | (stuffed & ~after_ff);
+    uint32_t in_range = 0xFFFF;
+    if (begin > offset) in_range &= begin - offset < kLoadBytes ? 0xFFFFu << (begin - offset) : 0;
+    if (end < offset + kLoadBytes) in_range &= end > offset ? 0xFFFFu >> (offset + kLoadBytes - end) : 0;
+    ff &= in_range;
+    zero &= in_range;
+    const uint32_t follows_ff = offset > begin && offset <= end && file[offset - 1] == 0xFF;
+    const uint32_t zero_after = offset + kLoadBytes < end && file[offset + kLoadBytes] == 0;
+    const uint32_t after_ff = (ff << 1 | follows_ff) & in_range;
+    const uint32_t stuffed = ff & (zero >> 1 | zero_after << (kLoadBytes - 1));
+    s.data = (in_range & ~ff & ~after_ff) | (stuffed & ~after_ff);
     s.restart = after_ff & rst;
     s.marker = after_ff & ((~zero & ~ff & ~rst) | stuffed);
     return s;
   }
 
-  // Keeps only what is before `end`. The sixteen bytes begin at `at`.
-  JAXDALI_HD void Cut(int32_t at, uint32_t end) {
-    const uint32_t start = static_cast<uint32_t>(at);
+  // Keeps only the bytes before `end`. The sixteen bytes begin at `offset`.
+  JAXDALI_HD void Cut(int32_t offset, uint32_t end) {
+    const uint32_t start = static_cast<uint32_t>(offset);
     const uint32_t mask = end >= start + kLoadBytes ? 0xFFFF : end > start ? (1u << (end - start)) - 1 : 0;
     data &= mask;
     restart &= mask;
@@ -85,14 +88,14 @@ struct UnstuffWork : Shard {
   // The chunk that a block works on.
   struct Chunk {
     int32_t slot;
-    bool runs;
+    bool is_active;
     const uint8_t* file;
     const ScanTable* scan;
     ScanExtent* extent;
     int32_t number;  // in the scan
-    int32_t at;      // offset in the file
+    int32_t offset;  // in the file
 
-    JAXDALI_HD int32_t Place(int thread) const { return at + thread * kLoadBytes; }
+    JAXDALI_HD int32_t Place(int thread) const { return offset + thread * kLoadBytes; }
     JAXDALI_HD Sixteen Load(int thread) const { return Sixteen::Load(file, scan->begin, scan->end, Place(thread)); }
   };
 
@@ -102,12 +105,12 @@ struct UnstuffWork : Shard {
     block.Phase([&](int thread) {
       if (thread != 0) return;
       const int image = c->slot / kMaxScans;
-      c->runs = Active(image);
+      c->is_active = Active(image);
       c->file = in.sample<const uint8_t>(image);
       c->scan = &tables[image].scan[c->slot % kMaxScans];
       c->extent = At<ScanExtent>(c->scan->extent);
       c->number = index - c->scan->chunk0;
-      c->at = (c->scan->begin & ~(kLoadBytes - 1)) + c->number * kChunkBytes;
+      c->offset = (c->scan->begin & ~(kLoadBytes - 1)) + c->number * kChunkBytes;
     });
   }
 };
@@ -125,7 +128,7 @@ struct UnstuffCount : UnstuffWork {
     const int32_t total = Total(Work::kChunks);
     for (int32_t index = block.index; index < total; index += grid) {
       FindChunk(block, index, &s.chunk);
-      if (!s.chunk.runs) continue;
+      if (!s.chunk.is_active) continue;
       block.Phase([&](int thread) {
         if (thread == 0) s.marker = 0xFFFFFFFFu;
       });
@@ -155,7 +158,7 @@ struct UnstuffCount : UnstuffWork {
 // Sums up over a scan's chunks; one block per scan.
 struct UnstuffPrefix : UnstuffWork {
   struct Shared {
-    bool runs;
+    bool is_active;
     ScanRows<uint64_t> rows;  // counts of data bytes and, in the upper half, restart markers
   };
 
@@ -164,34 +167,35 @@ struct UnstuffPrefix : UnstuffWork {
     const int image = block.index / kMaxScans;
     const ScanTable& scan = tables[image].scan[block.index % kMaxScans];
     block.Phase([&](int thread) {
-      if (thread == 0) s.runs = scan.chunks > 0 && Active(image);
+      if (thread == 0) s.is_active = scan.chunks > 0 && Active(image);
     });
-    if (!s.runs) return;
+    if (!s.is_active) return;
     ScanExtent* extent = At<ScanExtent>(scan.extent);
     uint32_t* kept = At<uint32_t>(scan.chunk_kept);
     uint32_t* marks = At<uint32_t>(scan.chunk_marks);
-    const uint32_t marker = extent->marker, first = static_cast<uint32_t>(scan.begin & ~(kLoadBytes - 1));
+    const uint32_t marker = extent->marker, first_offset = static_cast<uint32_t>(scan.begin & ~(kLoadBytes - 1));
     ScanAll(
         block, s.rows, scan.chunks,
         [&](int i) {
-          const bool counts = first + static_cast<uint32_t>(i) * kChunkBytes < marker;
-          return counts ? static_cast<uint64_t>(marks[i]) << 32 | kept[i] : 0;
+          const bool is_before_marker = first_offset + static_cast<uint32_t>(i) * kChunkBytes < marker;
+          return is_before_marker ? static_cast<uint64_t>(marks[i]) << 32 | kept[i] : 0;
         },
         [](uint64_t a, uint64_t b) { return a + b; },
-        [&](int i, uint64_t before, uint64_t) {
-          kept[i] = static_cast<uint32_t>(before);
-          marks[i] = static_cast<uint32_t>(before >> 32);
+        [&](int i, uint64_t exclusive_sum, uint64_t) {
+          kept[i] = static_cast<uint32_t>(exclusive_sum);
+          marks[i] = static_cast<uint32_t>(exclusive_sum >> 32);
         });
     block.Phase([&](int thread) {
       if (thread != 0) return;
       const uint32_t bits = static_cast<uint32_t>(s.rows.carry) * 8;
       extent->bits = bits;
       At<uint32_t>(scan.segment_end)[scan.segments - 1] = bits;
-      bool good = bits > 0 && s.rows.carry >> 32 == static_cast<uint64_t>(scan.segments - 1);
+      bool is_good = bits > 0 && s.rows.carry >> 32 == static_cast<uint64_t>(scan.segments - 1);
       // Without EOI the file may be truncated. The CPU's decoder finds out.
       if (scan.is_last)
-        good = good && marker < static_cast<uint32_t>(scan.end) && in.sample<const uint8_t>(image)[marker] == 0xD9;
-      if (!good) AtomicMax(&samples.status[image], kRefused);
+        is_good =
+            is_good && marker < static_cast<uint32_t>(scan.end) && in.sample<const uint8_t>(image)[marker] == 0xD9;
+      if (!is_good) AtomicMax(&samples.status[image], kRefused);
     });
   }
 };
@@ -209,9 +213,9 @@ struct UnstuffWrite : UnstuffWork {
     const int32_t total = Total(Work::kChunks);
     for (int32_t index = block.index; index < total; index += grid) {
       FindChunk(block, index, &s.chunk);
-      if (!s.chunk.runs) continue;
+      if (!s.chunk.is_active) continue;
       const ScanTable& scan = *s.chunk.scan;
-      const uint32_t marker = s.chunk.extent->marker, kept = At<uint32_t>(scan.chunk_kept)[s.chunk.number];
+      const uint32_t marker = s.chunk.extent->marker, bytes_before = At<uint32_t>(scan.chunk_kept)[s.chunk.number];
       block.Phase([&](int thread) {
         Sixteen bytes = s.chunk.Load(thread);
         bytes.Cut(s.chunk.Place(thread), marker);
@@ -222,23 +226,26 @@ struct UnstuffWrite : UnstuffWork {
       block.Phase([&](int thread) {
         Sixteen bytes = s.chunk.Load(thread);
         bytes.Cut(s.chunk.Place(thread), marker);
-        const uint32_t before = thread ? s.row[thread - 1] : 0;
-        uint32_t at = (kept & 3) + (before & 0xFFFF);
-        uint32_t mark = At<uint32_t>(scan.chunk_marks)[s.chunk.number] + (before >> 16);
+        const uint32_t counts_before = thread ? s.row[thread - 1] : 0;
+        uint32_t staged_size = (bytes_before & 3) + (counts_before & 0xFFFF);
+        uint32_t restart_number = At<uint32_t>(scan.chunk_marks)[s.chunk.number] + (counts_before >> 16);
         for (int i = 0; i < kLoadBytes; i++) {
-          if (bytes.data >> i & 1) staged[at++] = static_cast<uint8_t>(bytes.byte(i));
+          if (bytes.data >> i & 1) staged[staged_size++] = static_cast<uint8_t>(bytes.byte(i));
           if (bytes.restart >> i & 1) {
-            if (mark < static_cast<uint32_t>(scan.segments - 1))
-              At<uint32_t>(scan.segment_end)[mark] = ((kept & ~3u) + at) * 8;
-            if ((bytes.byte(i) & 7) != (mark & 7)) AtomicMax(&samples.status[s.chunk.slot / kMaxScans], kRefused);
-            mark++;
+            if (restart_number < static_cast<uint32_t>(scan.segments - 1))
+              At<uint32_t>(scan.segment_end)[restart_number] = ((bytes_before & ~3u) + staged_size) * 8;
+            // RST0 to RST7 must come in turn.
+            if ((bytes.byte(i) & 7) != (restart_number & 7))
+              AtomicMax(&samples.status[s.chunk.slot / kMaxScans], kRefused);
+            restart_number++;
           }
         }
       });
       // Words of the result that two chunks share are written byte by byte.
       block.Phase([&](int thread) {
-        const int begin = static_cast<int>(kept & 3), end = begin + static_cast<int>(s.row[kThreads - 1] & 0xFFFF);
-        uint32_t* to = At<uint32_t>(scan.words) + (kept >> 2);
+        const int begin = static_cast<int>(bytes_before & 3),
+                  end = begin + static_cast<int>(s.row[kThreads - 1] & 0xFFFF);
+        uint32_t* to = At<uint32_t>(scan.words) + (bytes_before >> 2);
         for (int w = thread; 4 * w < end; w += kThreads) {
           if (4 * w >= begin && 4 * w + 4 <= end) {
             to[w] = s.words[w];

@@ -30,17 +30,17 @@ struct Plane {
 // The component's value at pixel (y, x) of the image.
 JAXDALI_HD inline int32_t Upsample(const Plane& p, int32_t y, int32_t x) {
   const int32_t column = x >> 1, row = y >> 1;
-  const int32_t beside = p.ClampX(column + (x & 1 ? 1 : -1)), other = p.ClampY(row + (y & 1 ? 1 : -1));
+  const int32_t side_column = p.ClampX(column + (x & 1 ? 1 : -1)), side_row = p.ClampY(row + (y & 1 ? 1 : -1));
   switch (p.mode) {
     case Upsampling::kFull:
       return p.At(y, x);
     case Upsampling::kH2V1:
-      return (3 * p.At(y, column) + p.At(y, beside) + 1 + (x & 1)) >> 2;
+      return (3 * p.At(y, column) + p.At(y, side_column) + 1 + (x & 1)) >> 2;
     case Upsampling::kH1V2:
-      return (3 * p.At(row, x) + p.At(other, x) + 1 + (y & 1)) >> 2;
+      return (3 * p.At(row, x) + p.At(side_row, x) + 1 + (y & 1)) >> 2;
     case Upsampling::kH2V2: {
-      const int32_t near = 3 * p.At(row, column) + p.At(other, column);
-      const int32_t far = 3 * p.At(row, beside) + p.At(other, beside);
+      const int32_t near = 3 * p.At(row, column) + p.At(side_row, column);
+      const int32_t far = 3 * p.At(row, side_column) + p.At(side_row, side_column);
       return (3 * near + far + 8 - (x & 1)) >> 4;
     }
     default:
@@ -77,6 +77,7 @@ JAXDALI_HD inline Columns SumColumns(const Columns& near, const Columns& far) {
 // and for odd pixels.
 JAXDALI_HD inline void ExpandColumns(const Columns& s, uint32_t round_even, uint32_t round_odd, int shift,
                                      uint32_t (&out)[4]) {
+  // The neighbours of the even samples on the left, and of the odd ones on the right.
   const uint32_t left = s.odd << 16 | (s.sides & 0xFFFF), right = s.even >> 16 | (s.sides & 0xFFFF0000);
   const uint32_t even = round_even * 0x10001, odd = round_odd * 0x10001;
   out[0] = (3 * s.even + left + even) >> shift & 0x00FF00FF;
@@ -85,7 +86,7 @@ JAXDALI_HD inline void ExpandColumns(const Columns& s, uint32_t round_even, uint
   out[3] = (3 * s.odd + right + odd) >> shift & 0x00FF00FF;
 }
 
-// Whether UpsampleGroup supports it.
+// Whether UpsampleGroup supports this kind of upsampling.
 JAXDALI_HD inline bool HasGroups(Upsampling mode) {
   return mode == Upsampling::kFull || mode == Upsampling::kH2V1 || mode == Upsampling::kH2V2;
 }

@@ -1,4 +1,4 @@
-// Wide accesses to memory, one instruction each on a GPU. Addresses must be multiples of the size.
+// Wide accesses to memory, of 8 and 16 bytes: one instruction each on a GPU. Addresses must be multiples of the size.
 #ifndef JAXDALI_FFI_CUDA_JPEG_WORDS_H_
 #define JAXDALI_FFI_CUDA_JPEG_WORDS_H_
 
