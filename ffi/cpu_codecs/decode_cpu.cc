@@ -1,4 +1,6 @@
-// Decodes an image on the CPU: checks it and selects the decoder.
+// Decodes an image on the CPU: checks its row and selects the decoder. JPEG: decode_jpeg.cc (own decoder in ffi/jpeg,
+// libjpeg-turbo in decode_turbo.cc). PNG: decode_png.cc (own decoder in ffi/png, libpng in decode_libpng.cc). WebP:
+// decode_webp.cc (libwebp). Other formats are decoded by the host pass, whose pixels are only copied here.
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -9,6 +11,7 @@
 namespace jaxdali {
 namespace {
 
+// Format::kRaw: the uncompressed raster, which the host pass has made.
 Status CopyRaw(const uint8_t* data, int64_t size, const ImageInfo& info, RasterOutput* out) {
   const int64_t stride = static_cast<int64_t>(info.width) * info.channels * (info.depth / 8);
   if (size != stride * info.height) return kSizeMismatch;

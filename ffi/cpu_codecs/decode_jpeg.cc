@@ -1,4 +1,5 @@
-// JPEG on the CPU: the decoder of ffi/jpeg, and libjpeg-turbo for what it does not support, with the same bits.
+// JPEG on the CPU: the decoder of ffi/jpeg, and libjpeg-turbo for files that it does not support, with the same bits.
+// If threads are idle, several decoders work on strips of one image (jpeg/strips.h).
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -16,8 +17,8 @@ namespace {
 // Whether this decoder is faster than libjpeg-turbo. Its portable kernels are not: they take 1.7 times as long on CPUs
 // for which libjpeg-turbo has SIMD code.
 bool IsFaster() {
-  static const bool is = &jpeg::BestKernels() != &jpeg::kPortableKernels;
-  return is;
+  static const bool is_faster = &jpeg::BestKernels() != &jpeg::kPortableKernels;
+  return is_faster;
 }
 
 bool IsGray(const ImageInfo& info, const DecodeOptions& options) {
@@ -27,6 +28,7 @@ bool IsGray(const ImageInfo& info, const DecodeOptions& options) {
 // Starts decoding the region of a file. False: the file is not supported.
 bool Start(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
            jpeg::BaselineDecoder* decoder) {
+  // fast_idct means another inverse DCT, which only libjpeg-turbo has.
   if (options.fast_idct) return false;
   const jpeg::PixelFormat format = IsGray(info, options)             ? jpeg::PixelFormat::kGray
                                    : options.type == ImageType::kBgr ? jpeg::PixelFormat::kBgr
@@ -35,6 +37,7 @@ bool Start(const uint8_t* data, int64_t size, const ImageInfo& info, const Decod
   const unsigned scale =
       ScaleTo(static_cast<unsigned>(decoder->width()), static_cast<unsigned>(decoder->height()), info);
   if (scale == 0 || (scale != 1 && !decoder->Scale(static_cast<int>(scale)))) return false;
+  // A file that has changed since its header was read.
   if ((decoder->components() == 1) != (info.channels == 1)) return false;
   decoder->Select({info.region_y, info.region_x, info.region_h, info.region_w});
   return true;
@@ -43,12 +46,14 @@ bool Start(const uint8_t* data, int64_t size, const ImageInfo& info, const Decod
 bool DecodeStrips(const ImageInfo& info, const DecodeOptions& options, const std::vector<jpeg::Strip>& strips,
                   int64_t end, jpeg::BaselineDecoder* decoder, RasterOutput* out);
 
-// Decodes the rows that a decoder gives next, up to `end`. As soon as other threads are idle, they help.
+// Decodes the rows that a decoder gives next, up to `end`. As soon as other threads are idle, they help. False:
+// libjpeg-turbo must decode the image.
 bool DecodeRows(const ImageInfo& info, const DecodeOptions& options, int64_t end, jpeg::BaselineDecoder* decoder,
                 RasterOutput* out) {
-  const bool ordered = options.type != ImageType::kYcbcr, in_place = ordered && out->in_place(8);
+  // The decoder writes pixels in the output's order of channels, except for YCbCr, which is made from RGB.
+  const bool has_output_order = options.type != ImageType::kYcbcr, in_place = has_output_order && out->in_place(8);
   const int channels = IsGray(info, options) ? 1 : 3;
-  const int64_t stride = int64_t{info.width} * channels, left = int64_t{info.region_x} * channels;
+  const int64_t stride = int64_t{info.width} * channels, region_offset = int64_t{info.region_x} * channels;
   thread_local std::vector<uint8_t> rows;  // kRows rows of the stored width; only the region's part is filled
   if (!in_place && static_cast<int64_t>(rows.size()) < kRows * stride) rows.resize(static_cast<size_t>(kRows * stride));
   out->Reserve(8);
@@ -58,9 +63,9 @@ bool DecodeRows(const ImageInfo& info, const DecodeOptions& options, int64_t end
       return DecodeStrips(info, options, strips, end, decoder, out);
     const int n = static_cast<int>(std::min<int64_t>(kRows, end - y));
     for (int r = 0; r < n; r++)
-      if (!decoder->NextRow(in_place ? out->row(y + r) : rows.data() + r * stride + left)) return false;
+      if (!decoder->NextRow(in_place ? out->row(y + r) : rows.data() + r * stride + region_offset)) return false;
     if (in_place) continue;
-    if (ordered)
+    if (has_output_order)
       out->PutOrdered(y, n, rows.data());
     else
       out->Put(y, n, rows.data(), 3, 8);
@@ -68,28 +73,29 @@ bool DecodeRows(const ImageInfo& info, const DecodeOptions& options, int64_t end
   return true;
 }
 
-// The given decoder decodes the first strip.
+// Decodes strips in parallel. `decoder` continues with the first one; the others get decoders of their own.
 bool DecodeStrips(const ImageInfo& info, const DecodeOptions& options, const std::vector<jpeg::Strip>& strips,
                   int64_t end, jpeg::BaselineDecoder* decoder, RasterOutput* out) {
   const int n = static_cast<int>(strips.size());
   const jpeg::Region region = decoder->region();
-  std::atomic<bool> good{true};
+  std::atomic<bool> is_good{true};
   options.helpers.pool->Run(n, [&](int k) {
     const int row = strips[k].row, end_row = k + 1 < n ? strips[k + 1].row : static_cast<int>(end);
     try {
-      std::unique_ptr<jpeg::BaselineDecoder> made;
+      std::unique_ptr<jpeg::BaselineDecoder> new_decoder;
       if (k > 0) {
-        made = std::make_unique<jpeg::BaselineDecoder>(decoder->kernels());
-        made->Follow(*decoder, {row, region.x, end_row - row, region.width});
+        new_decoder = std::make_unique<jpeg::BaselineDecoder>(decoder->kernels());
+        new_decoder->Follow(*decoder, {row, region.x, end_row - row, region.width});
       }
-      jpeg::BaselineDecoder* const own = made ? made.get() : decoder;
-      RasterOutput part = *out;
-      if (!own->Enter(strips[k].start) || !DecodeRows(info, options, end_row, own, &part)) good = false;
+      jpeg::BaselineDecoder* const strip_decoder = new_decoder ? new_decoder.get() : decoder;
+      RasterOutput strip_output = *out;
+      if (!strip_decoder->Enter(strips[k].start) || !DecodeRows(info, options, end_row, strip_decoder, &strip_output))
+        is_good = false;
     } catch (const std::bad_alloc&) {
-      good = false;
+      is_good = false;
     }
   });
-  return good;
+  return is_good;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// PNG files that decode_png.cc leaves to libpng.
+// PNG by libpng: the files that decode_png.cc leaves to it. Its errors are longjmps, so no object with a destructor may
+// be created in Start and Read.
 #include <algorithm>
 #include <bit>
 #include <csetjmp>
@@ -20,7 +21,7 @@ namespace {
 
 class PngDecoder {
  public:
-  PngDecoder(const uint8_t* data, int64_t size) : at_(data), left_(static_cast<size_t>(size)) {}
+  PngDecoder(const uint8_t* data, int64_t size) : next_(data), bytes_left_(static_cast<size_t>(size)) {}
   ~PngDecoder() {
     if (png_) png_destroy_read_struct(&png_, &info_, nullptr);
   }
@@ -32,12 +33,12 @@ class PngDecoder {
     if (!png_) return kOutOfMemory;
     info_ = png_create_info_struct(png_);
     if (!info_) return kOutOfMemory;
-    Status s = Start(info, options, out);
-    if (s != kOk) return s;
+    Status status = Start(info, options, out);
+    if (status != kOk) return status;
     // Interlaced files need the whole raster. It is allocated here, where no longjmp skips its destructor.
     const int64_t rows = passes_ > 1 ? info.height : kRows;
-    if (!direct_ || out->first_row() > 0) rows_.resize(static_cast<size_t>(direct_ ? 1 : rows) * stride_);
-    if (!direct_) out->Reserve(info.depth);
+    if (!is_direct_ || out->first_row() > 0) rows_.resize(static_cast<size_t>(is_direct_ ? 1 : rows) * stride_);
+    if (!is_direct_) out->Reserve(info.depth);
     return Read(info, out);
   }
 
@@ -45,19 +46,19 @@ class PngDecoder {
   static void OnError(png_structp png, png_const_charp) {
     std::longjmp(static_cast<PngDecoder*>(png_get_error_ptr(png))->jump_, 1);
   }
-  static void OnRead(png_structp png, png_bytep to, size_t n) {
-    auto* d = static_cast<PngDecoder*>(png_get_io_ptr(png));
-    if (n > d->left_) {
-      d->past_end_ = true;
+  static void OnRead(png_structp png, png_bytep destination, size_t n) {
+    auto* decoder = static_cast<PngDecoder*>(png_get_io_ptr(png));
+    if (n > decoder->bytes_left_) {
+      decoder->is_past_end_ = true;
       png_error(png, "end of data");
     }
-    std::memcpy(to, d->at_, n);
-    d->at_ += n;
-    d->left_ -= n;
+    std::memcpy(destination, decoder->next_, n);
+    decoder->next_ += n;
+    decoder->bytes_left_ -= n;
   }
 
   Status Start(const ImageInfo& info, const DecodeOptions& options, RasterOutput* out) {
-    if (setjmp(jump_)) return past_end_ ? kTruncated : kCorrupt;
+    if (setjmp(jump_)) return is_past_end_ ? kTruncated : kCorrupt;
     png_set_read_fn(png_, this, &OnRead);
     png_set_user_limits(png_, 0x7FFFFFFF, 0x7FFFFFFF);  // ParseHeader has its own limits
 #ifdef PNG_HANDLE_AS_UNKNOWN_SUPPORTED
@@ -77,11 +78,13 @@ class PngDecoder {
       png_set_palette_to_rgb(png_);
       if (png_get_valid(png_, info_, PNG_INFO_tRNS)) png_set_strip_alpha(png_);
     }
+    // Gray values of 1, 2 and 4 bits are scaled to the range of 8 bits.
     if (color == PNG_COLOR_TYPE_GRAY && bits < 8) png_set_expand_gray_1_2_4_to_8(png_);
+    // PNG stores big-endian values.
     if (bits == 16 && std::endian::native == std::endian::little) png_set_swap(png_);
-    const bool interlaced = png_get_interlace_type(png_, info_) != PNG_INTERLACE_NONE;
-    direct_ = out->direct(info.depth) && (out->whole() || !interlaced);
-    if (direct_) {  // libpng can make the output's channels itself
+    const bool is_interlaced = png_get_interlace_type(png_, info_) != PNG_INTERLACE_NONE;
+    is_direct_ = out->direct(info.depth) && (out->whole() || !is_interlaced);
+    if (is_direct_) {  // libpng can make the output's channels itself
       switch (options.type) {
         case ImageType::kBgr:
           if (info.channels >= 3) png_set_bgr(png_);
@@ -91,11 +94,11 @@ class PngDecoder {
           if (!(color & PNG_COLOR_MASK_COLOR)) png_set_gray_to_rgb(png_);
           break;
         case ImageType::kGray:
-          direct_ = !(color & PNG_COLOR_MASK_COLOR);
-          if (direct_ && (color & PNG_COLOR_MASK_ALPHA)) png_set_strip_alpha(png_);
+          is_direct_ = !(color & PNG_COLOR_MASK_COLOR);
+          if (is_direct_ && (color & PNG_COLOR_MASK_ALPHA)) png_set_strip_alpha(png_);
           break;
         case ImageType::kYcbcr:
-          direct_ = false;
+          is_direct_ = false;
           break;
         case ImageType::kAny:
           break;
@@ -103,19 +106,20 @@ class PngDecoder {
     }
     passes_ = png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
-    const int channels = direct_ ? OutputChannels(info, options.type) : info.channels;
+    const int channels = is_direct_ ? OutputChannels(info, options.type) : info.channels;
     stride_ = static_cast<int64_t>(info.width) * channels * (info.depth / 8);
     return png_get_rowbytes(png_, info_) == static_cast<size_t>(stride_) ? kOk : kSizeMismatch;
   }
 
   Status Read(const ImageInfo& info, RasterOutput* out) {
-    if (setjmp(jump_)) return past_end_ ? kTruncated : kCorrupt;
+    if (setjmp(jump_)) return is_past_end_ ? kTruncated : kCorrupt;
     const int64_t first = out->first_row(), end = out->end_row();
+    // Adam7: each pass completes the rows, so all of them are kept.
     if (passes_ > 1) {
       for (int pass = 0; pass < passes_; pass++)
         for (int64_t y = 0; y < info.height; y++)
-          png_read_row(png_, direct_ ? out->row(y) : rows_.data() + y * stride_, nullptr);
-      if (direct_) return kOk;
+          png_read_row(png_, is_direct_ ? out->row(y) : rows_.data() + y * stride_, nullptr);
+      if (is_direct_) return kOk;
       for (int64_t y = first; y < end; y += kRows)
         out->Put(y, static_cast<int>(std::min<int64_t>(kRows, end - y)), rows_.data() + y * stride_, info.channels,
                  info.depth);
@@ -124,20 +128,21 @@ class PngDecoder {
     for (int64_t y = 0; y < first; y++) png_read_row(png_, rows_.data(), nullptr);
     for (int64_t y = first; y < end; y++) {
       const int64_t slot = (y - first) % kRows;
-      png_read_row(png_, direct_ ? out->row(y) : rows_.data() + slot * stride_, nullptr);
-      if (!direct_ && (slot == kRows - 1 || y == end - 1))
+      png_read_row(png_, is_direct_ ? out->row(y) : rows_.data() + slot * stride_, nullptr);
+      if (!is_direct_ && (slot == kRows - 1 || y == end - 1))
         out->Put(y - slot, static_cast<int>(slot) + 1, rows_.data(), info.channels, info.depth);
     }
     return kOk;
   }
 
-  const uint8_t* at_;
-  size_t left_;
+  const uint8_t* next_;
+  size_t bytes_left_;
   std::jmp_buf jump_;
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
-  bool past_end_ = false, direct_ = false;
-  int passes_ = 1;
+  bool is_past_end_ = false;  // libpng asked for more bytes than there are: the file is truncated
+  bool is_direct_ = false;    // libpng writes rows straight to the output
+  int passes_ = 1;            // 7 for an interlaced file
   int64_t stride_ = 0;
   std::vector<uint8_t> rows_;
 };

@@ -1,4 +1,4 @@
-// PNG on the CPU: the decoder of ffi/png, and libpng for what it does not support, with the same bits.
+// PNG on the CPU: the decoder of ffi/png, and libpng for files that it does not support, with the same bits.
 #include <algorithm>
 #include <vector>
 
@@ -13,18 +13,18 @@ png::Decoder& DecoderOfThread() {
   return decoder;
 }
 
-// libpng is faster for a region in the first third of the rows: it stops below the region, and libdeflate can't.
-constexpr int64_t kLibpngsShare = 3;
+// libpng is faster for a region in the first third of the rows: it stops below the region. libdeflate can't stop early.
+constexpr int64_t kLibpngFraction = 3;
 
 // Starts decoding the region of a file. False: the file is not supported.
 bool Start(const uint8_t* data, int64_t size, const ImageInfo& info, png::Decoder* decoder) {
   const int64_t end = int64_t{info.region_y} + info.region_h;
-  return kLibpngsShare * end >= info.height &&
+  return kLibpngFraction * end >= info.height &&
          decoder->Start(data, size, info.region_y, end, info.palette == kAsIndices) && decoder->width() == info.width &&
          decoder->height() == info.height && decoder->channels() == info.channels && decoder->depth() == info.depth;
 }
 
-// Memory of this thread for rows of the file's whole width.
+// Memory of this thread for rows of the file's whole width. It only grows.
 uint8_t* Rows(int64_t bytes) {
   thread_local std::vector<uint8_t> rows;
   if (static_cast<int64_t>(rows.size()) < bytes) rows.resize(static_cast<size_t>(bytes));
@@ -38,6 +38,7 @@ bool DecodePngByOwn(const uint8_t* data, int64_t size, const ImageInfo& info, co
   png::Decoder& decoder = DecoderOfThread();
   if (!Start(data, size, info, &decoder)) return false;
   const int64_t first = out->first_row(), end = out->end_row();
+  // Rows of the output have the file's channels and width, so they are decoded in place.
   if (out->direct(info.depth) && IsOrdered(info, options)) {
     for (int64_t y = first; y < end; y++) decoder.NextRow(out->row(y));
     return true;

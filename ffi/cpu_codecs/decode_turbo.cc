@@ -1,4 +1,5 @@
-// JPEG by libjpeg-turbo.
+// JPEG by libjpeg-turbo: the files that decode_jpeg.cc leaves to it (CMYK, arithmetic coding, damaged and unusual
+// files), and all files on CPUs where the own decoder is slower.
 // clang-format off
 #include <cstdio>  // jpeglib.h needs FILE and size_t
 #include <jpeglib.h>
@@ -29,7 +30,7 @@ struct JpegError {
 
 struct JpegSource {
   jpeg_source_mgr base;
-  bool past_end;
+  bool is_past_end;
 };
 
 // One per thread, for its buffers. libjpeg's object is created anew for each image: a used one keeps the tables of the
@@ -50,10 +51,11 @@ class JpegDecoder {
     source_.base.init_source = [](j_decompress_ptr) {};
     source_.base.term_source = [](j_decompress_ptr) {};
     source_.base.resync_to_restart = jpeg_resync_to_restart;
+    // The data have ended: libjpeg gets an end-of-image marker, as from its own sources, and the fact is noted.
     source_.base.fill_input_buffer = [](j_decompress_ptr c) -> boolean {
       static const JOCTET kEnd[] = {0xFF, JPEG_EOI};
       auto* s = reinterpret_cast<JpegSource*>(c->src);
-      s->past_end = true;
+      s->is_past_end = true;
       s->base.next_input_byte = kEnd;
       s->base.bytes_in_buffer = 2;
       return TRUE;
@@ -95,12 +97,14 @@ class JpegDecoder {
   }
 
  private:
-  static constexpr int kMaxScans = 500;
+  static constexpr int kMaxScans = 500;  // far more than encoders make
 
-  // The place of the last marker, or 0.
+  // The offset of the last marker, or 0. FF 00 is a stuffed byte, FF FF a fill byte, and RST markers don't count.
   static int64_t LastMarker(const uint8_t* data, int64_t size) {
-    for (int64_t at = size - 2; at >= 0; at--)
-      if (data[at] == 0xFF && data[at + 1] != 0 && data[at + 1] != 0xFF && (data[at + 1] & 0xF8) != 0xD0) return at;
+    for (int64_t offset = size - 2; offset >= 0; offset--)
+      if (data[offset] == 0xFF && data[offset + 1] != 0 && data[offset + 1] != 0xFF &&
+          (data[offset + 1] & 0xF8) != 0xD0)
+        return offset;
     return 0;
   }
 
@@ -110,22 +114,22 @@ class JpegDecoder {
     jpeg_decompress_struct* c = &cinfo_;
     error_.status = kCorrupt;
     error_.base.num_warnings = 0;
-    source_.past_end = false;
+    source_.is_past_end = false;
     source_.base.next_input_byte = data;
     source_.base.bytes_in_buffer = static_cast<size_t>(size);
-    if (setjmp(error_.jump)) return source_.past_end && error_.status == kCorrupt ? kTruncated : error_.status;
+    if (setjmp(error_.jump)) return source_.is_past_end && error_.status == kCorrupt ? kTruncated : error_.status;
     jpeg_create_decompress(c);
     c->src = &source_.base;
     c->progress = &progress_;
     if (jpeg_read_header(c, TRUE) != JPEG_HEADER_OK) return kCorrupt;
-    if (source_.past_end || source_.base.bytes_in_buffer == 0) return kTruncated;
+    if (source_.is_past_end || source_.base.bytes_in_buffer == 0) return kTruncated;
     const unsigned scale = ScaleTo(c->image_width, c->image_height, info);
     if (scale == 0) return kSizeMismatch;
     if (c->data_precision != 8) return kUnsupported;
 
     const bool gray_out = options.type == ImageType::kGray;
     int channels = 3;
-    bool cmyk = false;
+    bool is_cmyk = false;
     switch (c->jpeg_color_space) {
       case JCS_GRAYSCALE:
       case JCS_YCbCr:
@@ -141,7 +145,7 @@ class JpegDecoder {
       case JCS_CMYK:
       case JCS_YCCK:
         c->out_color_space = JCS_CMYK;
-        cmyk = true;
+        is_cmyk = true;
         break;
       default:
         return kUnsupported;
@@ -156,43 +160,44 @@ class JpegDecoder {
         c->output_height != static_cast<JDIMENSION>(info.height))
       return kSizeMismatch;
 
-    const bool ordered = !cmyk && options.type != ImageType::kYcbcr;
-    const bool direct = ordered && out->direct(8);
-    const int64_t stride = static_cast<int64_t>(info.width) * (cmyk ? 4 : channels);
+    const bool has_output_order = !is_cmyk && options.type != ImageType::kYcbcr;
+    const bool is_direct = has_output_order && out->direct(8);
+    const int64_t stride = static_cast<int64_t>(info.width) * (is_cmyk ? 4 : channels);
     const int64_t first = out->first_row(), end = out->end_row();
     JSAMPROW rows[kRows];
     while (c->output_scanline < end) {
       // Rows above the region are decoded and dropped, because libjpeg's functions that skip rows and columns change
       // pixels.
       const int64_t y = c->output_scanline;
-      const bool dropped = y < first;
-      int wanted = static_cast<int>(std::min<int64_t>(kRows, (dropped ? first : end) - y)), got = 0;
-      for (int r = 0; r < wanted; r++) rows[r] = direct && !dropped ? out->row(y + r) : rows_.data() + r * stride;
-      while (got < wanted) {
-        int n = static_cast<int>(jpeg_read_scanlines(c, rows + got, wanted - got));
+      const bool is_dropped = y < first;
+      int rows_needed = static_cast<int>(std::min<int64_t>(kRows, (is_dropped ? first : end) - y)), rows_read = 0;
+      for (int r = 0; r < rows_needed; r++)
+        rows[r] = is_direct && !is_dropped ? out->row(y + r) : rows_.data() + r * stride;
+      while (rows_read < rows_needed) {
+        int n = static_cast<int>(jpeg_read_scanlines(c, rows + rows_read, rows_needed - rows_read));
         if (n == 0) return kCorrupt;
-        got += n;
+        rows_read += n;
       }
-      if (direct || dropped) continue;
-      if (cmyk) CmykToRgb(rows_.data(), static_cast<int64_t>(wanted) * info.width, c->saw_Adobe_marker);
-      if (ordered)
-        out->PutOrdered(y, wanted, rows_.data());
+      if (is_direct || is_dropped) continue;
+      if (is_cmyk) CmykToRgb(rows_.data(), static_cast<int64_t>(rows_needed) * info.width, c->saw_Adobe_marker);
+      if (has_output_order)
+        out->PutOrdered(y, rows_needed, rows_.data());
       else
-        out->Put(y, wanted, rows_.data(), 3, 8);
+        out->Put(y, rows_needed, rows_.data(), 3, 8);
     }
     // As in DALI, a file that ends before its EOI marker is truncated, even if no pixel is missing. For a region that
     // ends above the last row, only the bytes that had to be read for it count.
-    if (source_.past_end && !info.truncated) return kTruncated;
+    if (source_.is_past_end && !info.truncated) return kTruncated;
     return kOk;
   }
 
-  // Converts in place. Adobe's files hold inverted values.
+  // Converts CMYK to RGB in place. Adobe's files hold inverted values, which are 255 - ink.
   static void CmykToRgb(uint8_t* p, int64_t pixels, bool inverted) {
-    uint8_t* to = p;
+    uint8_t* rgb = p;
     const int flip = inverted ? 0 : 255;  // afterwards each value is 255 - ink
-    for (int64_t i = 0; i < pixels; i++, p += 4, to += 3) {
+    for (int64_t i = 0; i < pixels; i++, p += 4, rgb += 3) {
       const int light = p[3] ^ flip;
-      for (int j = 0; j < 3; j++) to[j] = LightThrough(255 - (p[j] ^ flip), light);
+      for (int j = 0; j < 3; j++) rgb[j] = LightThrough(255 - (p[j] ^ flip), light);
     }
   }
 

@@ -1,3 +1,4 @@
+// Encoding by libjpeg's C interface. It reports errors by longjmp, so the work is done in Run, without destructors.
 #include "ffi/cpu_codecs/encode_jpeg.h"
 
 // clang-format off
@@ -25,24 +26,26 @@ struct Destination {
   size_t capacity;
 };
 
+// Doubles the buffer, of which all bytes are used.
 void Grow(j_compress_ptr c) {
-  auto* d = reinterpret_cast<Destination*>(c->dest);
-  const size_t used = d->capacity, wanted = used * 2;
-  auto* larger = static_cast<uint8_t*>(std::realloc(d->file->data.get(), wanted));
+  auto* destination = reinterpret_cast<Destination*>(c->dest);
+  const size_t old_capacity = destination->capacity, new_capacity = old_capacity * 2;
+  auto* larger = static_cast<uint8_t*>(std::realloc(destination->file->data.get(), new_capacity));
   if (larger == nullptr) ERREXIT1(c, JERR_OUT_OF_MEMORY, 0);
-  (void)d->file->data.release();
-  d->file->data.reset(larger);
-  d->capacity = wanted;
-  d->base.next_output_byte = larger + used;
-  d->base.free_in_buffer = wanted - used;
+  // realloc has freed the old buffer.
+  (void)destination->file->data.release();
+  destination->file->data.reset(larger);
+  destination->capacity = new_capacity;
+  destination->base.next_output_byte = larger + old_capacity;
+  destination->base.free_in_buffer = new_capacity - old_capacity;
 }
 
 // No object with a destructor may exist in this function: longjmp skips destructors.
-Status Run(jpeg_compress_struct* c, Error* error, Destination* to, const uint8_t* pixels, int64_t height, int64_t width,
-           int channels, const EncodeOptions& options) {
+Status Run(jpeg_compress_struct* c, Error* error, Destination* destination, const uint8_t* pixels, int64_t height,
+           int64_t width, int channels, const EncodeOptions& options) {
   if (setjmp(error->jump)) return error->status;
   jpeg_create_compress(c);
-  c->dest = &to->base;
+  c->dest = &destination->base;
   c->image_width = static_cast<JDIMENSION>(width);
   c->image_height = static_cast<JDIMENSION>(height);
   c->input_components = channels;
@@ -68,22 +71,22 @@ Status Run(jpeg_compress_struct* c, Error* error, Destination* to, const uint8_t
 
 Status EncodeJpeg(const uint8_t* pixels, int64_t height, int64_t width, int channels, const EncodeOptions& options,
                   EncodedFile* out) {
-  Destination to{};
-  to.file = out;
+  Destination destination{};
+  destination.file = out;
   // Most files are smaller than this, and memory that is never written costs nothing.
-  to.capacity = static_cast<size_t>(std::max<int64_t>(height * width * channels / 2, 4096));
-  out->data.reset(static_cast<uint8_t*>(std::malloc(to.capacity)));
+  destination.capacity = static_cast<size_t>(std::max<int64_t>(height * width * channels / 2, 4096));
+  out->data.reset(static_cast<uint8_t*>(std::malloc(destination.capacity)));
   if (!out->data) return kOutOfMemory;
-  to.base.init_destination = [](j_compress_ptr c) {
-    auto* d = reinterpret_cast<Destination*>(c->dest);
-    d->base.next_output_byte = d->file->data.get();
-    d->base.free_in_buffer = d->capacity;
+  destination.base.init_destination = [](j_compress_ptr c) {
+    auto* destination = reinterpret_cast<Destination*>(c->dest);
+    destination->base.next_output_byte = destination->file->data.get();
+    destination->base.free_in_buffer = destination->capacity;
   };
-  to.base.empty_output_buffer = [](j_compress_ptr c) -> boolean {
+  destination.base.empty_output_buffer = [](j_compress_ptr c) -> boolean {
     Grow(c);
     return TRUE;
   };
-  to.base.term_destination = [](j_compress_ptr) {};
+  destination.base.term_destination = [](j_compress_ptr) {};
 
   Error error{};
   error.status = kInternal;
@@ -95,9 +98,9 @@ Status EncodeJpeg(const uint8_t* pixels, int64_t height, int64_t width, int chan
     std::longjmp(e->jump, 1);
   };
   error.base.output_message = [](j_common_ptr) {};
-  const Status status = Run(&c, &error, &to, pixels, height, width, channels, options);
+  const Status status = Run(&c, &error, &destination, pixels, height, width, channels, options);
   jpeg_destroy_compress(&c);
-  if (status == kOk) out->size = to.capacity - to.base.free_in_buffer;
+  if (status == kOk) out->size = destination.capacity - destination.base.free_in_buffer;
   return status;
 }
 

@@ -14,7 +14,7 @@ inline constexpr int64_t kMaxJpegExtent = 65500;  // libjpeg's JPEG_MAX_DIMENSIO
 
 struct EncodeOptions {
   int quality;             // 1 to 100
-  int factor_h, factor_v;  // subsampling of chroma: 2 and 2 are 4:2:0
+  int factor_h, factor_v;  // sampling factors of luminance, chroma has 1: 2 and 2 are 4:2:0
   bool bgr;                // the first of three channels is blue
 };
 
@@ -27,7 +27,7 @@ struct EncodedFile {
   size_t size = 0;
 };
 
-// `pixels` are [height, width, channels] with 1 or 3 channels. The caller has checked them.
+// Encodes pixels [height, width, channels], with 1 or 3 channels, for which the caller has checked all limits.
 Status EncodeJpeg(const uint8_t* pixels, int64_t height, int64_t width, int channels, const EncodeOptions& options,
                   EncodedFile* out);
 

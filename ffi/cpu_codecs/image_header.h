@@ -34,7 +34,7 @@ enum class Format : int32_t {
 };
 
 // X(name) for the columns of the decoder's info operand. Python has them as jaxdali._cpu.Info.
-//   status          Status: kOk, or what is wrong with the header
+//   status          Status: kOk, or the error of the header
 //   format          Format
 //   height, width   of the stored raster, before the orientation is applied
 //   channels        with output_type ANY_DATA: 1, 2 (gray and alpha), 3 or 4
@@ -45,7 +45,7 @@ enum class Format : int32_t {
 //   page            the picture of a file that holds several; the header gives 0, and the host pass decodes all others
 //   palette         1: values in the file are indices of a palette of colours; 2: these indices are decoded, as one
 //                   channel of 8 bits, in place of the colours
-//   truncated       1: of a JPEG that ends early, what there is is decoded; the header gives 0
+//   truncated       1: as much as possible of a JPEG that ends early is decoded; the header gives 0
 //   region_*        the part of the stored raster to decode; the header gives the whole raster
 #define JAXDALI_INFO_TABLE(X) \
   X(status)                   \
@@ -87,8 +87,8 @@ inline constexpr int64_t kDeflateExpansion = 1040;
 extern const bool kPng;   // whether libpng is built in: without it Pillow decodes PNG
 extern const bool kWebp;  // whether libwebp is built in
 
-// AVIF, HEIC and JPEG XL are only recognized: they have the height 0 until the host pass fills in what their libraries
-// say.
+// Reads the header of an image, whose format is found by its first bytes. An error is the row's status. AVIF, HEIC and
+// JPEG XL are only recognized: they have the height 0 until the host pass fills in the facts from their libraries.
 ImageInfo ParseHeader(const uint8_t* data, int64_t size);
 
 }  // namespace jaxdali

@@ -48,17 +48,18 @@ JAXDALI_HD inline S GrayOfRgb(S r, S g, S b) {
   return static_cast<S>((r * 19595u + g * 38470u + b * 7471u + 0x8000u) >> 16);
 }
 
-// What an ink leaves of the light, both 0 to 255, rounded as in Pillow.
+// The light that an ink lets through, both 0 to 255: light * (255 - ink) / 255, rounded as in Pillow.
 JAXDALI_HD inline uint8_t LightThrough(int ink, int light) {
   const int t = ink * light + 128;
   return static_cast<uint8_t>(light - ((t + (t >> 8)) >> 8));
 }
 
-// ITU-R BT.601, studio range.
+// RGB to YCbCr of ITU-R BT.601 in studio range (Y 16 .. 235, chroma 16 .. 240): 65.481 is 0.299 * 219, 112 is 0.5 *
+// 224.
 template <class S>
 JAXDALI_HD inline void YcbcrOfRgb(S red, S green, S blue, S* out) {
-  constexpr float to8 = static_cast<float>(255 / FullIntensity<S>());
-  const float r = red * to8, g = green * to8, b = blue * to8;
+  constexpr float to_8_bits = static_cast<float>(255 / FullIntensity<S>());
+  const float r = red * to_8_bits, g = green * to_8_bits, b = blue * to_8_bits;
   const float v[3] = {16 + (65.481f * r + 128.553f * g + 24.966f * b) / 255,
                       128 + (-37.797f * r - 74.203f * g + 112.0f * b) / 255,
                       128 + (112.0f * r - 93.786f * g - 18.214f * b) / 255};
@@ -80,8 +81,8 @@ struct Orientation {
         transpose(exif >= 5) {}
 };
 
-// Where the orientation puts pixels: the stored pixel (y, x) is number start + y * step_y + x * step_x of the upright
-// image.
+// The places of pixels after an orientation: the stored pixel (y, x) is number start + y * step_y + x * step_x of the
+// upright image.
 struct Placement {
   int64_t start, step_y, step_x;
 

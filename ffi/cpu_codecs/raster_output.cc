@@ -1,3 +1,6 @@
+// Two steps for each batch of rows: ConvertColor to the output's channels, then PlaceChannels, which converts the
+// element type and moves pixels to their places. Templates over the types keep the inner loops simple enough to be
+// vectorized.
 #include "ffi/cpu_codecs/raster_output.h"
 
 #include <cstring>
@@ -51,7 +54,7 @@ RasterOutput::RasterOutput(const ImageInfo& info, const DecodeOptions& options, 
       dtype_(dtype),
       out_(out),
       channels_(OutputChannels(info, options.type)),
-      place_(Orientation(options.adjust_orientation ? info.orientation : 1), height_, width_) {}
+      placement_(Orientation(options.adjust_orientation ? info.orientation : 1), height_, width_) {}
 
 void RasterOutput::Put(int64_t y, int n, const void* rows, int channels, int depth) {
   if (depth == 16)
@@ -66,8 +69,8 @@ void RasterOutput::PutOrdered(int64_t y, int n, const uint8_t* rows) {
 
 template <class S>
 void RasterOutput::PutRows(int64_t y, int n, const S* rows, int channels) {
-  const bool same = direct(8 * sizeof(S));
-  S* converted = reinterpret_cast<S*>(same ? row(y) : scratch_.data());
+  const bool is_direct = direct(8 * sizeof(S));
+  S* converted = reinterpret_cast<S*>(is_direct ? row(y) : scratch_.data());
   if (width_ == stored_width_) {
     ConvertColor(rows, n * width_, channels, type_, converted);
   } else {
@@ -75,7 +78,7 @@ void RasterOutput::PutRows(int64_t y, int n, const S* rows, int channels) {
     for (int r = 0; r < n; r++)
       ConvertColor(rows + r * stored_width_ * channels, width_, channels, type_, converted + r * width_ * channels_);
   }
-  if (!same) PlaceRows(y, n, converted, width_ * channels_);
+  if (!is_direct) PlaceRows(y, n, converted, width_ * channels_);
 }
 
 // Writes rows that are in the output's colour space, with `pitch` values from one row to the next.
@@ -123,14 +126,14 @@ void RasterOutput::PlaceAs(int64_t y, int n, const S* rows, int64_t pitch) {
 
 template <class S, class D, int C>
 void RasterOutput::PlaceChannels(int64_t y, int n, const S* rows, int64_t pitch) {
-  const int64_t step_y = place_.step_y * C, step_x = place_.step_x * C;
-  D* out = static_cast<D*>(out_) + place_.start * C + (y - first_row_) * step_y;
-  if (place_.step_x == 1) {
+  const int64_t step_y = placement_.step_y * C, step_x = placement_.step_x * C;
+  D* out = static_cast<D*>(out_) + placement_.start * C + (y - first_row_) * step_y;
+  if (placement_.step_x == 1) {
     for (int r = 0; r < n; r++, rows += pitch) {
       D* to = out + r * step_y;
       for (int64_t i = 0; i < width_ * C; i++) to[i] = Scale<D>(rows[i]);
     }
-  } else if (place_.step_x == -1) {
+  } else if (placement_.step_x == -1) {
     for (int r = 0; r < n; r++, rows += pitch) {
       const S* from = rows;
       D* to = out + r * step_y;

@@ -1,5 +1,5 @@
-// What the CPU's decoders share: it moves the rows of a stored raster into the output, cuts out the region, and
-// converts colour space, element type and orientation. It also declares the decoders.
+// The output of the CPU's decoders: it moves the rows of a stored raster into the output, cuts out the region, and
+// converts colour space, element type and orientation. This file also declares the decoders.
 #ifndef JAXDALI_FFI_CPU_CODECS_RASTER_OUTPUT_H_
 #define JAXDALI_FFI_CPU_CODECS_RASTER_OUTPUT_H_
 
@@ -27,16 +27,16 @@ class RasterOutput {
   int64_t end_row() const { return first_row_ + height_; }
   bool whole() const { return whole_; }  // the region is the whole stored raster
 
-  // row: the place of a row of the region in the output. direct: whether a decoder can write whole stored rows of
+  // row: the address of a row of the region in the output. direct: whether a decoder can write whole stored rows of
   // `depth` bits there, if they have the right channels. in_place: whether it can write the region's part of them
   // there.
-  bool in_place(int depth) const { return place_.upright() && dtype_ == (depth == 16 ? DType::kU16 : DType::kU8); }
+  bool in_place(int depth) const { return placement_.upright() && dtype_ == (depth == 16 ? DType::kU16 : DType::kU8); }
   bool direct(int depth) const { return in_place(depth) && width_ == stored_width_; }
   uint8_t* row(int64_t y) const {
     return static_cast<uint8_t*>(out_) + (y - first_row_) * width_ * channels_ * SizeOf(dtype_);
   }
 
-  // Says that the rows have only `width` pixels, from stored column `left` on.
+  // Tells that the rows have only `width` pixels, from stored column `left` on.
   void Narrow(int64_t left, int64_t width) {
     stored_width_ = width;
     first_column_ -= left;
@@ -67,15 +67,15 @@ class RasterOutput {
   DType dtype_;
   void* out_;
   int channels_;
-  Placement place_;
+  Placement placement_;
   std::vector<uint8_t> scratch_;
 };
 
 // Converts 8-bit pixels with `channels` channels to the colour space of a type. Alpha is dropped, except for kAny.
 void ConvertPixels(const uint8_t* from, int64_t pixels, int channels, ImageType type, uint8_t* to);
 
-// 1, 2, 4 or 8: the raster in `info` is a JPEG file's scaled down by this factor (the largest one that gives its size).
-// 0: none of them does.
+// The factor 1, 2, 4 or 8 by which a JPEG file of this size is scaled down to the raster in `info` (the smallest one
+// that gives its size). 0: none of them does.
 inline unsigned ScaleTo(unsigned width, unsigned height, const ImageInfo& info) {
   for (unsigned scale = 1; scale <= 8; scale *= 2)
     if ((width + scale - 1) / scale == static_cast<unsigned>(info.width) &&
@@ -84,7 +84,8 @@ inline unsigned ScaleTo(unsigned width, unsigned height, const ImageInfo& info) 
   return 0;
 }
 
-// JPEG files have two decoders. False: libjpeg-turbo must decode the file, from the first row on.
+// JPEG files have two decoders. False of DecodeJpegByBaseline: libjpeg-turbo must decode the file, from the first row
+// on.
 jpeg::BaselineDecoder& JpegDecoderOfThread();
 bool DecodeJpegByBaseline(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                           jpeg::BaselineDecoder* decoder, RasterOutput* out);

@@ -1,3 +1,4 @@
+// A chunk is a length of 4 bytes (big-endian), a type of four letters, data, and a CRC-32 of type and data.
 #include "ffi/png/chunks.h"
 
 #include <cstring>
@@ -13,11 +14,11 @@ namespace jaxdali::png {
 namespace {
 
 // libpng refuses most chunks of 8,000,000 bytes or more. Large chunks are left to it.
-constexpr int64_t kMostChunk = 4000000;
+constexpr int64_t kMaxChunk = 4000000;
 
-uint32_t U32(const uint8_t* at) {
-  return static_cast<uint32_t>(at[0]) << 24 | static_cast<uint32_t>(at[1]) << 16 | static_cast<uint32_t>(at[2]) << 8 |
-         at[3];
+uint32_t U32(const uint8_t* p) {
+  return static_cast<uint32_t>(p[0]) << 24 | static_cast<uint32_t>(p[1]) << 16 | static_cast<uint32_t>(p[2]) << 8 |
+         p[3];
 }
 
 struct Chunk {
@@ -27,7 +28,7 @@ struct Chunk {
 
   bool Is(const char* name) const { return std::memcmp(type, name, 4) == 0; }
   bool IsWhole() const { return libdeflate_crc32(0, type, static_cast<size_t>(size) + 4) == U32(data + size); }
-  // Four letters. The case of the first says whether decoders may ignore the chunk.
+  // Four letters. A capital as the first one marks a critical chunk, which decoders must understand (5.4).
   bool IsNamed() const {
     for (int i = 0; i < 4; i++)
       if ((type[i] | 32) < 'a' || (type[i] | 32) > 'z') return false;
@@ -40,6 +41,7 @@ bool ReadHeader(const Chunk& c, File* file) {
   if (!c.Is("IHDR") || c.size != 13 || !c.IsWhole()) return false;
   file->width = U32(c.data);
   file->height = U32(c.data + 4);
+  // Bit depth, colour type, compression method, filter method, interlace method.
   file->bits = c.data[8];
   file->color = c.data[9];
   file->interlaced = c.data[12] == 1;
@@ -58,16 +60,17 @@ bool ReadPalette(const Chunk& c, File* file) {
 }  // namespace
 
 bool ReadChunks(const uint8_t* data, int64_t size, File* file) {
-  bool header = false, palette = false;
+  bool has_header = false, has_palette = false;
   file->idat.clear();
   file->idat_size = 0;
   std::memset(file->palette, 0, sizeof file->palette);
-  for (int64_t at = 8; at + 12 <= size;) {
-    const Chunk c{data + at + 4, data + at + 8, U32(data + at)};
-    if (c.size > kMostChunk || c.size > size - at - 12 || !c.IsNamed()) return false;
-    if (!header) {
+  // 8 bytes of signature. Each chunk has 12 bytes besides its data.
+  for (int64_t offset = 8; offset + 12 <= size;) {
+    const Chunk c{data + offset + 4, data + offset + 8, U32(data + offset)};
+    if (c.size > kMaxChunk || c.size > size - offset - 12 || !c.IsNamed()) return false;
+    if (!has_header) {
       if (!ReadHeader(c, file)) return false;
-      header = true;
+      has_header = true;
     } else if (c.Is("IDAT")) {
       if (!c.IsWhole()) return false;
       file->idat.push_back({c.data, c.size});
@@ -75,14 +78,14 @@ bool ReadChunks(const uint8_t* data, int64_t size, File* file) {
     } else if (!file->idat.empty()) {
       break;  // as in libpng, the rest is not read
     } else if (c.Is("PLTE")) {
-      if (palette || !ReadPalette(c, file)) return false;
-      palette = true;
+      if (has_palette || !ReadPalette(c, file)) return false;
+      has_palette = true;
     } else if (!c.IsAncillary()) {
       return false;
     }
-    at += 12 + c.size;
+    offset += 12 + c.size;
   }
-  return !file->idat.empty() && (palette || file->color != kPalette);
+  return !file->idat.empty() && (has_palette || file->color != kPalette);
 }
 
 #else

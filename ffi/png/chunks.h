@@ -1,4 +1,5 @@
-// The chunks of a PNG file that its pixels need. Files with any irregularity are left to libpng.
+// The chunks of a PNG file (ISO/IEC 15948, clause 5) that its pixels need: IHDR, PLTE and IDAT. Files with any
+// irregularity are left to libpng.
 #ifndef JAXDALI_FFI_PNG_CHUNKS_H_
 #define JAXDALI_FFI_PNG_CHUNKS_H_
 
@@ -28,7 +29,7 @@ struct File {
   int64_t row_bytes(int64_t pixels) const { return (pixels * bits_per_pixel() + 7) / 8; }
 };
 
-// False: the file is damaged, or uses a rare feature.
+// Reads the chunks up to the end of the image data. False: the file is damaged, or uses a rare feature.
 bool ReadChunks(const uint8_t* data, int64_t size, File* file);
 
 }  // namespace jaxdali::png

@@ -1,3 +1,5 @@
+// The whole image is decompressed first. Rows are then unfiltered and expanded one by one, or, for an interlaced file,
+// into a raster of the whole image.
 #include "ffi/png/decoder.h"
 
 #include <algorithm>
@@ -14,17 +16,18 @@
 namespace jaxdali::png {
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{64} << 20;  // of a decompressed image
-constexpr int64_t kMostExpansion = 1040;           // deflate can't expand more
+constexpr int64_t kMaxBytes = int64_t{64} << 20;  // of a decompressed image
+constexpr int64_t kMaxExpansion = 1040;           // deflate expands at most 1032 times
 
-// Every pass of an interlaced file is a separate image: the pixels from (y, x) on, at these distances.
+// Adam7 (ISO/IEC 15948, clause 8): every pass of an interlaced file is a separate image, the pixels from (y, x) on, at
+// these distances.
 struct Pass {
   int y, x, step_y, step_x;
 };
 constexpr Pass kPasses[7] = {{0, 0, 8, 8}, {0, 4, 8, 8}, {4, 0, 8, 4}, {0, 2, 4, 4},
                              {2, 0, 4, 2}, {0, 1, 2, 2}, {1, 0, 2, 1}};
 
-int64_t Steps(int64_t size, int first, int step) { return size > first ? (size - first + step - 1) / step : 0; }
+int64_t NumSteps(int64_t size, int first, int step) { return size > first ? (size - first + step - 1) / step : 0; }
 
 // Calls image(pass, rows, pixels of a row) for all images that are not empty.
 template <class F>
@@ -34,45 +37,47 @@ void ForEachImage(const File& file, F image) {
     return;
   }
   for (const Pass& p : kPasses) {
-    const int64_t rows = Steps(file.height, p.y, p.step_y), pixels = Steps(file.width, p.x, p.step_x);
+    const int64_t rows = NumSteps(file.height, p.y, p.step_y), pixels = NumSteps(file.width, p.x, p.step_x);
     if (rows > 0 && pixels > 0) image(p, rows, pixels);
   }
 }
 
-// The samples of 1, 2 or 4 bits in each byte, one byte each: unchanged, or gray scaled to full range.
-struct Samples {
-  int many;
-  uint8_t of[256][8];
-  constexpr Samples(int bits, bool gray) : many(8 / bits), of{} {
-    const int most = (1 << bits) - 1, factor = gray ? 255 / most : 1;
+// For each byte, its samples of 1, 2 or 4 bits as one byte each: unchanged, or as gray values scaled to 0 .. 255.
+struct SampleTable {
+  int per_byte;
+  uint8_t values[256][8];
+  constexpr SampleTable(int bits, bool gray) : per_byte(8 / bits), values{} {
+    const int max_value = (1 << bits) - 1, factor = gray ? 255 / max_value : 1;
     for (int byte = 0; byte < 256; byte++)
-      for (int i = 0; i < many; i++) of[byte][i] = static_cast<uint8_t>((byte >> (8 - bits * (i + 1)) & most) * factor);
+      for (int i = 0; i < per_byte; i++)
+        values[byte][i] = static_cast<uint8_t>((byte >> (8 - bits * (i + 1)) & max_value) * factor);
   }
 };
-constexpr Samples kSamples[2][3] = {{{1, false}, {2, false}, {4, false}}, {{1, true}, {2, true}, {4, true}}};
+constexpr SampleTable kSampleTables[2][3] = {{{1, false}, {2, false}, {4, false}}, {{1, true}, {2, true}, {4, true}}};
 
-void ToBytes(const uint8_t* row, const Samples& samples, int64_t pixels, uint8_t* values) {
-  for (; pixels >= samples.many; pixels -= samples.many, values += samples.many)
-    std::memcpy(values, samples.of[*row++], static_cast<size_t>(samples.many));
-  if (pixels > 0) std::memcpy(values, samples.of[*row], static_cast<size_t>(pixels));
+void ExpandBits(const uint8_t* row, const SampleTable& samples, int64_t pixels, uint8_t* output) {
+  for (; pixels >= samples.per_byte; pixels -= samples.per_byte, output += samples.per_byte)
+    std::memcpy(output, samples.values[*row++], static_cast<size_t>(samples.per_byte));
+  if (pixels > 0) std::memcpy(output, samples.values[*row], static_cast<size_t>(pixels));
 }
 
-void ToColors(const uint8_t* indices, const uint8_t (*palette)[4], int64_t pixels, uint8_t* values) {
-  for (; pixels > 1; pixels--, values += 3) std::memcpy(values, palette[*indices++], 4);
-  if (pixels > 0) std::memcpy(values, palette[*indices], 3);
+// Four bytes at a time are quicker than three. The last pixel must not write beyond its three.
+void LookUpColors(const uint8_t* indices, const uint8_t (*palette)[4], int64_t pixels, uint8_t* output) {
+  for (; pixels > 1; pixels--, output += 3) std::memcpy(output, palette[*indices++], 4);
+  if (pixels > 0) std::memcpy(output, palette[*indices], 3);
 }
 
-void ToWords(const uint8_t* row, int64_t n, uint8_t* values) {
+void SwapBytes(const uint8_t* row, int64_t n, uint8_t* output) {
   for (int64_t i = 0; i < n; i++) {
     uint16_t v;
     std::memcpy(&v, row + 2 * i, 2);
     if (std::endian::native == std::endian::little) v = static_cast<uint16_t>(v << 8 | v >> 8);
-    std::memcpy(values + 2 * i, &v, 2);
+    std::memcpy(output + 2 * i, &v, 2);
   }
 }
 
 template <int kBytes>
-void Spread(const uint8_t* from, int64_t pixels, int step, uint8_t* to) {
+void ScatterPixels(const uint8_t* from, int64_t pixels, int step, uint8_t* to) {
   for (int64_t x = 0; x < pixels; x++) std::memcpy(to + kBytes * step * x, from + kBytes * x, kBytes);
 }
 
@@ -91,18 +96,19 @@ bool Decoder::Start(const uint8_t* data, int64_t size, int64_t first_row, int64_
   int64_t bytes = 0;
   ForEachImage(file_,
                [&](const Pass&, int64_t rows, int64_t pixels) { bytes += rows * (1 + file_.row_bytes(pixels)); });
-  if (bytes > kMostBytes || bytes / kMostExpansion > file_.idat_size || !Inflate(bytes)) return false;
+  if (bytes > kMaxBytes || bytes / kMaxExpansion > file_.idat_size || !Inflate(bytes)) return false;
   pixel_bytes_ = std::max(file_.bits_per_pixel() / 8, 1);
 
   // A file with an unknown filter, in a row that libpng would read, is left to libpng.
-  const uint8_t* at = filtered_;
-  bool known = true;
+  const uint8_t* filtered = filtered_;
+  bool has_known_filters = true;
   ForEachImage(file_, [&](const Pass&, int64_t rows, int64_t pixels) {
     const int64_t pitch = 1 + file_.row_bytes(pixels);
-    for (int64_t y = 0; y < (file_.interlaced ? rows : end_row); y++) known &= at[y * pitch] < kFilters;
-    at += rows * pitch;
+    for (int64_t y = 0; y < (file_.interlaced ? rows : end_row); y++)
+      has_known_filters &= filtered[y * pitch] < kFilters;
+    filtered += rows * pitch;
   });
-  if (!known) return false;
+  if (!has_known_filters) return false;
 
   if (file_.interlaced) {
     Deinterlace();
@@ -124,21 +130,22 @@ bool Decoder::Inflate(int64_t bytes) {
 #if defined(JAXDALI_LIBDEFLATE)
   const uint8_t* packed = file_.idat[0].data;
   if (file_.idat.size() > 1) {
-    auto* to = static_cast<uint8_t*>(packed_memory_.OfSize(file_.idat_size));
-    packed = to;
-    for (const Piece& p : file_.idat) to = std::copy_n(p.data, p.size, to);
+    auto* end = static_cast<uint8_t*>(packed_memory_.OfSize(file_.idat_size));
+    packed = end;
+    for (const Piece& p : file_.idat) end = std::copy_n(p.data, p.size, end);
   }
-  // zlib refuses distances beyond the declared window; libdeflate does not check. A smaller window is left to libpng.
+  // The upper half of the zlib header's first byte is the size of the window, 2^(8 + n) (RFC 1950). zlib refuses
+  // distances beyond it; libdeflate does not check. A smaller window than possible distances is left to libpng.
   if (file_.idat_size < 2 || packed[0] >> 4 > 7 || int64_t{256} << (packed[0] >> 4) < std::min<int64_t>(bytes, 32768))
     return false;
   if (!inflate_) inflate_ = libdeflate_alloc_decompressor();
   if (!inflate_) return false;
   auto* filtered = static_cast<uint8_t*>(filtered_memory_.OfSize(bytes + kMargin));
   filtered_ = filtered;
-  size_t read, made;
+  size_t bytes_read, bytes_written;
   return libdeflate_zlib_decompress_ex(inflate_, packed, static_cast<size_t>(file_.idat_size), filtered,
-                                       static_cast<size_t>(bytes), &read, &made) == LIBDEFLATE_SUCCESS &&
-         read == static_cast<size_t>(file_.idat_size) && made == static_cast<size_t>(bytes);
+                                       static_cast<size_t>(bytes), &bytes_read, &bytes_written) == LIBDEFLATE_SUCCESS &&
+         bytes_read == static_cast<size_t>(file_.idat_size) && bytes_written == static_cast<size_t>(bytes);
 #else
   return bytes < 0;
 #endif
@@ -148,23 +155,24 @@ bool Decoder::Inflate(int64_t bytes) {
 void Decoder::BeginRows(int64_t rows, int64_t pixels) {
   row_bytes_ = file_.row_bytes(pixels);
   rows_left_ = rows;
-  has_below_ = false;
+  has_row_below_ = false;
   const int64_t pitch = (row_bytes_ + kMargin + 63) / 64 * 64;
   auto* memory = static_cast<uint8_t*>(rows_memory_.OfSize(3 * pitch));
   for (int i = 0; i < 3; i++) rows_[i] = memory + i * pitch;
-  std::memset(rows_[1], 0, static_cast<size_t>(pitch));  // is above the first row
+  std::memset(rows_[1], 0, static_cast<size_t>(pitch));  // becomes the row above the first one
 }
 
 const uint8_t* Decoder::NextUnfiltered() {
+  // The row above, this one and the one below. The oldest buffer becomes the row below.
   std::rotate(rows_, rows_ + 1, rows_ + 3);
   const int pixel = static_cast<int>(pixel_bytes_), filter = *filtered_;
   const int64_t pitch = 1 + row_bytes_;
-  if (has_below_) {
-    has_below_ = false;
+  if (has_row_below_) {
+    has_row_below_ = false;
   } else if (filter >= kAverage && rows_left_ > 1 && filtered_[pitch] == filter) {
     const uint8_t* stored[2] = {filtered_ + 1, filtered_ + pitch + 1};
     UnfilterTwo(filter, pixel, row_bytes_, stored, rows_[0], rows_ + 1);
-    has_below_ = true;
+    has_row_below_ = true;
   } else {
     Unfilter(filter, pixel, row_bytes_, filtered_ + 1, rows_[0], rows_[1]);
   }
@@ -175,21 +183,21 @@ const uint8_t* Decoder::NextUnfiltered() {
 
 void Decoder::Expand(const uint8_t* row, int64_t pixels, uint8_t* values) const {
   if (file_.bits == 16) {
-    ToWords(row, pixels * file_.samples(), values);
+    SwapBytes(row, pixels * file_.samples(), values);
   } else if (file_.color == kPalette && indices_ && file_.bits < 8) {
-    ToBytes(row, kSamples[0][file_.bits / 2], pixels, values);
+    ExpandBits(row, kSampleTables[0][file_.bits / 2], pixels, values);
   } else if (file_.color == kPalette && !indices_ && file_.bits == 8) {
-    ToColors(row, file_.palette, pixels, values);
+    LookUpColors(row, file_.palette, pixels, values);
   } else if (file_.color == kPalette && !indices_) {
     constexpr int64_t kPiece = 512;
     uint8_t indices[kPiece];
     for (int64_t x = 0; x < pixels; x += kPiece) {
       const int64_t n = std::min(kPiece, pixels - x);
-      ToBytes(row + x * file_.bits / 8, kSamples[0][file_.bits / 2], n, indices);
-      ToColors(indices, file_.palette, n, values + 3 * x);
+      ExpandBits(row + x * file_.bits / 8, kSampleTables[0][file_.bits / 2], n, indices);
+      LookUpColors(indices, file_.palette, n, values + 3 * x);
     }
   } else if (file_.bits < 8) {
-    ToBytes(row, kSamples[1][file_.bits / 2], pixels, values);
+    ExpandBits(row, kSampleTables[1][file_.bits / 2], pixels, values);
   } else {
     std::memcpy(values, row, static_cast<size_t>(pixels * file_.samples()));
   }
@@ -218,22 +226,22 @@ void Decoder::Deinterlace() {
       uint8_t* to = raster + (p.y + y * p.step_y) * pitch + p.x * bytes;
       switch (bytes) {
         case 1:
-          Spread<1>(row, pixels, p.step_x, to);
+          ScatterPixels<1>(row, pixels, p.step_x, to);
           break;
         case 2:
-          Spread<2>(row, pixels, p.step_x, to);
+          ScatterPixels<2>(row, pixels, p.step_x, to);
           break;
         case 3:
-          Spread<3>(row, pixels, p.step_x, to);
+          ScatterPixels<3>(row, pixels, p.step_x, to);
           break;
         case 4:
-          Spread<4>(row, pixels, p.step_x, to);
+          ScatterPixels<4>(row, pixels, p.step_x, to);
           break;
         case 6:
-          Spread<6>(row, pixels, p.step_x, to);
+          ScatterPixels<6>(row, pixels, p.step_x, to);
           break;
         default:
-          Spread<8>(row, pixels, p.step_x, to);
+          ScatterPixels<8>(row, pixels, p.step_x, to);
           break;
       }
     }

@@ -51,7 +51,7 @@ class Decoder {
   const uint8_t* filtered_ = nullptr;  // the next row, with the byte of its filter
   uint8_t* rows_[3] = {};              // the row above, this one, the one below
   int64_t rows_left_ = 0;              // in the image, or in a pass
-  bool has_below_ = false;             // the row below is already unfiltered
+  bool has_row_below_ = false;         // the row below is already unfiltered
   int64_t row_bytes_ = 0, pixel_bytes_ = 0;
   const uint8_t* raster_ = nullptr;  // interlaced files: the next row
 };

@@ -1,3 +1,6 @@
+// The loops are written once, for any pixel size and for one row or two, and compiled twice: for any CPU and with
+// JAXDALI_SIMD. Each pixel depends on the one to its left, so the vectors hold the bytes of one pixel, not several
+// pixels.
 #include "ffi/png/unfilter.h"
 
 #include <algorithm>
@@ -34,8 +37,10 @@ JAXDALI_INLINE void Store(uint8_t* to, Pixel v) {
   std::memcpy(to, &bytes, sizeof bytes);
 }
 // Without a branch, because the pixels of photos are unpredictable.
-JAXDALI_INLINE int Choose(bool which, int a, int b) { return __builtin_expect_with_probability(which, 1, 0.5) ? a : b; }
-JAXDALI_INLINE Pixel Choose(Pixel which, Pixel a, Pixel b) { return which ? a : b; }
+JAXDALI_INLINE int Choose(bool condition, int a, int b) {
+  return __builtin_expect_with_probability(condition, 1, 0.5) ? a : b;
+}
+JAXDALI_INLINE Pixel Choose(Pixel condition, Pixel a, Pixel b) { return condition ? a : b; }
 
 struct Sub {
   template <class V>
@@ -49,9 +54,9 @@ struct Average {
     return (left + up) >> 1;
   }
 };
-// The one of left, up and corner that is nearest to left + up - corner; if several are, the first. That is the smaller
-// of left and up if the corner is large enough, the larger one if it is small enough, and otherwise the corner.
-// Computed this way, few steps depend on `left`, which is known last.
+// Paeth's prediction (ISO/IEC 15948, 9.4): the one of left, up and corner that is nearest to left + up - corner; if
+// several are, the first. That is the smaller of left and up if the corner is large enough, the larger one if it is
+// small enough, and otherwise the corner. Computed this way, few steps depend on `left`, which is known last.
 struct Paeth {
   template <class V>
   JAXDALI_INLINE V operator()(V left, V up, V corner) const {
@@ -62,8 +67,8 @@ struct Paeth {
 
 // Unfilters a row. Each pixel has to wait for the one before.
 template <int kPixel, class Prediction>
-JAXDALI_INLINE void Sums(const Prediction predict, int64_t n, const uint8_t* stored, const uint8_t* above,
-                         uint8_t* row) {
+JAXDALI_INLINE void UnfilterRow(const Prediction predict, int64_t n, const uint8_t* stored, const uint8_t* above,
+                                uint8_t* row) {
   Values<kPixel> left{}, corner{};
   for (int64_t i = 0; i < n; i += kPixel) {
     const Values<kPixel> up = Load<kPixel>(above + i);
@@ -75,17 +80,17 @@ JAXDALI_INLINE void Sums(const Prediction predict, int64_t n, const uint8_t* sto
 
 // Unfilters two rows with the same filter in little more time than one. The second row is one pixel behind.
 template <int kPixel, class Prediction>
-JAXDALI_INLINE void SumsOfTwo(const Prediction predict, int64_t n, const uint8_t* stored, const uint8_t* stored_below,
-                              const uint8_t* above, uint8_t* row, uint8_t* below) {
+JAXDALI_INLINE void UnfilterTwoRows(const Prediction predict, int64_t n, const uint8_t* stored,
+                                    const uint8_t* stored_below, const uint8_t* above, uint8_t* row, uint8_t* below) {
   Values<kPixel> left{}, corner{}, left_below{}, corner_below{};
   for (int64_t i = 0; i < n; i += kPixel) {
-    const Values<kPixel> up = Load<kPixel>(above + i), before = left;
+    const Values<kPixel> up = Load<kPixel>(above + i), up_below = left;
     left = (Load<kPixel>(stored + i) + predict(left, up, corner)) & 255;
     corner = up;
     Store(row + i, left);
     if (i > 0) {
-      left_below = (Load<kPixel>(stored_below + i - kPixel) + predict(left_below, before, corner_below)) & 255;
-      corner_below = before;
+      left_below = (Load<kPixel>(stored_below + i - kPixel) + predict(left_below, up_below, corner_below)) & 255;
+      corner_below = up_below;
       Store(below + i - kPixel, left_below);
     }
   }
@@ -93,8 +98,9 @@ JAXDALI_INLINE void SumsOfTwo(const Prediction predict, int64_t n, const uint8_t
   Store(below + n - kPixel, left_below);
 }
 
+// Calls f for the size of a pixel as a constant: 1, 2, 3, 4, 6 or 8 bytes.
 template <class F>
-JAXDALI_INLINE void OfSize(int pixel, F f) {
+JAXDALI_INLINE void ForPixelSize(int pixel, F f) {
   switch (pixel) {
     case 1:
       return f.template operator()<1>();
@@ -118,16 +124,16 @@ JAXDALI_INLINE void UnfilterAny(int filter, int pixel, int64_t n, const uint8_t*
       std::copy_n(stored, n, row);
       break;
     case kSub:
-      OfSize(pixel, [&]<int kPixel>() JAXDALI_INLINED { Sums<kPixel>(Sub(), n, stored, above, row); });
+      ForPixelSize(pixel, [&]<int kPixel>() JAXDALI_INLINED { UnfilterRow<kPixel>(Sub(), n, stored, above, row); });
       break;
     case kUp:
       for (int64_t i = 0; i < n; i++) row[i] = static_cast<uint8_t>(stored[i] + above[i]);
       break;
     case kAverage:
-      OfSize(pixel, [&]<int kPixel>() JAXDALI_INLINED { Sums<kPixel>(Average(), n, stored, above, row); });
+      ForPixelSize(pixel, [&]<int kPixel>() JAXDALI_INLINED { UnfilterRow<kPixel>(Average(), n, stored, above, row); });
       break;
     default:
-      OfSize(pixel, [&]<int kPixel>() JAXDALI_INLINED { Sums<kPixel>(Paeth(), n, stored, above, row); });
+      ForPixelSize(pixel, [&]<int kPixel>() JAXDALI_INLINED { UnfilterRow<kPixel>(Paeth(), n, stored, above, row); });
       break;
   }
 }
@@ -135,12 +141,12 @@ JAXDALI_INLINE void UnfilterAny(int filter, int pixel, int64_t n, const uint8_t*
 JAXDALI_INLINE void UnfilterTwoAny(int filter, int pixel, int64_t n, const uint8_t* const* stored, const uint8_t* above,
                                    uint8_t* const* rows) {
   if (filter == kAverage)
-    OfSize(pixel, [&]<int kPixel>() JAXDALI_INLINED {
-      SumsOfTwo<kPixel>(Average(), n, stored[0], stored[1], above, rows[0], rows[1]);
+    ForPixelSize(pixel, [&]<int kPixel>() JAXDALI_INLINED {
+      UnfilterTwoRows<kPixel>(Average(), n, stored[0], stored[1], above, rows[0], rows[1]);
     });
   else
-    OfSize(pixel, [&]<int kPixel>() JAXDALI_INLINED {
-      SumsOfTwo<kPixel>(Paeth(), n, stored[0], stored[1], above, rows[0], rows[1]);
+    ForPixelSize(pixel, [&]<int kPixel>() JAXDALI_INLINED {
+      UnfilterTwoRows<kPixel>(Paeth(), n, stored[0], stored[1], above, rows[0], rows[1]);
     });
 }
 

@@ -1,5 +1,5 @@
-// Reverses the filters of PNG's rows: each byte is the stored one plus a prediction from the corresponding bytes of the
-// pixels to the left, above, and above left.
+// Reverses the filters of PNG's rows (ISO/IEC 15948, clause 9): each byte is the stored one plus a prediction from the
+// corresponding bytes of the pixels to the left, above, and above left.
 #ifndef JAXDALI_FFI_PNG_UNFILTER_H_
 #define JAXDALI_FFI_PNG_UNFILTER_H_
 

@@ -1,3 +1,5 @@
+// Row by row: chroma is upsampled into 16-bit working rows, then pixels are computed. The same source runs on any CPU
+// and, marked JAXDALI_SIMD, with AVX2; only the pixels have intrinsics (ConvertPixelsSimd, x86-64).
 #include "ffi/video/yuv.h"
 
 #include <algorithm>
@@ -8,30 +10,32 @@
 namespace jaxdali {
 namespace {
 
-// Samples with 10 bits have two more fractional bits.
+// Samples with 10 bits have two more bits, which the shift at the end removes.
 template <typename Sample>
-constexpr int kMore = sizeof(Sample) == 1 ? 0 : 2;
+constexpr int kExtraBits = sizeof(Sample) == 1 ? 0 : 2;
 template <typename Sample>
-constexpr int kShift = 17 + kMore<Sample>;
+// Factors have 13 fractional bits and chroma has 4.
+constexpr int kShift = 17 + kExtraBits<Sample>;
 
-// Working memory of a row. Chroma is in units of 1/16 of a sample's, with the middle of its range subtracted.
+// Working memory for a row. Chroma is in units of 1/16 of a sample's, with the middle of its range subtracted. `blend`
+// is the vertical interpolation of the chroma, in units of 1/4.
 struct Row {
   int16_t *blend, *u, *v;
 };
 
-// A sample as a number. Larger ones than 10 bits have, which no decoder gives, would overflow below.
-JAXDALI_INLINE int Bounded(uint8_t x) { return x; }
-JAXDALI_INLINE int Bounded(uint16_t x) { return std::min<int>(x, 1023); }
+// A sample as a number. Values above 10 bits, which no decoder gives, would overflow below.
+JAXDALI_INLINE int ToNumber(uint8_t x) { return x; }
+JAXDALI_INLINE int ToNumber(uint16_t x) { return std::min<int>(x, 1023); }
 
 // Chroma of one row: three parts of the near row and one of the far one (the same row where it is not subsampled), then
 // the same along the row.
 template <typename Sample>
-JAXDALI_INLINE void Chroma(const Sample* near, const Sample* far, int64_t width, bool half, int16_t* blend,
+JAXDALI_INLINE void Chroma(const Sample* near, const Sample* far, int64_t width, bool half_width, int16_t* blend,
                            int16_t* out) {
-  constexpr int kMiddle = 2048 << kMore<Sample>;
-  const int64_t n = half ? (width + 1) / 2 : width;
-  for (int64_t x = 0; x < n; x++) blend[x] = static_cast<int16_t>(3 * Bounded(near[x]) + Bounded(far[x]));
-  if (!half) {
+  constexpr int kMiddle = 2048 << kExtraBits<Sample>;
+  const int64_t n = half_width ? (width + 1) / 2 : width;
+  for (int64_t x = 0; x < n; x++) blend[x] = static_cast<int16_t>(3 * ToNumber(near[x]) + ToNumber(far[x]));
+  if (!half_width) {
     for (int64_t x = 0; x < n; x++) out[x] = static_cast<int16_t>(4 * blend[x] - kMiddle);
     return;
   }
@@ -46,36 +50,38 @@ JAXDALI_INLINE void Chroma(const Sample* near, const Sample* far, int64_t width,
 
 JAXDALI_INLINE uint8_t Clip(int x) { return static_cast<uint8_t>(std::min(std::max(x, 0), 255)); }
 
-// Pixels from the `begin`-th on.
+// Computes the pixels of a row from the `begin`-th on. Luma is multiplied by 16, the unit of the chroma.
 template <typename Sample>
-JAXDALI_INLINE void Pixels(const Sample* y, const Row& row, int64_t begin, int64_t width, const YuvFactors& f,
-                           uint8_t* rgb) {
+JAXDALI_INLINE void ConvertPixels(const Sample* y, const Row& row, int64_t begin, int64_t width, const YuvFactors& f,
+                                  uint8_t* rgb) {
   constexpr int kBits = kShift<Sample>;
   for (int64_t x = begin; x < width; x++) {
-    const int grey = 16 * (Bounded(y[x]) - f.black) * f.luma + (1 << (kBits - 1));
+    const int grey = 16 * (ToNumber(y[x]) - f.black) * f.luma + (1 << (kBits - 1));
     rgb[3 * x] = Clip((grey + row.v[x] * f.red_v) >> kBits);
     rgb[3 * x + 1] = Clip((grey + row.u[x] * f.green_u + row.v[x] * f.green_v) >> kBits);
     rgb[3 * x + 2] = Clip((grey + row.u[x] * f.blue_u) >> kBits);
   }
 }
 
-// What is done with each row: its chroma, and its first pixels, as many as it returns.
+// The two steps of a row: its chroma, and its first pixels. The latter returns how many it has made; ConvertPixels
+// makes the others.
 template <typename Sample>
 struct Steps {
-  void (*chroma)(const Sample* near, const Sample* far, int64_t width, bool half, int16_t* blend, int16_t* out);
+  void (*chroma)(const Sample* near, const Sample* far, int64_t width, bool half_width, int16_t* blend, int16_t* out);
   int64_t (*pixels)(const Sample* y, const Row& row, int64_t width, const YuvFactors& f, uint8_t* rgb);
 };
 
 template <typename Sample>
-void ChromaPlain(const Sample* near, const Sample* far, int64_t width, bool half, int16_t* blend, int16_t* out) {
-  Chroma(near, far, width, half, blend, out);
+void ChromaPortable(const Sample* near, const Sample* far, int64_t width, bool half_width, int16_t* blend,
+                    int16_t* out) {
+  Chroma(near, far, width, half_width, blend, out);
 }
 template <typename Sample>
 int64_t NoPixels(const Sample*, const Row&, int64_t, const YuvFactors&, uint8_t*) {
   return 0;
 }
 template <typename Sample>
-constexpr Steps<Sample> kPlain = {ChromaPlain<Sample>, NoPixels<Sample>};
+constexpr Steps<Sample> kPortable = {ChromaPortable<Sample>, NoPixels<Sample>};
 
 template <typename Sample>
 void Convert(const YuvFrame<Sample>& frame, const Row& row, uint8_t* rgb, const Steps<Sample>& steps) {
@@ -85,77 +91,83 @@ void Convert(const YuvFrame<Sample>& frame, const Row& row, uint8_t* rgb, const 
     const int64_t far = frame.half_height ? std::clamp<int64_t>(y % 2 ? near + 1 : near - 1, 0, rows - 1) : near;
     steps.chroma(frame.u.row(near), frame.u.row(far), frame.width, frame.half_width, row.blend, row.u);
     steps.chroma(frame.v.row(near), frame.v.row(far), frame.width, frame.half_width, row.blend, row.v);
-    uint8_t* to = rgb + 3 * y * frame.width;
-    const int64_t done = steps.pixels(frame.y.row(y), row, frame.width, frame.factors, to);
-    Pixels(frame.y.row(y), row, done, frame.width, frame.factors, to);
+    uint8_t* rgb_row = rgb + 3 * y * frame.width;
+    const int64_t num_done = steps.pixels(frame.y.row(y), row, frame.width, frame.factors, rgb_row);
+    ConvertPixels(frame.y.row(y), row, num_done, frame.width, frame.factors, rgb_row);
   }
 }
 
 #if defined(__x86_64__)
 
-// The bytes that part kPart of 16 pixels, which are 48 bytes, has of colour kColour.
+// Moves 16 values of colour kColour to their bytes in part kPart of 16 RGB pixels (48 bytes in three parts); other
+// bytes are zero.
 template <int kPart, int kColour>
-JAXDALI_SIMD JAXDALI_INLINE __m128i Spread(__m128i x) {
+JAXDALI_SIMD JAXDALI_INLINE __m128i PlaceColour(__m128i x) {
   struct Order {
-    alignas(16) char from[16];
-    constexpr Order() : from{} {
+    alignas(16) char source[16];
+    constexpr Order() : source{} {
       for (int k = 0; k < 16; k++) {
-        const int place = 16 * kPart + k;
-        from[k] = static_cast<char>(place % 3 == kColour ? place / 3 : 0x80);
+        const int byte = 16 * kPart + k;
+        source[k] = static_cast<char>(byte % 3 == kColour ? byte / 3 : 0x80);
       }
     }
   };
   static constexpr Order kOrder;
-  return _mm_shuffle_epi8(x, _mm_load_si128(reinterpret_cast<const __m128i*>(kOrder.from)));
+  return _mm_shuffle_epi8(x, _mm_load_si128(reinterpret_cast<const __m128i*>(kOrder.source)));
 }
 
 template <int kPart>
 JAXDALI_SIMD JAXDALI_INLINE void StorePart(__m128i r, __m128i g, __m128i b, uint8_t* to) {
-  const __m128i part = _mm_or_si128(_mm_or_si128(Spread<kPart, 0>(r), Spread<kPart, 1>(g)), Spread<kPart, 2>(b));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 16 * kPart), part);
+  const __m128i bytes =
+      _mm_or_si128(_mm_or_si128(PlaceColour<kPart, 0>(r), PlaceColour<kPart, 1>(g)), PlaceColour<kPart, 2>(b));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 16 * kPart), bytes);
 }
 
-JAXDALI_SIMD JAXDALI_INLINE __m256i Pair(int a, int b) {
+// Two factors for _mm256_madd_epi16: `a` for the lower value of each pair.
+JAXDALI_SIMD JAXDALI_INLINE __m256i SetPair(int a, int b) {
   return _mm256_set1_epi32(static_cast<int>((static_cast<uint32_t>(b) << 16) | (static_cast<uint32_t>(a) & 0xffff)));
 }
 
-// The sums of products of 16 pixels, rounded to bytes.
+// Shifts the sums of 16 pixels by kBits and packs them to bytes, with saturation.
 template <int kBits>
-JAXDALI_SIMD JAXDALI_INLINE __m128i Packed(__m256i low, __m256i high) {
+JAXDALI_SIMD JAXDALI_INLINE __m128i RoundToBytes(__m256i low, __m256i high) {
   const __m256i words = _mm256_packs_epi32(_mm256_srai_epi32(low, kBits), _mm256_srai_epi32(high, kBits));
   const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(words, words), 0x08);
   return _mm256_castsi256_si128(bytes);
 }
 
-JAXDALI_SIMD JAXDALI_INLINE __m256i Words(const uint8_t* y) {
+JAXDALI_SIMD JAXDALI_INLINE __m256i LoadWords(const uint8_t* y) {
   return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(y)));
 }
-JAXDALI_SIMD JAXDALI_INLINE __m256i Words(const uint16_t* y) {
+JAXDALI_SIMD JAXDALI_INLINE __m256i LoadWords(const uint16_t* y) {
   return _mm256_min_epu16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(y)), _mm256_set1_epi16(1023));
 }
 
-// As Pixels, for the first pixels of a row; returns how many.
+// Computes the first pixels of a row, 16 at a time; returns how many.
 template <typename Sample>
-JAXDALI_SIMD int64_t PixelsSimd(const Sample* y, const Row& row, int64_t width, const YuvFactors& f, uint8_t* rgb) {
+JAXDALI_SIMD int64_t ConvertPixelsSimd(const Sample* y, const Row& row, int64_t width, const YuvFactors& f,
+                                       uint8_t* rgb) {
   constexpr int kBits = kShift<Sample>;
-  const __m256i red = Pair(f.luma, f.red_v), blue = Pair(f.luma, f.blue_u), green = Pair(f.luma, f.green_u);
-  const __m256i green_v = Pair(f.green_v, 0);
+  const __m256i red = SetPair(f.luma, f.red_v), blue = SetPair(f.luma, f.blue_u), green = SetPair(f.luma, f.green_u);
+  const __m256i green_v = SetPair(f.green_v, 0);
   const __m256i offset = _mm256_set1_epi32((1 << (kBits - 1)) - 16 * f.black * f.luma), zero = _mm256_setzero_si256();
   int64_t x = 0;
   for (; x + 16 <= width; x += 16) {
-    const __m256i grey = _mm256_slli_epi16(Words(y + x), 4);
+    const __m256i grey = _mm256_slli_epi16(LoadWords(y + x), 4);
     const __m256i u = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row.u + x));
     const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row.v + x));
+    // Pairs of luma and a difference of chroma, so that one instruction multiplies both and adds the products.
     const __m256i yv0 = _mm256_unpacklo_epi16(grey, v), yv1 = _mm256_unpackhi_epi16(grey, v);
     const __m256i yu0 = _mm256_unpacklo_epi16(grey, u), yu1 = _mm256_unpackhi_epi16(grey, u);
     const __m256i v0 = _mm256_unpacklo_epi16(v, zero), v1 = _mm256_unpackhi_epi16(v, zero);
-    const __m128i r = Packed<kBits>(_mm256_add_epi32(_mm256_madd_epi16(yv0, red), offset),
-                                    _mm256_add_epi32(_mm256_madd_epi16(yv1, red), offset));
+    const __m128i r = RoundToBytes<kBits>(_mm256_add_epi32(_mm256_madd_epi16(yv0, red), offset),
+                                          _mm256_add_epi32(_mm256_madd_epi16(yv1, red), offset));
+    // Green depends on both differences, so it takes a second product.
     const __m256i g0 = _mm256_add_epi32(_mm256_madd_epi16(yu0, green), _mm256_madd_epi16(v0, green_v));
     const __m256i g1 = _mm256_add_epi32(_mm256_madd_epi16(yu1, green), _mm256_madd_epi16(v1, green_v));
-    const __m128i g = Packed<kBits>(_mm256_add_epi32(g0, offset), _mm256_add_epi32(g1, offset));
-    const __m128i b = Packed<kBits>(_mm256_add_epi32(_mm256_madd_epi16(yu0, blue), offset),
-                                    _mm256_add_epi32(_mm256_madd_epi16(yu1, blue), offset));
+    const __m128i g = RoundToBytes<kBits>(_mm256_add_epi32(g0, offset), _mm256_add_epi32(g1, offset));
+    const __m128i b = RoundToBytes<kBits>(_mm256_add_epi32(_mm256_madd_epi16(yu0, blue), offset),
+                                          _mm256_add_epi32(_mm256_madd_epi16(yu1, blue), offset));
     StorePart<0>(r, g, b, rgb + 3 * x);
     StorePart<1>(r, g, b, rgb + 3 * x);
     StorePart<2>(r, g, b, rgb + 3 * x);
@@ -164,13 +176,13 @@ JAXDALI_SIMD int64_t PixelsSimd(const Sample* y, const Row& row, int64_t width, 
 }
 
 template <typename Sample>
-JAXDALI_SIMD void ChromaSimd(const Sample* near, const Sample* far, int64_t width, bool half, int16_t* blend,
+JAXDALI_SIMD void ChromaSimd(const Sample* near, const Sample* far, int64_t width, bool half_width, int16_t* blend,
                              int16_t* out) {
-  Chroma(near, far, width, half, blend, out);
+  Chroma(near, far, width, half_width, blend, out);
 }
 
 template <typename Sample>
-constexpr Steps<Sample> kSimd = {ChromaSimd<Sample>, PixelsSimd<Sample>};
+constexpr Steps<Sample> kSimd = {ChromaSimd<Sample>, ConvertPixelsSimd<Sample>};
 
 #endif
 
@@ -184,7 +196,7 @@ void YuvToRgb(const YuvFrame<Sample>& frame, uint8_t* rgb) {
 #if defined(__x86_64__)
   if (kHasSimd) return Convert(frame, row, rgb, kSimd<Sample>);
 #endif
-  Convert(frame, row, rgb, kPlain<Sample>);
+  Convert(frame, row, rgb, kPortable<Sample>);
 }
 
 template void YuvToRgb(const YuvFrame<uint8_t>&, uint8_t*);

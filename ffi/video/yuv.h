@@ -1,4 +1,4 @@
-// Pixels of decoded videos: planes of luma and chroma to RGB.
+// Pixels of decoded videos: planes of luma and chroma (Y, U, V) to RGB.
 #ifndef JAXDALI_FFI_VIDEO_YUV_H_
 #define JAXDALI_FFI_VIDEO_YUV_H_
 
@@ -6,7 +6,8 @@
 
 namespace jaxdali {
 
-// What luma above `black` and the differences of chroma are multiplied by, in units of 2^-13: a matrix and a range.
+// The factors of luma above `black` and of the differences of chroma, in units of 2^-13. They combine a matrix (BT.601,
+// BT.709, ...) and a range (limited or full).
 struct YuvFactors {
   int16_t luma, black, red_v, blue_u, green_u, green_v;
 };
@@ -28,9 +29,9 @@ struct YuvFrame {
   YuvFactors factors;
 };
 
-// Converts a frame to RGB [height, width, 3]. Chroma is interpolated linearly, with its samples between those of luma.
-// All products are exact: with 8 bits and the factors of BT.601, the result is that of swscale with its options for
-// accuracy, which DALI uses.
+// Converts a frame to RGB [height, width, 3]. Chroma is interpolated linearly, with its samples between those of luma:
+// 3/4 of the nearer one and 1/4 of the farther one along an axis. All products are exact: with 8 bits and the factors
+// of BT.601, the result is that of swscale with its options for accuracy, which DALI uses.
 template <typename Sample>
 void YuvToRgb(const YuvFrame<Sample>& frame, uint8_t* rgb);
 
