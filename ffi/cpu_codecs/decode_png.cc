@@ -33,8 +33,8 @@ uint8_t* Rows(int64_t bytes) {
 
 }  // namespace
 
-bool DecodePngByOwn(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
-                    RasterOutput* out) {
+bool DecodePngByLibdeflate(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                           RasterOutput* out) {
   png::Decoder& decoder = DecoderOfThread();
   if (!Start(data, size, info, &decoder)) return false;
   const int64_t first = out->first_row(), end = out->end_row();
@@ -56,7 +56,8 @@ bool DecodePngByOwn(const uint8_t* data, int64_t size, const ImageInfo& info, co
 
 Status DecodePng(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                  RasterOutput* out) {
-  return DecodePngByOwn(data, size, info, options, out) ? kOk : DecodePngByLibpng(data, size, info, options, out);
+  return DecodePngByLibdeflate(data, size, info, options, out) ? kOk
+                                                               : DecodePngByLibpng(data, size, info, options, out);
 }
 
 png::Decoder* StartPngRows(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options) {

@@ -94,8 +94,8 @@ Status DecodeJpegByTurbo(const uint8_t* data, int64_t size, const ImageInfo& inf
 Status DecodeJpeg(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                   RasterOutput* out);
 // PNG files have two decoders, too.
-bool DecodePngByOwn(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
-                    RasterOutput* out);
+bool DecodePngByLibdeflate(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
+                           RasterOutput* out);
 Status DecodePngByLibpng(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                          RasterOutput* out);
 Status DecodePng(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,

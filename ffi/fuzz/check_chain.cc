@@ -24,15 +24,15 @@ constexpr double kLevels = 4;
 bool IsExact(const ResizeJob& job) {
   Axes axes;
   if (axes.Make(job) != kOk || axes.nearest) return true;
-  const bool few = std::all_of(axes.axis, axes.axis + 3, [](const Axis& a) { return a.support <= 32; });
-  return few && job.num_axes < 3 && job.in_type == DType::kU8 && job.out_type == DType::kU8 &&
+  const bool has_few_taps = std::all_of(axes.axis, axes.axis + 3, [](const Axis& a) { return a.support <= 32; });
+  return has_few_taps && job.num_axes < 3 && job.in_type == DType::kU8 && job.out_type == DType::kU8 &&
          (job.inner == 1 || job.inner == 3 || job.inner == 4);
 }
 
-// One sample and the stages that it runs through.
-class Way {
+// One sample and the stages that it runs through: as a chain, and one kernel after the other on whole images.
+class ChainCase {
  public:
-  Way(Random& random, Mutator& mutate, ThreadPool* pool) : random_(random), mutate_(mutate) {
+  ChainCase(Random& random, Mutator& mutate, ThreadPool* pool) : random_(random), mutate_(mutate) {
     if (random_(2)) helpers_ = {pool, int64_t{32} << random_(8)};
   }
 
@@ -43,9 +43,9 @@ class Way {
     info_ = ParseHeader(file.data(), static_cast<int64_t>(file.size()));
     if (info_.status != kOk || int64_t{info_.height} * info_.width > 1 << 16 || info_.host_decode) return false;
     if (static_cast<Format>(info_.format) == Format::kJpeg && random_(5) == 0) {  // scaled down
-      const int by = 2 << random_(3);
-      info_.height = info_.region_h = (info_.height + by - 1) / by;
-      info_.width = info_.region_w = (info_.width + by - 1) / by;
+      const int scale = 2 << random_(3);
+      info_.height = info_.region_h = (info_.height + scale - 1) / scale;
+      info_.width = info_.region_w = (info_.width + scale - 1) / scale;
     }
     if (random_(4) == 0) {  // a window
       info_.region_y = random_(info_.height), info_.region_h = 1 + random_(info_.height - info_.region_y);
@@ -84,7 +84,7 @@ class Way {
     }
   }
 
-  // Exits with 1 if they differ. Returns the chain's status.
+  // Runs the chain and compares it with `whole_`. Exits with 1 if they differ. Returns the chain's status.
   Status Compare() {
     const int n = static_cast<int>(chain_.stages.size());
     Memory result(values_.back()->batch.dtype, {shape_}, false, -1, random_);
@@ -95,21 +95,21 @@ class Way {
       chain_.values.back().capacity = 0;
     }
     chain_.values.push_back(result.batch);
-    for (int k = 0; k < n; k++) Place(chain_.stages[static_cast<size_t>(k)].get(), k);
-    int failed = -1;
+    for (int k = 0; k < n; k++) SetValues(chain_.stages[static_cast<size_t>(k)].get(), k);
+    int failed_stage = -1;
     chain_.streams = random_(3) > 0;
     chain_.helpers = helpers_;
     while (helpers_.pool && helpers_.pool->idle() == 0) std::this_thread::yield();
-    const Status got = chain_.Run(0, &failed);
-    const auto bad = std::find_if(whole_.begin(), whole_.end(), [](Status s) { return s != kOk; });
-    const int first = bad == whole_.end() ? 0 : static_cast<int>(bad - whole_.begin());
-    const Status want = bad == whole_.end() ? kOk : *bad;
+    const Status status = chain_.Run(0, &failed_stage);
+    const auto first_bad = std::find_if(whole_.begin(), whole_.end(), [](Status s) { return s != kOk; });
+    const int expected_stage = first_bad == whole_.end() ? 0 : static_cast<int>(first_bad - whole_.begin());
+    const Status expected = first_bad == whole_.end() ? kOk : *first_bad;
     // A part of a damaged file may be good.
-    if (damaged_ && want != kOk && first == 0 && (got == kOk || failed > 0)) return got;
-    if (got != want) Fail("chain", 0, "status", got, want);
-    if (got != kOk) {
-      if (failed != first) Fail("chain", 0, "stage", failed, first);
-      return got;
+    if (damaged_ && expected != kOk && expected_stage == 0 && (status == kOk || failed_stage > 0)) return status;
+    if (status != expected) Fail("chain", 0, "status", status, expected);
+    if (status != kOk) {
+      if (failed_stage != expected_stage) Fail("chain", 0, "stage", failed_stage, expected_stage);
+      return status;
     }
     const Batch& whole = values_.back()->batch;
     for (int64_t e = 0; e < whole.size(0); e++) {
@@ -127,10 +127,10 @@ class Way {
   }
 
   // Gives a stage the chain's values, which have no data in between.
-  void Place(Stage* stage, int k) {
+  void SetValues(Stage* stage, int k) {
     const Batch &in = chain_.values[static_cast<size_t>(k)], &out = chain_.values[static_cast<size_t>(k) + 1];
-    auto set = [&](auto* of) {
-      if (of) of->batch.in = in, of->batch.out = out;
+    auto set = [&](auto* typed_stage) {
+      if (typed_stage) typed_stage->batch.in = in, typed_stage->batch.out = out;
     };
     set(dynamic_cast<ResizeStage*>(stage));
     set(dynamic_cast<WarpStage*>(stage));
@@ -170,11 +170,11 @@ class Way {
     Shape shape = shape_;
     for (int d = b.first_axis; d < b.first_axis + b.num_axes; d++) {
       const double extent = shape[static_cast<size_t>(d)];
-      double from = 0, to = extent;
-      if (random_(3) == 0) from = random_.Uniform(-0.2, 1.2) * extent, to = random_.Uniform(-0.2, 1.2) * extent;
-      if (std::fabs(from - to) < 1e-3) to = from + 1e-3;
-      if (random_(6) == 0) std::swap(from, to);
-      roi.insert(roi.end(), {static_cast<float>(from), static_cast<float>(to)});
+      double begin = 0, end = extent;
+      if (random_(3) == 0) begin = random_.Uniform(-0.2, 1.2) * extent, end = random_.Uniform(-0.2, 1.2) * extent;
+      if (std::fabs(begin - end) < 1e-3) end = begin + 1e-3;
+      if (random_(6) == 0) std::swap(begin, end);
+      roi.insert(roi.end(), {static_cast<float>(begin), static_cast<float>(end)});
       shape[static_cast<size_t>(d)] = random_.Extent(80);
     }
     floats_.push_back(std::move(roi));
@@ -211,13 +211,13 @@ class Way {
     b.past_caches = random_(2);
     std::vector<int32_t> start, step, extent;
     for (int size : shape_) {
-      const int by = random_(4) ? 1 : 1 + random_(2), take = random_(3) ? size : 1 + random_(2 * size + 1);
-      const bool mirrored = random_(4) == 0;
-      int first = b.fills ? random_(2 * size + 1) - size / 2 : random_(std::max(1, size - (take - 1) * by));
-      if (take == size && random_(2)) first = 0;
-      start.push_back(mirrored ? first + (take - 1) * by : first);
-      step.push_back(mirrored ? -by : by);
-      extent.push_back(take);
+      const int stride = random_(4) ? 1 : 1 + random_(2), num_taken = random_(3) ? size : 1 + random_(2 * size + 1);
+      const bool is_mirrored = random_(4) == 0;
+      int first = b.fills ? random_(2 * size + 1) - size / 2 : random_(std::max(1, size - (num_taken - 1) * stride));
+      if (num_taken == size && random_(2)) first = 0;
+      start.push_back(is_mirrored ? first + (num_taken - 1) * stride : first);
+      step.push_back(is_mirrored ? -stride : stride);
+      extent.push_back(num_taken);
     }
     for (int d = 0; d < 3; d++) b.permutation[d] = d;
     if (random_(3) == 0)
@@ -226,9 +226,9 @@ class Way {
     for (int d : b.permutation) {
       if (shape.size() < 3) shape.push_back(extent[static_cast<size_t>(d)]);
     }
-    const auto one = std::find(shape.begin(), shape.end(), 1);
-    if (one != shape.end() && random_(2)) {  // drops an axis and adds another
-      shape.erase(one);
+    const auto unit_axis = std::find(shape.begin(), shape.end(), 1);
+    if (unit_axis != shape.end() && random_(2)) {  // drops an axis and adds another
+      shape.erase(unit_axis);
       shape.push_back(1);
     }
     b.start = Integers(start);
@@ -277,15 +277,17 @@ int main(int argc, char** argv) {
   for (int k = 0; k < rounds; k++) {
     jaxdali::Random random(static_cast<unsigned>(seed * 1000003 + k));  // so that each round can be repeated alone
     jaxdali::Mutator mutate(static_cast<uint64_t>(seed) * 1000003 + static_cast<uint64_t>(k));
-    jaxdali::Way way(random, mutate, &pool);
-    const bool file = random(3) > 0;
-    if (file && !way.BeginWithFile(files[static_cast<size_t>(random(static_cast<int>(files.size())))].data)) continue;
-    if (!file) way.BeginWithImage();
-    for (int n = 1 + !file + random(3); n > 0; n--) way.AddStage();
+    jaxdali::ChainCase chain_case(random, mutate, &pool);
+    const bool has_file = random(3) > 0;
+    if (has_file && !chain_case.BeginWithFile(files[static_cast<size_t>(random(static_cast<int>(files.size())))].data))
+      continue;
+    if (!has_file) chain_case.BeginWithImage();
+    // A chain has at least two stages; decoding is one.
+    for (int n = 1 + !has_file + random(3); n > 0; n--) chain_case.AddStage();
     if (std::getenv("CHECK_CHAIN_VERBOSE")) std::fprintf(stderr, "round %d\n", k);
-    const bool ok = way.Compare() == jaxdali::kOk;
-    good += ok;
-    decoded += ok && file;
+    const bool is_ok = chain_case.Compare() == jaxdali::kOk;
+    good += is_ok;
+    decoded += is_ok && has_file;
   }
   std::printf("%d chains, %d good, %d of them with files\n", rounds, good, decoded);
   return good * 3 < rounds;

@@ -1,5 +1,5 @@
-// The chains of GPUs, compared to the bit with their kernels one after the other. (check_chain.cc has those of the
-// CPU.)
+// Checks the chains of GPUs: a resize or a warp and a window in one kernel, compared to the bit with these kernels one
+// after the other. (check_chain.cc has the chains of the CPU.)
 #include "ffi/chain/chain.cu"
 #include "ffi/common/stages.h"
 #include "ffi/fuzz/check_kernels.h"
@@ -7,37 +7,37 @@
 namespace jaxdali {
 namespace {
 
-// `launch` makes the images that the window reads.
+// Runs a window behind a first kernel both ways. `launch` runs the first kernel alone, which makes the window's images.
 template <class B>
-void Try(B of, DType made_type, const Shapes& made_shapes, Random& random,
-         const char* (*launch)(const B&, const Samples&, void*)) {
-  const int n = of.in.n;
-  Memory made(made_type, made_shapes, false, -1, random);
+void CheckWindowed(B first_kernel, DType image_type, const Shapes& image_shapes, Random& random,
+                   const char* (*launch)(const B&, const Samples&, void*)) {
+  const int n = first_kernel.in.n;
+  Memory image(image_type, image_shapes, false, -1, random);
   std::vector<int32_t> start, step, extent;
   Shapes out;
-  const bool planar = random(2);
-  for (const auto& shape : made_shapes) {
+  const bool is_planar = random(2);
+  for (const auto& shape : image_shapes) {
     std::vector<int> result;
     for (int d = 0; d < 3; d++) {
       const int size = shape[static_cast<size_t>(d)];
-      const bool whole = random(3) == 0 || (d == 2 && random(4));
-      const int by = whole || random(4) ? 1 : 1 + random(3);
-      const int take = whole ? size : size == 0 ? 0 : 1 + random((size - 1) / by + 1);
-      int first = size == 0 || whole ? 0 : random(size - (take - 1) * by);
-      const bool mirrored = take > 0 && random(3) == 0;
-      if (mirrored) first += (take - 1) * by;
+      const bool is_whole = random(3) == 0 || (d == 2 && random(4));
+      const int stride = is_whole || random(4) ? 1 : 1 + random(3);
+      const int num_taken = is_whole ? size : size == 0 ? 0 : 1 + random((size - 1) / stride + 1);
+      int first = size == 0 || is_whole ? 0 : random(size - (num_taken - 1) * stride);
+      const bool is_mirrored = num_taken > 0 && random(3) == 0;
+      if (is_mirrored) first += (num_taken - 1) * stride;
       if (random(80) == 0) first += 2;  // may reach outside
       start.push_back(first);
-      step.push_back(mirrored ? -by : by);
-      extent.push_back(take);
-      result.push_back(take);
+      step.push_back(is_mirrored ? -stride : stride);
+      extent.push_back(num_taken);
+      result.push_back(num_taken);
     }
-    if (planar) std::rotate(result.begin(), result.begin() + 2, result.end());
+    if (is_planar) std::rotate(result.begin(), result.begin() + 2, result.end());
     out.push_back(result);
   }
-  WindowBatch w{made.batch, {}, start.data(), step.data(), extent.data()};
+  WindowBatch w{image.batch, {}, start.data(), step.data(), extent.data()};
   const int orders[2][3] = {{0, 1, 2}, {2, 0, 1}};
-  std::copy_n(orders[planar], 3, w.permutation);
+  std::copy_n(orders[is_planar], 3, w.permutation);
   w.channel = 2;
   constexpr DType kTypes[] = {DType::kU8, DType::kF16, DType::kBF16, DType::kF32};
   const DType type = kTypes[random(4)];
@@ -46,12 +46,12 @@ void Try(B of, DType made_type, const Shapes& made_shapes, Random& random,
   for (int i = 0; i < 4 * n; i++) numbers.push_back(static_cast<float>(random.Uniform(-2, 2)));
   w.scale = w.offset = numbers.data();
 
-  of.out = made.batch;
+  first_kernel.out = image.batch;
   std::vector<int32_t> present(static_cast<size_t>(n), 1), status(present);
   const std::unique_ptr<uint8_t[]> plans(new uint8_t[static_cast<size_t>(n) * kPlanBytes]);
-  launch(of, Samples{n, present.data(), status.data(), plans.get()}, nullptr);
+  launch(first_kernel, Samples{n, present.data(), status.data(), plans.get()}, nullptr);
 
-  Windowed<B> b{of.in, {}, of, w};
+  Windowed<B> b{first_kernel.in, {}, first_kernel, w};
   b.of.out.data = nullptr;
   b.of.out.capacity = std::numeric_limits<int64_t>::max();
   auto fused = [](const Windowed<B>& call, const Samples& samples, void* stream) {
@@ -60,13 +60,13 @@ void Try(B of, DType made_type, const Shapes& made_shapes, Random& random,
     with_out.window.in.data = nullptr;
     return LaunchWindowed(with_out, samples, stream);
   };
-  auto alone = [&](const Windowed<B>& call, int i) {
+  auto run_window = [&](const Windowed<B>& call, int i) {
     if (status[static_cast<size_t>(i)] != kOk) return static_cast<Status>(status[static_cast<size_t>(i)]);
     WindowBatch window = call.window;
     window.out = call.out;
     return InStage(1, Window(window, i));
   };
-  Run("chain", b, type, out, false, -1, random, fused, alone, true);
+  Run("chain", b, type, out, false, -1, random, fused, run_window, true);
 }
 
 struct Images {
@@ -98,20 +98,21 @@ void TryChain(Random& random) {
       filters.push_back(random(3) ? filters.back() : random(6));
     }
     const ResizeBatch b{memory.batch, {}, roi.data(), filters.data(), 0, 2, random(4) > 0};
-    return Try(b, random(4) ? DType::kU8 : DType::kF32, images.out, random, LaunchResize);
+    return CheckWindowed(b, random(4) ? DType::kU8 : DType::kF32, images.out, random, LaunchResize);
   }
   std::vector<double> map;
   std::vector<float> fill;
   for (size_t i = 0; i < images.in.size(); i++) {
-    const double most = random(3) ? 1 : 3;
+    const double max_coefficient = random(3) ? 1 : 3;
     for (int s = 0; s < 2; s++) {
-      for (int k = 0; k < 2; k++) map.push_back(random(3) ? random.Uniform(-most, most) : random(3) - 1);
+      for (int k = 0; k < 2; k++)
+        map.push_back(random(3) ? random.Uniform(-max_coefficient, max_coefficient) : random(3) - 1);
       map.push_back(random.Uniform(-20, 60));
     }
     fill.push_back(static_cast<float>(random(200)));
   }
   const WarpBatch b{memory.batch, {}, map.data(), fill.data(), 2, 0, random(3) > 0, random(2) > 0};
-  Try(b, DType::kU8, images.out, random, LaunchWarp);
+  CheckWindowed(b, DType::kU8, images.out, random, LaunchWarp);
 }
 
 JAXDALI_CHECK(chain, TryChain)

@@ -1,3 +1,4 @@
+// Checks `color`: random matrices between one to four channels. Some samples have a wrong number of channels.
 #include "ffi/color/color.cu"
 #include "ffi/fuzz/check_kernels.h"
 

@@ -1,3 +1,5 @@
+// Checks `equalize`: planes in tiles, with and without a contrast limit, of values or of CIELab. The tables of Lab have
+// random values, within their ranges.
 #include "ffi/equalize/equalize.cu"
 #include "ffi/fuzz/check_kernels.h"
 
@@ -12,20 +14,20 @@ void TryEqualize(Random& random) {
   std::vector<float> limit;
   std::vector<int32_t> first_table, tables;
   const bool large = random(20) == 0;  // a tile is counted in several parts
-  int places = 0;
+  int num_tables = 0;
   for (int i = 0; i < n; i++) {
     std::vector<int> shape;
     int planes = 1;
     for (int d = 0; d < rank; d++) {
-      const bool channel = d > height_axis + 1, spatial = d >= height_axis && !channel;
-      shape.push_back(random.Extent(!spatial ? 4 : large ? 300 : 60));
-      if (channel && lab && random(4)) shape.back() = 3;
-      if (!spatial) planes *= shape.back();
+      const bool is_channel = d > height_axis + 1, is_spatial = d >= height_axis && !is_channel;
+      shape.push_back(random.Extent(!is_spatial ? 4 : large ? 300 : 60));
+      if (is_channel && lab && random(4)) shape.back() = 3;
+      if (!is_spatial) planes *= shape.back();
     }
     shapes.push_back(shape);
     limit.push_back(random(2) ? 0 : static_cast<float>(random.Uniform(0, 5)));
-    first_table.push_back(places);
-    places += planes * tiles_y * tiles_x;
+    first_table.push_back(num_tables);
+    num_tables += planes * tiles_y * tiles_x;
   }
   for (int k = 0; k < Lab::kTables; k++)  // values in the tables' ranges
     tables.push_back(random(k < Lab::kLinear                 ? 2041
@@ -34,7 +36,7 @@ void TryEqualize(Random& random) {
                                                              : 256));
   Memory memory(DType::kU8, shapes, false, random(10) ? -1 : 0, random);
   const auto counts = static_cast<size_t>(memory.batch.capacity / EqualizeBatch::kElementsPerPart) * kBins;
-  std::vector<float> scratch(counts + static_cast<size_t>(places) * kBins / sizeof(float));
+  std::vector<float> scratch(counts + static_cast<size_t>(num_tables) * kBins / sizeof(float));
   const EqualizeBatch b{
       memory.batch, {},      limit.data(),   first_table.data(), lab ? tables.data() : nullptr,       height_axis,
       tiles_y,      tiles_x, random(2) == 0, scratch.data(),     static_cast<int64_t>(scratch.size())};

@@ -1,3 +1,4 @@
+// Checks `expand` (broadcasting): some axes have the extent 1 or are missing. Some extents fit neither way.
 #include "ffi/expand/expand.cu"
 #include "ffi/fuzz/check_kernels.h"
 

@@ -1,3 +1,4 @@
+// Checks `filter`: separable windows along one to three axes. Some windows have more taps than they may.
 #include "ffi/filter/filter.cu"
 #include "ffi/fuzz/check_kernels.h"
 
@@ -7,7 +8,7 @@ namespace {
 void TryFilter(Random& random) {
   const DType type = kAllTypes[random(3)], result = random(2) ? type : DType::kF32;
   const int n = 1 + random(4), axes = 1 + random(3), first = random(2), rank = first + axes + random(2),
-            most = random(4) ? 1 + random(12) : 17 + random(8);
+            max_taps = random(4) ? 1 + random(12) : 17 + random(8);
   Shapes shapes;
   std::vector<float> window;
   std::vector<int32_t> taps;
@@ -22,13 +23,14 @@ void TryFilter(Random& random) {
     shapes.push_back(shape);
     capacity += size + kAlignment;
     for (int k = 0; k < axes; k++) {
-      taps.push_back(random(30) ? 1 + random(most) : most + 1);
-      for (int t = 0; t < most; t++) window.push_back(static_cast<float>(random.Uniform(0, 1.0 / most)));
+      taps.push_back(random(30) ? 1 + random(max_taps) : max_taps + 1);
+      for (int t = 0; t < max_taps; t++) window.push_back(static_cast<float>(random.Uniform(0, 1.0 / max_taps)));
     }
   }
   Memory memory(type, shapes, false, random(10) ? -1 : 0, random);
   std::vector<float> scratch(static_cast<size_t>(2 * capacity));
-  const FilterBatch b{memory.batch, {}, window.data(), taps.data(), first, axes, most, scratch.data(), 2 * capacity};
+  const FilterBatch b{memory.batch, {},       window.data(),  taps.data(), first,
+                      axes,         max_taps, scratch.data(), 2 * capacity};
   Run("filter", b, result, shapes, false, -1, random, LaunchFilter, Filter);
 }
 

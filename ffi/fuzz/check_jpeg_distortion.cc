@@ -1,3 +1,4 @@
+// Checks `jpeg_distortion`: images and short videos with random quantization tables.
 #include "ffi/fuzz/check_kernels.h"
 #include "ffi/jpeg_distortion/jpeg_distortion.cu"
 

@@ -21,6 +21,6 @@ int main(int argc, char** argv) {
     for (const auto& [kernel, check] : checks)
       if (only.empty() || only == kernel) check(random);
   std::printf("%d batches of each kernel; checksums of what the CPU's made:\n", rounds);
-  for (const auto& [what, checksum] : jaxdali::Checksums())
-    std::printf("  %-24s %s\n", what.c_str(), checksum.text().c_str());
+  for (const auto& [name, checksum] : jaxdali::Checksums())
+    std::printf("  %-24s %s\n", name.c_str(), checksum.text().c_str());
 }

@@ -27,14 +27,14 @@ class Random {
   explicit Random(unsigned seed) : engine_(seed) {}
   int operator()(int below) { return static_cast<int>(engine_() % static_cast<unsigned>(below)); }
   double Uniform(double low, double high) { return std::uniform_real_distribution<double>(low, high)(engine_); }
-  // Mostly small, sometimes 0 or large.
-  int Extent(int most) {
-    return (*this)(40) == 0 ? 0 : (*this)(4) == 0 ? 1 + (*this)(most) : 1 + (*this)(std::min(most, 12));
+  // An extent: mostly small, sometimes 0 or large.
+  int Extent(int max_extent) {
+    return (*this)(40) == 0 ? 0 : (*this)(4) == 0 ? 1 + (*this)(max_extent) : 1 + (*this)(std::min(max_extent, 12));
   }
-  // A part of an axis, often the whole axis, sometimes beyond its ends or reversed.
+  // An interval of an axis, often the whole axis, sometimes beyond its ends or reversed.
   std::pair<float, float> Interval(double extent) {
-    const bool whole = (*this)(3) == 0;
-    double a = whole ? 0 : Uniform(-0.2, 1.2) * extent, b = whole ? extent : Uniform(-0.2, 1.2) * extent;
+    const bool is_whole = (*this)(3) == 0;
+    double a = is_whole ? 0 : Uniform(-0.2, 1.2) * extent, b = is_whole ? extent : Uniform(-0.2, 1.2) * extent;
     if (std::fabs(a - b) < 1e-3) b = a + 1e-3;
     if ((*this)(4) == 0) std::swap(a, b);
     return {static_cast<float>(a), static_cast<float>(b)};
@@ -46,19 +46,19 @@ class Random {
 
 using Shapes = std::vector<std::vector<int>>;
 
-// The memory of a batch, with nothing before or after it.
+// The memory of a batch. It ends where the batch does, so that AddressSanitizer finds accesses outside.
 struct Memory {
   Batch batch{};
   std::unique_ptr<uint8_t[]> data;
   std::vector<int32_t> offsets, shapes;
 
   // Dense if all samples have one shape and `dense` is true. `broken`: a sample whose shape or offset is wrong, or -1.
-  Memory(DType dtype, const Shapes& each, bool dense, int broken, Random& random) {
+  Memory(DType dtype, const Shapes& sample_shapes, bool dense, int broken, Random& random) {
     batch.dtype = dtype;
-    batch.n = static_cast<int>(each.size());
-    batch.ndim = static_cast<int>(each[0].size());
+    batch.n = static_cast<int>(sample_shapes.size());
+    batch.ndim = static_cast<int>(sample_shapes[0].size());
     int64_t size = 0;
-    for (const auto& shape : each) {
+    for (const auto& shape : sample_shapes) {
       int64_t elements = 1;
       for (int n : shape) elements *= n;
       if (!dense) size = (size + kAlignment - 1) / kAlignment * kAlignment;
@@ -71,13 +71,13 @@ struct Memory {
     for (int64_t i = 0; i < size; i++) Fill(i, random);
     batch.data = data.get();
     if (dense) {
-      for (int d = 0; d < batch.ndim; d++) batch.dense[d] = each[0][static_cast<size_t>(d)];
+      for (int d = 0; d < batch.ndim; d++) batch.dense[d] = sample_shapes[0][static_cast<size_t>(d)];
       return;
     }
     if (broken >= 0) {
-      int32_t& what =
+      int32_t& field =
           random(2) ? offsets[static_cast<size_t>(broken)] : shapes[static_cast<size_t>(broken * batch.ndim)];
-      what = random(2) ? -1 : 1 << 24;
+      field = random(2) ? -1 : 1 << 24;
     }
     batch.offsets = offsets.data();
     batch.shapes = shapes.data();
@@ -85,26 +85,26 @@ struct Memory {
 
  private:
   void Fill(int64_t i, Random& random) {
-    uint8_t* at = data.get() + i * SizeOf(batch.dtype);
+    uint8_t* bytes = data.get() + i * SizeOf(batch.dtype);
     if (batch.dtype == DType::kF32) {
       const float v = static_cast<float>(random.Uniform(-300, 300));
-      std::memcpy(at, &v, sizeof v);
+      std::memcpy(bytes, &v, sizeof v);
     } else if (batch.dtype == DType::kF16) {
       const Half v(static_cast<float>(random.Uniform(-300, 300)));
-      std::memcpy(at, &v, sizeof v);
+      std::memcpy(bytes, &v, sizeof v);
     } else if (batch.dtype == DType::kBF16) {
       const BFloat16 v(static_cast<float>(random.Uniform(-300, 300)));
-      std::memcpy(at, &v, sizeof v);
+      std::memcpy(bytes, &v, sizeof v);
     } else {
-      for (int64_t b = 0; b < SizeOf(batch.dtype); b++) at[b] = static_cast<uint8_t>(random(256));
+      for (int64_t b = 0; b < SizeOf(batch.dtype); b++) bytes[b] = static_cast<uint8_t>(random(256));
     }
   }
 };
 
 inline double Value(const Batch& b, int64_t i) {
-  const uint8_t* at = static_cast<const uint8_t*>(b.data) + i * SizeOf(b.dtype);
+  const uint8_t* bytes = static_cast<const uint8_t*>(b.data) + i * SizeOf(b.dtype);
   auto as = [&](auto v) {
-    std::memcpy(&v, at, sizeof v);
+    std::memcpy(&v, bytes, sizeof v);
     return static_cast<double>(static_cast<float>(v));
   };
   switch (b.dtype) {
@@ -121,12 +121,12 @@ inline double Value(const Batch& b, int64_t i) {
     case DType::kF32:
       return as(float{});
     default:
-      return *at;
+      return *bytes;
   }
 }
 
-[[noreturn]] inline void Fail(const char* kernel, int i, const char* what, double got, double want) {
-  std::fprintf(stderr, "%s, sample %d: %s %.9g instead of %.9g\n", kernel, i, what, got, want);
+[[noreturn]] inline void Fail(const char* kernel, int i, const char* quantity, double actual, double expected) {
+  std::fprintf(stderr, "%s, sample %d: %s %.9g instead of %.9g\n", kernel, i, quantity, actual, expected);
   std::exit(1);
 }
 
@@ -136,52 +136,59 @@ inline std::map<std::string, Checksum>& Checksums() {
   return checksums;
 }
 
-// Fails unless both outputs are equal, up to rounding unless `exact`.
-inline void Compare(const char* kernel, const Batch& got, const Batch& want, const std::vector<int32_t>& got_status,
-                    const std::vector<int32_t>& want_status, const std::vector<int32_t>& present, bool exact) {
-  for (int i = 0; i < got.n; i++) {
+// Fails unless both outputs are equal, or nearly so unless `exact`: results of other orders of operations round
+// differently.
+inline void Compare(const char* kernel, const Batch& actual, const Batch& expected,
+                    const std::vector<int32_t>& actual_status, const std::vector<int32_t>& expected_status,
+                    const std::vector<int32_t>& present, bool exact) {
+  for (int i = 0; i < actual.n; i++) {
     const size_t k = static_cast<size_t>(i);
-    if (got_status[k] != want_status[k]) Fail(kernel, i, "status", got_status[k], want_status[k]);
-    if (!present[k] || want_status[k] != kOk) continue;
+    if (actual_status[k] != expected_status[k]) Fail(kernel, i, "status", actual_status[k], expected_status[k]);
+    if (!present[k] || expected_status[k] != kOk) continue;
     double largest = 10;  // largest element; smaller results come from inputs up to 300 that cancel
-    for (int64_t e = 0; e < want.size(i); e++) {
-      const double v = Value(want, want.start(i) + e);
+    for (int64_t e = 0; e < expected.size(i); e++) {
+      const double v = Value(expected, expected.start(i) + e);
       if (std::isfinite(v) && std::fabs(v) > largest) largest = std::fabs(v);
     }
-    const double bits = want.dtype == DType::kF16 ? 1e-3 : want.dtype == DType::kBF16 ? 8e-3 : 1e-5;
-    const bool is_float = want.dtype == DType::kF32 || want.dtype == DType::kF16 || want.dtype == DType::kBF16;
-    const double tolerance = exact ? 0 : is_float ? bits * largest : std::max(1.0, 1e-6 * largest);
-    for (int64_t e = 0; e < want.size(i); e++) {
-      const double a = Value(got, got.start(i) + e), b = Value(want, want.start(i) + e);
-      const bool same = a == b || (std::isnan(a) && std::isnan(b));  // infinite values, too
-      if (!same && !(std::fabs(a - b) <= tolerance)) Fail(kernel, i, "value", a, b);
+    const double relative_tolerance = expected.dtype == DType::kF16    ? 1e-3
+                                      : expected.dtype == DType::kBF16 ? 8e-3
+                                                                       : 1e-5;
+    const bool is_float =
+        expected.dtype == DType::kF32 || expected.dtype == DType::kF16 || expected.dtype == DType::kBF16;
+    const double tolerance = exact ? 0 : is_float ? relative_tolerance * largest : std::max(1.0, 1e-6 * largest);
+    for (int64_t e = 0; e < expected.size(i); e++) {
+      const double a = Value(actual, actual.start(i) + e), b = Value(expected, expected.start(i) + e);
+      const bool is_same = a == b || (std::isnan(a) && std::isnan(b));  // infinite values, too
+      if (!is_same && !(std::fabs(a - b) <= tolerance)) Fail(kernel, i, "value", a, b);
     }
-    const int64_t element = SizeOf(want.dtype);
+    const int64_t element = SizeOf(expected.dtype);
     Checksums()[std::string(kernel) + (is_float ? ", floats" : "")].Add(
-        static_cast<const uint8_t*>(want.data) + want.start(i) * element, want.size(i) * element);
+        static_cast<const uint8_t*>(expected.data) + expected.start(i) * element, expected.size(i) * element);
   }
 }
 
-// Runs `launch` on `batch`, and `cpu` sample by sample on a batch with another output.
+// Runs `launch` on `batch`, and `cpu` sample by sample on a batch with another output. Both outputs begin with the same
+// random contents, and samples without a valid place must get kInternal.
 template <class B, class Launch, class Cpu>
 void Run(const char* kernel, B batch, DType out_type, const Shapes& out_shapes, bool dense, int broken, Random& random,
          Launch launch, Cpu cpu, bool exact = false) {
-  Random again(static_cast<unsigned>(random(1 << 30))), once = again;
-  Memory got(out_type, out_shapes, dense, broken, again), want(out_type, out_shapes, dense, broken, once);
-  std::vector<int32_t> present, status(out_shapes.size(), -1), expected;
+  Random random_actual(static_cast<unsigned>(random(1 << 30))), random_expected = random_actual;
+  Memory actual(out_type, out_shapes, dense, broken, random_actual),
+      expected(out_type, out_shapes, dense, broken, random_expected);
+  std::vector<int32_t> present, status(out_shapes.size(), -1), expected_status;
   const std::unique_ptr<uint8_t[]> plans(new uint8_t[out_shapes.size() * kPlanBytes]);
   for (size_t i = 0; i < out_shapes.size(); i++) present.push_back(random(10) > 0);
-  batch.out = want.batch;
+  batch.out = expected.batch;
   for (int i = 0; i < batch.out.n; i++) {
     const bool is_present = present[static_cast<size_t>(i)];
-    expected.push_back(!is_present ? kOk : batch.in.valid(i) && batch.out.valid(i) ? cpu(batch, i) : kInternal);
+    expected_status.push_back(!is_present ? kOk : batch.in.valid(i) && batch.out.valid(i) ? cpu(batch, i) : kInternal);
   }
-  batch.out = got.batch;
-  if (const char* what = launch(batch, Samples{batch.out.n, present.data(), status.data(), plans.get()}, nullptr)) {
-    std::fprintf(stderr, "%s: %s\n", kernel, what);
+  batch.out = actual.batch;
+  if (const char* error = launch(batch, Samples{batch.out.n, present.data(), status.data(), plans.get()}, nullptr)) {
+    std::fprintf(stderr, "%s: %s\n", kernel, error);
     std::exit(1);
   }
-  Compare(kernel, got.batch, want.batch, status, expected, present, exact);
+  Compare(kernel, actual.batch, expected.batch, status, expected_status, present, exact);
 }
 
 inline constexpr DType kAllTypes[] = {DType::kU8, DType::kI16, DType::kF32, DType::kI64};

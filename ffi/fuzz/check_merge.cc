@@ -1,3 +1,4 @@
+// Checks `merge`: samples of random shapes, some of which don't fit the output.
 #include "ffi/fuzz/check_kernels.h"
 #include "ffi/merge/merge.cu"
 

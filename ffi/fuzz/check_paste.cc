@@ -1,3 +1,5 @@
+// Checks `paste`: random regions from one or two inputs, of images or frames. Some regions reach outside, and some have
+// no source.
 #include "ffi/fuzz/check_kernels.h"
 #include "ffi/paste/paste.cu"
 
@@ -7,7 +9,8 @@ namespace {
 void TryPaste(Random& random) {
   constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kI32, DType::kF32};
   const DType type = kTypes[random(4)], result = random(2) ? type : kTypes[random(4)];
-  const int n = 1 + random(4), inputs = 1 + random(2), first = random(2), channels = 1 + random(4), most = random(4);
+  const int n = 1 + random(4), inputs = 1 + random(2), first = random(2), channels = 1 + random(4),
+            max_regions = random(4);
   const int frames = 1 + random(2);
   const bool dense = random(3) == 0;
   Shapes in, out;
@@ -21,23 +24,23 @@ void TryPaste(Random& random) {
     std::vector<int> shape{random.Extent(60), random.Extent(60), channels};
     if (first) shape.insert(shape.begin(), frames);
     out.push_back(dense && i > 0 ? out[0] : shape);
-    for (int k = 0; k < most; k++) {
+    for (int k = 0; k < max_regions; k++) {
       PasteRegion r{random(n * inputs), 0, 0, 0, 0, 0, 0};
-      const auto &from = in[static_cast<size_t>(r.source)], &to = out.back();
-      const int h = std::min(from[static_cast<size_t>(first)], to[static_cast<size_t>(first)]);
-      const int w = std::min(from[static_cast<size_t>(first) + 1], to[static_cast<size_t>(first) + 1]);
+      const auto &source = in[static_cast<size_t>(r.source)], &destination = out.back();
+      const int h = std::min(source[static_cast<size_t>(first)], destination[static_cast<size_t>(first)]);
+      const int w = std::min(source[static_cast<size_t>(first) + 1], destination[static_cast<size_t>(first) + 1]);
       r.height = random(h + 1);
       r.width = random(w + 1);
-      r.in_y = random(from[static_cast<size_t>(first)] - r.height + 1);
-      r.in_x = random(from[static_cast<size_t>(first) + 1] - r.width + 1);
-      r.out_y = random(to[static_cast<size_t>(first)] - r.height + 1) + (random(60) == 0 ? 100 : 0);
-      r.out_x = random(to[static_cast<size_t>(first) + 1] - r.width + 1);
+      r.in_y = random(source[static_cast<size_t>(first)] - r.height + 1);
+      r.in_x = random(source[static_cast<size_t>(first) + 1] - r.width + 1);
+      r.out_y = random(destination[static_cast<size_t>(first)] - r.height + 1) + (random(60) == 0 ? 100 : 0);
+      r.out_x = random(destination[static_cast<size_t>(first) + 1] - r.width + 1);
       if (random(20) == 0) r.source = -1;
       regions.push_back(r);
     }
   }
   Memory memory(type, in, dense, random(10) ? -1 : 0, random);
-  const PasteBatch b{memory.batch, {}, regions.data(), most, first};
+  const PasteBatch b{memory.batch, {}, regions.data(), max_regions, first};
   Run("paste", b, result, out, dense, -1, random, LaunchPaste, Paste);
 }
 

@@ -1,3 +1,4 @@
+// Checks `reduce`: all sets of axes and all reductions, with and without a given center.
 #include "ffi/fuzz/check_kernels.h"
 #include "ffi/reduce/reduce.cu"
 
@@ -8,15 +9,15 @@ void TryReduce(Random& random) {
   const DType type = kAllTypes[random(3)];
   const int n = 1 + random(4), rank = 1 + random(4);
   const auto axes = static_cast<unsigned>(random(1 << rank));
-  const auto what = static_cast<Reduction>(random(4));
+  const auto reduction = static_cast<Reduction>(random(4));
   Shapes in, out;
   int64_t capacity = 0;
   for (int i = 0; i < n; i++) {
     std::vector<int> shape, result;
     int64_t size = 1;
     for (int d = 0; d < rank; d++) {
-      const int most = rank > 3 ? 9 : rank == 1 && random(3) == 0 ? 40000 : random(4) ? 40 : 150;
-      shape.push_back(d == rank - 1 && random(2) ? 3 : random.Extent(most));
+      const int max_extent = rank > 3 ? 9 : rank == 1 && random(3) == 0 ? 40000 : random(4) ? 40 : 150;
+      shape.push_back(d == rank - 1 && random(2) ? 3 : random.Extent(max_extent));
       if (axes >> d & 1) continue;
       result.push_back(random(60) ? shape.back() : 2);
       size *= result.back();
@@ -33,7 +34,7 @@ void TryReduce(Random& random) {
   const ReduceBatch b{memory.batch,
                       {},
                       random(2) ? center.data() : nullptr,
-                      what,
+                      reduction,
                       axes,
                       reinterpret_cast<float*>(parts.data()),
                       static_cast<int64_t>(2 * parts.size())};

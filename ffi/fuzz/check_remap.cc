@@ -1,3 +1,4 @@
+// Checks `remap`: all kinds of points (given maps, projective, water, ...), borders and ways to sample.
 #include "ffi/fuzz/check_kernels.h"
 #include "ffi/remap/remap.cu"
 
@@ -5,7 +6,7 @@ namespace jaxdali {
 namespace {
 
 // Integers and quarters, so that rounding never changes which pixel is nearest.
-double Quarter(Random& random, int most) { return (random(8 * most) - 4 * most) / 4.0 + 0.125; }
+double Quarter(Random& random, int max_value) { return (random(8 * max_value) - 4 * max_value) / 4.0 + 0.125; }
 
 void TryRemap(Random& random) {
   constexpr DType kTypes[] = {DType::kU8,   DType::kU16, DType::kI16, DType::kF16,
@@ -23,12 +24,12 @@ void TryRemap(Random& random) {
   for (int i = 0; i < n; i++) {
     std::vector<int> shape, result;
     for (int d = 0; d < ndim; d++) {
-      const bool spatial = d >= first && d < first + 2;
-      shape.push_back(spatial      ? random.Extent(70)
+      const bool is_spatial = d >= first && d < first + 2;
+      shape.push_back(is_spatial   ? random.Extent(70)
                       : d < first  ? random.Extent(3)
                       : random(20) ? channels
                                    : channels + 1);
-      result.push_back(spatial ? random.Extent(70) : shape.back());
+      result.push_back(is_spatial ? random.Extent(70) : shape.back());
     }
     in.push_back(dense && i > 0 ? in[0] : shape);
     out.push_back(dense && i > 0 ? out[0] : result);

@@ -1,5 +1,5 @@
-// The kernel of other libraries' resizing has no CUDA kernel: a result in two parts, each of a copy of the source
-// samples that it depends on, is compared with the whole result.
+// Checks `resample`. The resizing of other libraries has no CUDA kernel, so a result in two parts, each computed from a
+// copy of only the source samples that it depends on, is compared with the whole result.
 #include "ffi/fuzz/check_kernels.h"
 #include "ffi/resample/resample.h"
 
@@ -35,28 +35,28 @@ struct Block {
   }
 };
 
-Status InParts(const ResizeJob& job, int axis, int64_t place) {
+Status ResampleInParts(const ResizeJob& job, int axis, int64_t split) {
   int64_t size = job.outer * job.inner;
   for (int a = 0; a < job.num_axes; a++) size *= job.out_extent[a];
   if (size == 0) return kOk;
   const int64_t last = job.out_extent[axis];
-  for (const Range part_of_axis : {Range{0, place}, Range{place, last}}) {
+  for (const Range part_of_axis : {Range{0, split}, Range{split, last}}) {
     if (part_of_axis.size() == 0) continue;
     ResizePart part = ResizePart::Whole(job);
     part.made[axis] = part_of_axis;
-    if (Status s = ResampleSourceOf(job, &part); s != kOk) return s;
-    const Block held{job.outer, job.inner * SizeOf(job.in_type), job.num_axes, job.in_extent, part.held};
-    const Block made{job.outer, job.inner * SizeOf(job.out_type), job.num_axes, job.out_extent, part.made};
-    const std::unique_ptr<uint8_t[]> in(new uint8_t[static_cast<size_t>(held.bytes())]);
-    const std::unique_ptr<uint8_t[]> out(new uint8_t[static_cast<size_t>(made.bytes())]);
-    held.EachRow([&](int64_t from, int64_t to, int64_t bytes) {
+    if (Status status = ResampleSourceOf(job, &part); status != kOk) return status;
+    const Block source_block{job.outer, job.inner * SizeOf(job.in_type), job.num_axes, job.in_extent, part.held};
+    const Block result_block{job.outer, job.inner * SizeOf(job.out_type), job.num_axes, job.out_extent, part.made};
+    const std::unique_ptr<uint8_t[]> in(new uint8_t[static_cast<size_t>(source_block.bytes())]);
+    const std::unique_ptr<uint8_t[]> out(new uint8_t[static_cast<size_t>(result_block.bytes())]);
+    source_block.EachRow([&](int64_t from, int64_t to, int64_t bytes) {
       std::memcpy(in.get() + to, static_cast<const uint8_t*>(job.in) + from, static_cast<size_t>(bytes));
     });
-    ResizeJob one = job;
-    one.in = in.get();
-    one.out = out.get();
-    if (Status s = ResampleSome(one, part); s != kOk) return s;
-    made.EachRow([&](int64_t to, int64_t from, int64_t bytes) {
+    ResizeJob part_job = job;
+    part_job.in = in.get();
+    part_job.out = out.get();
+    if (Status status = ResampleSome(part_job, part); status != kOk) return status;
+    result_block.EachRow([&](int64_t to, int64_t from, int64_t bytes) {
       std::memcpy(static_cast<uint8_t*>(job.out) + to, out.get() + from, static_cast<size_t>(bytes));
     });
   }
@@ -67,9 +67,9 @@ void TryResample(Random& random) {
   constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kU16, DType::kF16, DType::kBF16, DType::kF32};
   constexpr Convention kConventions[] = {Convention::kPillow, Convention::kTensorFlow, Convention::kTorchvision};
   const Convention convention = kConventions[random(3)];
-  const bool pillow = convention == Convention::kPillow;
-  const DType type = pillow ? (random(2) ? DType::kU8 : DType::kF32) : kTypes[random(6)];
-  const DType out_type = pillow || random(2) ? type : kTypes[3 + random(3)];
+  const bool is_pillow = convention == Convention::kPillow;
+  const DType type = is_pillow ? (random(2) ? DType::kU8 : DType::kF32) : kTypes[random(6)];
+  const DType out_type = is_pillow || random(2) ? type : kTypes[3 + random(3)];
   const int axes = 1 + random(3), first = random(2), rank = first + axes + random(2), n = 1 + random(4);
   Shapes in, out;
   std::vector<float> roi;
@@ -78,10 +78,10 @@ void TryResample(Random& random) {
   for (int i = 0; i < n; i++) {
     std::vector<int> shape, result;
     for (int d = 0; d < rank; d++) {
-      const bool resized = d >= first && d < first + axes;
-      const int most = axes == 3 ? 12 : resized ? (random(20) ? 60 : 900) : 4;
-      shape.push_back(random.Extent(most));
-      result.push_back(resized ? random.Extent(most) : shape.back());
+      const bool is_resized = d >= first && d < first + axes;
+      const int max_extent = axes == 3 ? 12 : is_resized ? (random(20) ? 60 : 900) : 4;
+      shape.push_back(random.Extent(max_extent));
+      result.push_back(is_resized ? random.Extent(max_extent) : shape.back());
     }
     for (int d = first; d < first + axes; d++) {
       const std::pair<float, float> interval = random.Interval(shape[static_cast<size_t>(d)]);
@@ -104,7 +104,7 @@ void TryResample(Random& random) {
                                                                     : kInternal;
       if (!samples.present[i] || samples.status[i] != kOk) continue;
       const size_t k = static_cast<size_t>(i);
-      samples.status[i] = InParts(job, split_axis[k], job.out_extent[split_axis[k]] * split_of_100[k] / 100);
+      samples.status[i] = ResampleInParts(job, split_axis[k], job.out_extent[split_axis[k]] * split_of_100[k] / 100);
     }
     return nullptr;
   };

@@ -1,3 +1,4 @@
+// Checks `resize`: one to three axes, all filters, regions that reach outside or are reversed.
 #include "ffi/fuzz/check_kernels.h"
 #include "ffi/resize/resize.cu"
 
@@ -15,10 +16,14 @@ void TryResize(Random& random) {
   for (int i = 0; i < n; i++) {
     std::vector<int> shape, result;
     for (int d = 0; d < rank; d++) {
-      const bool resized = d >= first && d < first + axes;
-      const int most = axes == 3 ? 12 : resized ? (random(20) ? 60 : 900) : d < first ? 3 : random(10) ? 5 : 300;
-      shape.push_back(random.Extent(most));
-      result.push_back(resized ? random.Extent(most) : shape.back());
+      const bool is_resized = d >= first && d < first + axes;
+      const int max_extent = axes == 3    ? 12
+                             : is_resized ? (random(20) ? 60 : 900)
+                             : d < first  ? 3
+                             : random(10) ? 5
+                                          : 300;
+      shape.push_back(random.Extent(max_extent));
+      result.push_back(is_resized ? random.Extent(max_extent) : shape.back());
     }
     in.push_back(dense && i > 0 ? in[0] : shape);
     out.push_back(dense && i > 0 ? out[0] : result);

@@ -1,4 +1,4 @@
-// The kernel of spectrograms has no CUDA kernel: its versions for different vectors are compared with each other.
+// Checks `spectrogram`. It has no CUDA kernel, so its versions for different vectors are compared with each other.
 #include "ffi/common/simd.h"
 #include "ffi/fuzz/check_kernels.h"
 #include "ffi/spectrogram/spectrogram.h"
@@ -6,7 +6,7 @@
 namespace jaxdali {
 namespace {
 
-const char* Narrow(const SpectrogramBatch& b, const Samples& samples, void*) {
+const char* RunNarrowest(const SpectrogramBatch& b, const Samples& samples, void*) {
   for (int i = 0; i < samples.n; i++) {
     if (!samples.present[i])
       samples.status[i] = kOk;
@@ -37,15 +37,15 @@ void TrySpectrogram(Random& random) {
   const SpectrogramBatch b{
       memory.batch, {},   window.data(),  first.data(),  weights.data(), length, step, nfft, random(2) ? length / 2 : 0,
       filters,      time, random(2) == 0, random(2) == 0};
-  const auto each = [&](auto kernel) {
-    Run("spectrogram", b, DType::kF32, out_shapes, false, -1, random, Narrow, kernel);
+  const auto run_check = [&](auto kernel) {
+    Run("spectrogram", b, DType::kF32, out_shapes, false, -1, random, RunNarrowest, kernel);
   };
-  each(Spectrogram);
+  run_check(Spectrogram);
   // All machines take as many random numbers, and print the same checksums.
 #if defined(__x86_64__)
-  each(kHasSimd ? Spectrogram32 : Spectrogram);
+  run_check(kHasSimd ? Spectrogram32 : Spectrogram);
 #else
-  each(Spectrogram);
+  run_check(Spectrogram);
 #endif
 }
 

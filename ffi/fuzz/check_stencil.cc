@@ -1,3 +1,5 @@
+// Checks `stencil`: all reductions and borders, windows along one to three axes, and the square ones that have sorting
+// networks.
 #include "ffi/fuzz/check_kernels.h"
 #include "ffi/stencil/stencil.cu"
 
@@ -8,8 +10,8 @@ void TryStencil(Random& random) {
   const DType type = kAllTypes[random(3)], result = random(2) ? type : DType::kF32;
   const int n = 1 + random(4), axes = 1 + random(3), first = random(2), rank = first + axes + random(2);
   const int square = random(3) ? 0 : random(4) == 0 ? 15 + random(3) : 3 + 2 * random(2);  // 3 and 5 have networks
-  const int most = square ? square * square : 1 + random(80);
-  const StencilReduction what = static_cast<StencilReduction>(random(static_cast<int>(StencilReduction::kCount)));
+  const int max_taps = square ? square * square : 1 + random(80);
+  const StencilReduction reduction = static_cast<StencilReduction>(random(static_cast<int>(StencilReduction::kCount)));
   const Border border = static_cast<Border>(random(static_cast<int>(Border::kCount)));
   Shapes shapes, out_shapes;
   std::vector<float> weights, fill;
@@ -24,7 +26,7 @@ void TryStencil(Random& random) {
     for (int k = 0; k < axes; k++) {
       // Some extents are far too large, but only one per window: a median of volumes takes its time.
       window.push_back(square                   ? (k >= axes - 2 ? square : 1)
-                       : random(50) || taps > 1 ? 1 + random(std::max(1, std::min(most / taps, 12)))
+                       : random(50) || taps > 1 ? 1 + random(std::max(1, std::min(max_taps / taps, 12)))
                                                 : random(3) * 40);
       taps *= std::max(window.back(), 1);
       anchor.push_back(random(window.back() + 2) - 1);
@@ -33,11 +35,11 @@ void TryStencil(Random& random) {
     shapes.push_back(shape);
     out_shapes.push_back(out);
     fill.push_back(static_cast<float>(random.Uniform(-300, 300)));
-    for (int k = 0; k < most; k++) weights.push_back(static_cast<float>(random.Uniform(-1.0, 1.0) / most));
+    for (int k = 0; k < max_taps; k++) weights.push_back(static_cast<float>(random.Uniform(-1.0, 1.0) / max_taps));
   }
   Memory memory(type, shapes, false, random(10) ? -1 : 0, random);
   const StencilBatch b{memory.batch, {},   weights.data(), window.data(), anchor.data(), fill.data(),
-                       first,        axes, most,           what,          border};
+                       first,        axes, max_taps,       reduction,     border};
   Run("stencil", b, result, out_shapes, false, -1, random, LaunchStencil, RunStencil);
 }
 

@@ -1,3 +1,4 @@
+// Checks `table`: look-up tables of bytes, one for all channels or one for each.
 #include "ffi/fuzz/check_kernels.h"
 #include "ffi/table/table.cu"
 

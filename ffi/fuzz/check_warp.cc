@@ -1,3 +1,4 @@
+// Checks `warp`: affine maps of images and volumes, with coefficients from small integers to large scales.
 #include "ffi/fuzz/check_kernels.h"
 #include "ffi/warp/warp.cu"
 
@@ -20,15 +21,16 @@ void TryWarp(Random& random) {
     std::vector<int> shape, result;
     for (int d = 0; d < first + dims + 1; d++) {
       const bool spatial = d >= first && d < first + dims;
-      const int most = spatial ? (dims == 3 ? 10 : random(20) ? 70 : 500) : 4;
-      shape.push_back(d == first + dims && random(2) ? 3 : random.Extent(most));
-      result.push_back(spatial ? random.Extent(most) : shape.back());
+      const int max_extent = spatial ? (dims == 3 ? 10 : random(20) ? 70 : 500) : 4;
+      shape.push_back(d == first + dims && random(2) ? 3 : random.Extent(max_extent));
+      result.push_back(spatial ? random.Extent(max_extent) : shape.back());
     }
     in.push_back(dense && i > 0 ? in[0] : shape);
     out.push_back(dense && i > 0 ? out[0] : result);
-    const double most = random(3) ? 1 : 3;  // the kernel works by tiles where neighbouring pixels stay close
+    const double max_coefficient = random(3) ? 1 : 3;  // the kernel works by tiles where neighbouring pixels stay close
     for (int s = 0; s < dims; s++) {
-      for (int k = 0; k < dims; k++) map.push_back(random(3) ? random.Uniform(-most, most) : random(3) - 1);
+      for (int k = 0; k < dims; k++)
+        map.push_back(random(3) ? random.Uniform(-max_coefficient, max_coefficient) : random(3) - 1);
       map.push_back(random.Uniform(-20, 60));
     }
     fill.push_back(static_cast<float>(random(200)));

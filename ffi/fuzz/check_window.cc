@@ -1,3 +1,4 @@
+// Checks `window`: slices with steps, mirrored or permuted axes, fills, and scaling. Some windows reach outside.
 #include "ffi/fuzz/check_kernels.h"
 #include "ffi/window/window.cu"
 
@@ -13,19 +14,20 @@ void TryWindow(Random& random) {
     std::vector<int> shape, result;
     for (int d = 0; d < rank; d++) {
       const int size = random(3) ? random.Extent(rank > 3 ? 9 : 200) : 3;
-      const bool whole = random(3) == 0;
-      const int by = whole ? 1 : 1 + (random(3) == 0), take = whole       ? size
-                                                              : size == 0 ? 0
-                                                                          : 1 + random((size - 1) / by + 1);
-      int begin = size == 0 || whole ? 0 : random(size - (take - 1) * by);
-      const bool mirrored = take > 0 && random(4) == 0;
-      if (mirrored) begin += (take - 1) * by;
+      const bool is_whole = random(3) == 0;
+      const int stride = is_whole ? 1 : 1 + (random(3) == 0), num_taken = is_whole ? size
+                                                                          : size == 0
+                                                                              ? 0
+                                                                              : 1 + random((size - 1) / stride + 1);
+      int begin = size == 0 || is_whole ? 0 : random(size - (num_taken - 1) * stride);
+      const bool is_mirrored = num_taken > 0 && random(4) == 0;
+      if (is_mirrored) begin += (num_taken - 1) * stride;
       if (random(60) == 0) begin += 2;  // may reach outside
       shape.push_back(size);
-      result.push_back(take);
+      result.push_back(num_taken);
       start.push_back(begin);
-      step.push_back(mirrored ? -by : by);
-      extent.push_back(take);
+      step.push_back(is_mirrored ? -stride : stride);
+      extent.push_back(num_taken);
     }
     in.push_back(shape);
     out.push_back(result);

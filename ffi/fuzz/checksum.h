@@ -8,7 +8,7 @@
 
 namespace jaxdali {
 
-class Checksum {  // FNV-1a
+class Checksum {  // FNV-1a of 64 bits, with its prime and its offset basis
  public:
   void Add(const uint8_t* bytes, int64_t n) {
     for (int64_t i = 0; i < n; i++) sum_ = (sum_ ^ bytes[i]) * 0x100000001B3;

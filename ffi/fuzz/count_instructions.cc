@@ -1,4 +1,6 @@
-// One call of a CPU kernel on a photo, for `.ci/instructions`, which counts the instructions of jaxdali_counted below.
+// One call of a CPU kernel on a photo, for `.ci/instructions`, which counts the instructions of jaxdali_counted below
+// under callgrind. Counts don't depend on the load of the machine, as times do.
+//
 //   count_instructions CASE FILE
 #include <cstdint>
 #include <cstdio>
@@ -121,8 +123,8 @@ const std::map<std::string, std::function<void(Photo&)>> kCases = {
 
 int main(int argc, char** argv) {
   using namespace jaxdali;
-  const auto found = argc == 3 ? kCases.find(argv[1]) : kCases.end();
-  if (found == kCases.end()) Fail("usage: count_instructions CASE FILE");
+  const auto case_entry = argc == 3 ? kCases.find(argv[1]) : kCases.end();
+  if (case_entry == kCases.end()) Fail("usage: count_instructions CASE FILE");
 #if defined(__x86_64__)
   if (!ThisCpu().avx2) Fail("this CPU has no AVX2");
 #endif
@@ -130,6 +132,6 @@ int main(int argc, char** argv) {
   std::vector<uint8_t> data{std::istreambuf_iterator<char>(stream), {}};
   if (data.empty()) Fail("the file is missing or empty");
   Photo photo(std::move(data));
-  found->second(photo);
+  case_entry->second(photo);
   return 0;
 }

@@ -35,9 +35,9 @@ class Fuzzer {
     for (int k = 0; k < 4; k++) Check(AsProgressive(seed.data, &mutate_), k == 0, k > 1, seed.name + ", progressive");
     const std::vector<size_t> markers = RestartMarkers(seed.data);
     for (int k = 0; k < 40 && !markers.empty(); k++) {
-      Data wrong = seed.data;
-      wrong[markers[mutate_.below(markers.size())] + 1] ^= static_cast<uint8_t>(1 + mutate_.below(3));
-      Check(wrong, false, k > 1, seed.name + ", wrong restart marker");
+      Data damaged = seed.data;
+      damaged[markers[mutate_.below(markers.size())] + 1] ^= static_cast<uint8_t>(1 + mutate_.below(3));
+      Check(damaged, false, k > 1, seed.name + ", wrong restart marker");
     }
   }
   void CheckMutation(const SeedFile& seed, int k) {
@@ -46,16 +46,15 @@ class Fuzzer {
     const Data progressive = AsProgressive(seed.data, &mutate_);
     Check(k % 8 < 4 ? progressive : mutate_(progressive), k % 2 == 0, k % 3 == 0, name + ", progressive");
   }
-  // What happened to the files since the last call. Threads share a file when they are idle, so the number of files
-  // left to libjpeg-turbo varies. It is printed apart from the numbers that must be equal in each run and on each
-  // machine.
-  void Print(const char* what) {
-    std::printf("%s: %d decoded and equal, %d left to libjpeg-turbo, of which it decodes %d\n", what, equal_, left_,
-                left_good_);
+  // Prints the outcomes since the last call. Threads share a file when they are idle, so the number of files left to
+  // libjpeg-turbo varies. It is printed apart from the numbers that must be equal in each run and on each machine.
+  void Print(const char* title) {
+    std::printf("%s: %d decoded and equal, %d left to libjpeg-turbo, of which it decodes %d\n", title, equal_, refused_,
+                refused_good_);
     std::fflush(stdout);
-    std::fprintf(stderr, "%s, by several threads: %d decoded and equal, %d left that one thread decodes\n", what,
-                 equal_by_threads_, left_by_threads_);
-    equal_ = left_ = left_good_ = equal_by_threads_ = left_by_threads_ = 0;
+    std::fprintf(stderr, "%s, by several threads: %d decoded and equal, %d left that one thread decodes\n", title,
+                 equal_by_threads_, refused_by_threads_);
+    equal_ = refused_ = refused_good_ = equal_by_threads_ = refused_by_threads_ = 0;
   }
   void PrintChecksum() const { std::printf("checksum of the pixels: %s\n", checksum_.text().c_str()); }
   int equal() const { return equal_; }
@@ -73,16 +72,17 @@ class Fuzzer {
   static constexpr int64_t kMaxPixels = 1 << 17;  // larger images cost time and find nothing else
   static constexpr int kHelpers = 2;
 
-  enum Way { kBest, kOther, kThreads };
+  // The decoder's kernels: the best ones for this CPU, others, or the best ones in several threads.
+  enum Decoding { kBest, kOtherKernels, kThreads };
 
   static std::vector<size_t> RestartMarkers(const Data& data) {
     std::vector<size_t> places;
-    for (size_t at = 0; at + 1 < data.size(); at++)
-      if (data[at] == 0xFF && (data[at + 1] & 0xF8) == 0xD0) places.push_back(at);
+    for (size_t offset = 0; offset + 1 < data.size(); offset++)
+      if (data[offset] == 0xFF && (data[offset + 1] & 0xF8) == 0xD0) places.push_back(offset);
     return places;
   }
 
-  void Check(const Data& data, bool usual, bool part, const std::string& name) {
+  void Check(const Data& data, bool is_usual, bool is_partial, const std::string& name) {
     const int64_t size = static_cast<int64_t>(data.size());
     auto input = Exact<uint8_t>(data.size());
     std::copy(data.begin(), data.end(), input.get());
@@ -91,11 +91,11 @@ class Fuzzer {
         int64_t{info.height} * info.width > kMaxPixels)
       return;
     if (mutate_.below(2) == 0) {  // scaled down
-      const int by = 2 << mutate_.below(3);
-      info.height = info.region_h = (info.height + by - 1) / by;
-      info.width = info.region_w = (info.width + by - 1) / by;
+      const int scale = 2 << mutate_.below(3);
+      info.height = info.region_h = (info.height + scale - 1) / scale;
+      info.width = info.region_w = (info.width + scale - 1) / scale;
     }
-    if (part) {
+    if (is_partial) {
       info.region_y = mutate_.below(info.height);
       info.region_x = mutate_.below(info.width);
       info.region_h = 1 + mutate_.below(info.height - info.region_y);
@@ -104,52 +104,53 @@ class Fuzzer {
     constexpr DType kTypes[] = {DType::kU8, DType::kU8, DType::kU16, DType::kF32};
     DecodeOptions options{ImageType::kRgb, true, false};
     DType dtype = DType::kU8;
-    if (!usual) {
+    if (!is_usual) {
       options = {static_cast<ImageType>(mutate_.below(5)), mutate_.below(3) != 0, false};
       dtype = kTypes[mutate_.below(4)];
     }
     const size_t bytes = static_cast<size_t>(int64_t{info.region_h} * info.region_w *
                                              OutputChannels(info, options.type) * SizeOf(dtype));
-    auto want = Exact<uint8_t>(bytes), got = Exact<uint8_t>(bytes);
-    RasterOutput turbo(info, options, dtype, want.get());
+    auto expected = Exact<uint8_t>(bytes), actual = Exact<uint8_t>(bytes);
+    RasterOutput turbo(info, options, dtype, expected.get());
     const Status status = DecodeJpegByTurbo(input.get(), size, info, options, &turbo);
-    bool by_one = false;
-    Other& other = others_[turn_++ % std::size(others_)];
-    for (Way way : {kBest, kOther, kThreads}) {
-      if (way == kThreads) {
+    bool is_decoded = false;
+    OtherKernels& other_kernels = other_kernels_[turn_++ % std::size(other_kernels_)];
+    for (Decoding decoding : {kBest, kOtherKernels, kThreads}) {
+      if (decoding == kThreads) {
         while (pool_.idle() < kHelpers) std::this_thread::yield();
         options.helpers = {&pool_, int64_t{32} << mutate_.below(8)};
       }
-      RasterOutput own(info, options, dtype, got.get());
-      if (!DecodeJpegByBaseline(input.get(), size, info, options, way == kOther ? &other.decoder : &best_, &own)) {
-        left_ += way != kThreads;
-        left_good_ += way != kThreads && status == kOk;
-        left_by_threads_ += way == kThreads && by_one;
+      RasterOutput output(info, options, dtype, actual.get());
+      if (!DecodeJpegByBaseline(input.get(), size, info, options,
+                                decoding == kOtherKernels ? &other_kernels.decoder : &best_, &output)) {
+        refused_ += decoding != kThreads;
+        refused_good_ += decoding != kThreads && status == kOk;
+        refused_by_threads_ += decoding == kThreads && is_decoded;
         continue;
       }
-      by_one |= way == kBest;
-      if (way == kBest) {
-        checksum_.Add(got.get(), static_cast<int64_t>(bytes));
-        if (!kHasReference) std::memcpy(want.get(), got.get(), bytes);
+      is_decoded |= decoding == kBest;
+      if (decoding == kBest) {
+        checksum_.Add(actual.get(), static_cast<int64_t>(bytes));
+        if (!kHasReference) std::memcpy(expected.get(), actual.get(), bytes);
       }
-      if (status == kOk && std::memcmp(got.get(), want.get(), bytes) == 0) {
-        (way == kThreads ? equal_by_threads_ : equal_)++;
+      if (status == kOk && std::memcmp(actual.get(), expected.get(), bytes) == 0) {
+        (decoding == kThreads ? equal_by_threads_ : equal_)++;
       } else {
         failures_++;
         std::printf("%s: %s; %d x %d, region %d %d %d %d, type %d, dtype %d, %s\n", name.c_str(),
                     status == kOk ? "pixels differ" : "decoded, but libjpeg-turbo fails", info.height, info.width,
                     info.region_y, info.region_x, info.region_h, info.region_w, static_cast<int>(options.type),
                     static_cast<int>(dtype),
-                    way == kThreads ? "several threads"
-                    : way == kBest  ? "best kernels"
-                                    : other.name);
+                    decoding == kThreads ? "several threads"
+                    : decoding == kBest  ? "best kernels"
+                                         : other_kernels.name);
       }
     }
   }
 
   Mutator mutate_;
   jpeg::BaselineDecoder best_;
-  struct Other {
+  struct OtherKernels {
     const char* name;
     jpeg::BaselineDecoder decoder;
   };
@@ -158,15 +159,15 @@ class Fuzzer {
   static const jpeg::Kernels& Simd() {
     return &jpeg::BestKernels() == &jpeg::kPortableKernels ? jpeg::kPortableKernels : jpeg::kSimdKernels;
   }
-  Other others_[2] = {{"portable kernels", jpeg::BaselineDecoder(jpeg::kPortableKernels)},
-                      {"SIMD kernels", jpeg::BaselineDecoder(Simd())}};
+  OtherKernels other_kernels_[2] = {{"portable kernels", jpeg::BaselineDecoder(jpeg::kPortableKernels)},
+                                    {"SIMD kernels", jpeg::BaselineDecoder(Simd())}};
 #else
-  Other others_[1] = {{"portable kernels", jpeg::BaselineDecoder(jpeg::kPortableKernels)}};
+  OtherKernels other_kernels_[1] = {{"portable kernels", jpeg::BaselineDecoder(jpeg::kPortableKernels)}};
 #endif
   unsigned turn_ = 0;
   Checksum checksum_;
   ThreadPool pool_{1 + kHelpers};
-  int equal_ = 0, left_ = 0, left_good_ = 0, equal_by_threads_ = 0, left_by_threads_ = 0, failures_ = 0;
+  int equal_ = 0, refused_ = 0, refused_good_ = 0, equal_by_threads_ = 0, refused_by_threads_ = 0, failures_ = 0;
 };
 
 }  // namespace
@@ -187,8 +188,8 @@ int main(int argc, char** argv) {
   for (const auto& seed : seeds) fuzzer.CheckSeed(seed);
   fuzzer.Print("seeds");
   for (int k = 0; k < mutations; k++) fuzzer.CheckMutation(seeds[static_cast<size_t>(k) % seeds.size()], k);
-  const bool enough = 10 * fuzzer.equal() >= mutations;
+  const bool has_enough = 10 * fuzzer.equal() >= mutations;
   fuzzer.Print("mutations");
   fuzzer.PrintChecksum();
-  return fuzzer.failures() != 0 || !enough;
+  return fuzzer.failures() != 0 || !has_enough;
 }

@@ -34,18 +34,18 @@ int main(int argc, char** argv) {
   // A small file that claims a huge image finds no memory errors and takes seconds.
   constexpr int64_t kMaxPixels = 1 << 20;
   constexpr DType kTypes[] = {DType::kU8, DType::kU16, DType::kF32, DType::kI16, DType::kF16, DType::kBF16};
-  std::map<std::string, int> outcome;
-  int decoded = 0, too_big = 0;
+  std::map<std::string, int> outcomes;
+  int num_decoded = 0, num_too_large = 0;
   for (int k = 0; k < mutations; k++) {
     const jaxdali::Data data = mutate(seeds[k % seeds.size()].data);
     auto input = jaxdali::Exact<uint8_t>(data.size());
     std::copy(data.begin(), data.end(), input.get());
     const int64_t size = static_cast<int64_t>(data.size());
     jaxdali::ImageInfo info = jaxdali::ParseHeader(input.get(), size);
-    int worst = info.status;
+    int worst_status = info.status;
     if (info.status == jaxdali::kOk) {
       if (static_cast<int64_t>(info.height) * info.width > kMaxPixels) {
-        too_big++;
+        num_too_large++;
         continue;
       }
       info.truncated = k % 2;
@@ -64,19 +64,20 @@ int main(int argc, char** argv) {
         int64_t h = info.region_h, w = info.region_w, c = jaxdali::OutputChannels(info, options.type);
         if (jaxdali::Transposes(info, options.adjust_orientation)) std::swap(h, w);
         auto out = jaxdali::Exact<uint8_t>(h * w * c * jaxdali::SizeOf(dtype));
-        worst = std::max<int>(worst, jaxdali::DecodeImage(input.get(), size, info, options, dtype, out.get(), h, w, c));
+        worst_status = std::max<int>(worst_status,
+                                     jaxdali::DecodeImage(input.get(), size, info, options, dtype, out.get(), h, w, c));
       }
     }
-    decoded += worst == jaxdali::kOk;
+    num_decoded += worst_status == jaxdali::kOk;
     static const char* const kText[] = {
 #define TEXT(name, code, text) text,
         JAXDALI_STATUS_TABLE(TEXT)
 #undef TEXT
     };
-    outcome[kText[worst]]++;
+    outcomes[kText[worst_status]]++;
   }
-  for (const auto& [text, n] : outcome) std::printf("%6d  %s\n", n, text.c_str());
-  std::printf("%6d  left out: more than %lld pixels\n", too_big, static_cast<long long>(kMaxPixels));
-  std::printf("%d mutations of %zu files, %d decoded\n", mutations, seeds.size(), decoded);
-  return decoded * 5 < mutations;
+  for (const auto& [text, n] : outcomes) std::printf("%6d  %s\n", n, text.c_str());
+  std::printf("%6d  left out: more than %lld pixels\n", num_too_large, static_cast<long long>(kMaxPixels));
+  std::printf("%d mutations of %zu files, %d decoded\n", mutations, seeds.size(), num_decoded);
+  return num_decoded * 5 < mutations;
 }

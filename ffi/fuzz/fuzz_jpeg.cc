@@ -32,7 +32,7 @@ struct Sample {
   ImageInfo info;
 };
 
-// What the kernels get of it.
+// The operands of the kernels for a sample.
 struct Operands {
   Sample sample;  // refers to `compact` if that is not empty
   Data compact;
@@ -62,7 +62,7 @@ int64_t OutputBytes(const std::vector<int32_t>& shape, DType dtype) {
   return int64_t{shape[0]} * shape[1] * shape[2] * SizeOf(dtype);
 }
 
-Result ByCpu(const Sample& sample, const Settings& settings) {
+Result DecodeByCpu(const Sample& sample, const Settings& settings) {
   const DecodeOptions options{settings.type, settings.adjust_orientation, false};
   const auto shape = OutputShape(sample.info, settings);
   Result result;
@@ -74,9 +74,9 @@ Result ByCpu(const Sample& sample, const Settings& settings) {
 
 int64_t Aligned(int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Decodes the batch with the kernels; its rows are given.
-std::vector<Result> ByKernels(const std::vector<Sample>& samples, const std::vector<jpeg::ImageTable>& rows,
-                              const Settings& settings) {
+// Decodes a batch with the kernels, from rows that are already made.
+std::vector<Result> DecodeByKernels(const std::vector<Sample>& samples, const std::vector<jpeg::ImageTable>& rows,
+                                    const Settings& settings) {
   const int n = static_cast<int>(samples.size());
   std::vector<int32_t> in_offsets, in_shapes, out_offsets, out_shapes, present(n, 1);
   std::vector<ImageInfo> info;
@@ -118,8 +118,8 @@ std::vector<Result> ByKernels(const std::vector<Sample>& samples, const std::vec
   }
   std::vector<Result> results;
   for (int i = 0; i < n; i++) {
-    const uint8_t* from = batch.out.bytes(i);
-    results.push_back({status[i], Data(from, from + batch.out.size(i) * SizeOf(settings.dtype))});
+    const uint8_t* pixels = batch.out.bytes(i);
+    results.push_back({status[i], Data(pixels, pixels + batch.out.size(i) * SizeOf(settings.dtype))});
   }
   return results;
 }
@@ -135,23 +135,23 @@ class Fuzzer {
 
   // Decodes every seed, whole and in parts.
   void CheckSeeds(int decodings) {
-    int taken = 0, decoded = 0, refused = 0;
+    int num_supported = 0, decoded = 0, refused = 0;
     for (const SeedFile& seed : seeds_) {
       Sample sample{&seed.data, Parse(seed.data)};
       Operands operands;
       if (sample.info.status != kOk || !MakeOperands(sample, {}, &operands)) continue;
-      if (ByCpu(sample, {ImageType::kRgb, true, DType::kU8, 0, 1}).status != kOk) continue;  // a damaged file
-      taken++;
+      if (DecodeByCpu(sample, {ImageType::kRgb, true, DType::kU8, 0, 1}).status != kOk) continue;  // a damaged file
+      num_supported++;
       for (int k = 0; k < decodings; k++) {
         if (k > decodings / 3) ChooseRegion(&sample.info);
         // A finished image beside it, which is only copied.
         Settings settings = ChooseSettings(k == 0);
         MakeOperands(sample, settings, &operands);
-        Result expected = ByCpu(sample, settings);
+        Result expected = DecodeByCpu(sample, settings);
         Sample copied{&expected.pixels, sample.info};
         copied.info.format = static_cast<int32_t>(Format::kPixels);
-        const auto results = ByKernels({copied, operands.sample, operands.sample},
-                                       {jpeg::ImageTable{}, operands.row, operands.row}, settings);
+        const auto results = DecodeByKernels({copied, operands.sample, operands.sample},
+                                             {jpeg::ImageTable{}, operands.row, operands.row}, settings);
         for (const Result& result : results) {
           decoded++;
           if (result.status == kRefused)
@@ -161,7 +161,8 @@ class Fuzzer {
         }
       }
     }
-    std::printf("%zu files, %d for the kernels, %d of %d decodings refused\n", seeds_.size(), taken, refused, decoded);
+    std::printf("%zu files, %d for the kernels, %d of %d decodings refused\n", seeds_.size(), num_supported, refused,
+                decoded);
     if (20 * refused > decoded) failures_++;
   }
 
@@ -171,22 +172,22 @@ class Fuzzer {
       Sample sample{&data, Parse(data)};
       Operands operands;
       if (sample.info.status != kOk || int64_t{sample.info.height} * sample.info.width > kMaxPixels) {
-        others_++;
+        unsupported_++;
         continue;
       }
       if (k % 3 == 0) ChooseRegion(&sample.info);
       const Settings settings = ChooseSettings(k % 2 == 0);
       if (!MakeOperands(sample, settings, &operands)) {
-        others_++;
+        unsupported_++;
         continue;
       }
-      const Result result = ByKernels({operands.sample}, {operands.row}, settings)[0];
+      const Result result = DecodeByKernels({operands.sample}, {operands.row}, settings)[0];
       if (result.status != kOk) {
         refused_++;
         if (result.status != kRefused) Report("mutation " + std::to_string(k), result.status, sample.info, settings);
         continue;
       }
-      const Result expected = ByCpu(sample, settings);
+      const Result expected = DecodeByCpu(sample, settings);
       if (expected.status != kOk) {
         cpu_failed_++;
       } else if (result.pixels == expected.pixels) {
@@ -196,11 +197,11 @@ class Fuzzer {
       }
     }
     std::printf("%d mutations: %d not for the kernels, %d refused, %d good and equal, %d bad for the CPU's decoder\n",
-                mutations, others_, refused_, equal_, cpu_failed_);
+                mutations, unsupported_, refused_, equal_, cpu_failed_);
   }
 
-  // Mutates the coefficients that the host makes of progressive files. The kernels do not trust it with their places.
-  // Any pixels will do, as long as all accesses are inside.
+  // Mutates the coefficients that the host makes of progressive files. The kernels check all places in them. Any pixels
+  // are right, as long as all accesses are inside.
   void MutateCoefficients(int mutations) {
     std::vector<const SeedFile*> seeds;
     Operands operands;
@@ -217,7 +218,7 @@ class Fuzzer {
       const Settings settings = ChooseSettings(k % 2 == 0);
       MakeOperands(sample, settings, &operands);
       Damage(operands.row, &operands.compact);
-      const int status = ByKernels({operands.sample}, {operands.row}, settings)[0].status;
+      const int status = DecodeByKernels({operands.sample}, {operands.row}, settings)[0].status;
       (status == kOk ? decoded : refused)++;
       if (status != kOk && status != kInternal) Report("coefficients of " + seed.name, status, sample.info, settings);
     }
@@ -232,22 +233,22 @@ class Fuzzer {
   static ImageInfo Parse(const Data& data) { return ParseHeader(data.data(), static_cast<int64_t>(data.size())); }
 
   // Reads from a heap block of exactly the file's size.
-  static bool MakeOperands(const Sample& s, const Settings& settings, Operands* to) {
-    auto exact = Exact<uint8_t>(s.data->size());
-    std::copy(s.data->begin(), s.data->end(), exact.get());
+  static bool MakeOperands(const Sample& s, const Settings& settings, Operands* operands) {
+    auto input = Exact<uint8_t>(s.data->size());
+    std::copy(s.data->begin(), s.data->end(), input.get());
     const auto size = static_cast<int64_t>(s.data->size());
-    to->sample = s;
+    operands->sample = s;
     if (s.info.format != static_cast<int32_t>(Format::kJpeg)) return false;
-    if (jpeg::MakeTable(exact.get(), size, s.info, &to->row)) return true;
+    if (jpeg::MakeTable(input.get(), size, s.info, &operands->row)) return true;
     jpeg::Compact compact{};
-    if (!jpeg::MakeCompact(exact.get(), size, s.info, settings.type, INT32_MAX, &compact, &to->row)) return false;
-    to->compact.assign(compact.bytes.get(), compact.bytes.get() + compact.size);
-    to->sample.data = &to->compact;
-    to->sample.info.format = static_cast<int32_t>(Format::kCompact);
+    if (!jpeg::MakeCompact(input.get(), size, s.info, settings.type, INT32_MAX, &compact, &operands->row)) return false;
+    operands->compact.assign(compact.bytes.get(), compact.bytes.get() + compact.size);
+    operands->sample.data = &operands->compact;
+    operands->sample.info.format = static_cast<int32_t>(Format::kCompact);
     return true;
   }
 
-  // Changes what the kernels take for places and sizes, or anything else.
+  // Changes places and sizes that the kernels read, or anything else.
   void Damage(const jpeg::ImageTable& row, Data* data) {
     if (mutate_.below(4) == 0) {
       *data = mutate_(*data);
@@ -261,9 +262,9 @@ class Fuzzer {
                                 size - 1, size - 126, 0u - 126,   1u << mutate_.below(32)};
       const uint32_t word = words[mutate_.below(std::size(words))];
       // A word of a block, where the last one has DC and the place of the values; or the place of a unit's values.
-      const int64_t at = mutate_.below(3) ? c.compact + int64_t{4} * mutate_.below(3 * c.blocks())
-                                          : units + int64_t{4} * mutate_.below(c.idct_blocks());
-      if (at + 4 <= static_cast<int64_t>(size)) std::memcpy(data->data() + at, &word, sizeof word);
+      const int64_t offset = mutate_.below(3) ? c.compact + int64_t{4} * mutate_.below(3 * c.blocks())
+                                              : units + int64_t{4} * mutate_.below(c.idct_blocks());
+      if (offset + 4 <= static_cast<int64_t>(size)) std::memcpy(data->data() + offset, &word, sizeof word);
     }
   }
 
@@ -274,12 +275,12 @@ class Fuzzer {
     info->region_w = 1 + mutate_.below(info->width - info->region_x);
   }
 
-  Settings ChooseSettings(bool usual) {
+  Settings ChooseSettings(bool is_usual) {
     constexpr DType kTypes[] = {DType::kU8,  DType::kU8,  DType::kU16, DType::kF32,
                                 DType::kI16, DType::kF16, DType::kBF16};
     constexpr int kBits[] = {128, 512, 1024, 2048, 0};
     const int bits = kBits[mutate_.below(5)], groups = 1 + mutate_.below(3);
-    if (usual) return {ImageType::kRgb, true, DType::kU8, bits, groups};
+    if (is_usual) return {ImageType::kRgb, true, DType::kU8, bits, groups};
     return {static_cast<ImageType>(mutate_.below(5)), mutate_.below(3) != 0, kTypes[mutate_.below(7)], bits, groups};
   }
 
@@ -293,7 +294,7 @@ class Fuzzer {
 
   std::vector<SeedFile> seeds_;
   Mutator mutate_;
-  int others_ = 0, refused_ = 0, equal_ = 0, cpu_failed_ = 0, failures_ = 0;
+  int unsupported_ = 0, refused_ = 0, equal_ = 0, cpu_failed_ = 0, failures_ = 0;
 };
 
 }  // namespace

@@ -23,27 +23,27 @@
 namespace jaxdali {
 namespace {
 
-void Put32(Data* to, uint32_t v) {
-  for (int shift = 24; shift >= 0; shift -= 8) to->push_back(static_cast<uint8_t>(v >> shift));
+void Put32(Data* file, uint32_t v) {
+  for (int shift = 24; shift >= 0; shift -= 8) file->push_back(static_cast<uint8_t>(v >> shift));
 }
 
-void PutChunk(Data* to, const char* type, const uint8_t* data, size_t size) {
-  Put32(to, static_cast<uint32_t>(size));
-  const size_t at = to->size();
-  to->insert(to->end(), type, type + 4);
-  to->insert(to->end(), data, data + size);
-  Put32(to, static_cast<uint32_t>(crc32(0, to->data() + at, static_cast<uInt>(size + 4))));
+void PutChunk(Data* file, const char* type, const uint8_t* data, size_t size) {
+  Put32(file, static_cast<uint32_t>(size));
+  const size_t start = file->size();
+  file->insert(file->end(), type, type + 4);
+  file->insert(file->end(), data, data + size);
+  Put32(file, static_cast<uint32_t>(crc32(0, file->data() + start, static_cast<uInt>(size + 4))));
 }
 
 // Corrects the checksums of a damaged file's chunks, as far as its structure is intact.
-void MendChecksums(Data* file) {
-  for (size_t at = 8; at + 12 <= file->size();) {
-    uint8_t* chunk = file->data() + at;
+void CorrectChecksums(Data* file) {
+  for (size_t offset = 8; offset + 12 <= file->size();) {
+    uint8_t* chunk = file->data() + offset;
     const size_t size = static_cast<size_t>(chunk[0]) << 24 | chunk[1] << 16 | chunk[2] << 8 | chunk[3];
-    if (size > file->size() - at - 12) return;
+    if (size > file->size() - offset - 12) return;
     const auto crc = static_cast<uint32_t>(crc32(0, chunk + 4, static_cast<uInt>(size + 4)));
     for (int i = 0; i < 4; i++) chunk[8 + size + i] = static_cast<uint8_t>(crc >> (24 - 8 * i));
-    at += 12 + size;
+    offset += 12 + size;
   }
 }
 
@@ -61,14 +61,14 @@ class Fuzzer {
       return;
     }
     Data data = mutate_(seeds.empty() || below(2) ? Image() : seeds[static_cast<size_t>(below(seeds.size()))].data);
-    if (below(2)) MendChecksums(&data);
+    if (below(2)) CorrectChecksums(&data);
     Check(data, name);
   }
-  void Print(const char* what) {
-    std::printf("%s: %d decoded and equal, %d left to libpng, of which it decodes %d\n", what, equal_, left_,
-                left_good_);
+  void Print(const char* title) {
+    std::printf("%s: %d decoded and equal, %d left to libpng, of which it decodes %d\n", title, equal_, refused_,
+                refused_good_);
     std::fflush(stdout);
-    equal_ = left_ = left_good_ = 0;
+    equal_ = refused_ = refused_good_ = 0;
   }
   void PrintChecksum() const { std::printf("checksum of the pixels: %s\n", checksum_.text().c_str()); }
   int equal() const { return equal_; }
@@ -90,9 +90,11 @@ class Fuzzer {
 
     Data rows;
     auto add = [&](int n, int pixels) {
-      const int bytes = (pixels * samples * bits + 7) / 8, usual = below(6), content = below(3);
+      const int bytes = (pixels * samples * bits + 7) / 8, usual_filter = below(6), content = below(3);
       for (int y = 0; y < n && pixels > 0; y++) {
-        rows.push_back(static_cast<uint8_t>(usual < 5 && below(4) ? usual : below(5000) ? below(5) : 5 + below(3)));
+        rows.push_back(static_cast<uint8_t>(usual_filter < 5 && below(4) ? usual_filter
+                                            : below(5000)                ? below(5)
+                                                                         : 5 + below(3)));
         const int level = below(256);
         for (int i = 0; i < bytes; i++)
           rows.push_back(static_cast<uint8_t>(content == 0 ? level : content == 1 ? below(7) - 3 : below(256)));
@@ -132,7 +134,7 @@ class Fuzzer {
     Put32(&header, static_cast<uint32_t>(height));
     header.insert(header.end(), {static_cast<uint8_t>(bits), static_cast<uint8_t>(color), 0, 0, interlaced});
     PutChunk(&file, "IHDR", header.data(), header.size());
-    MayPutOthers(&file);
+    MaybePutOtherChunks(&file);
     if (color == 3 || (color != 0 && below(8) == 0)) {
       Data palette;
       const int entries = below(3) ? (bits == 8 ? 256 : 1 << bits) : 1 + below(256);
@@ -141,18 +143,18 @@ class Fuzzer {
       if (color == 3 && below(3) == 0) PutChunk(&file, "tRNS", palette.data(), static_cast<size_t>(1 + below(entries)));
     }
     if (color % 2 == 0 && color < 4 && below(4) == 0) PutChunk(&file, "tRNS", header.data(), color == 0 ? 2 : 6);
-    MayPutOthers(&file);
-    for (size_t at = 0; at < packed.size();) {
-      const size_t n = below(3) ? packed.size() - at : std::min<size_t>(packed.size() - at, below(200));
-      PutChunk(&file, "IDAT", packed.data() + at, n);
-      at += n;
+    MaybePutOtherChunks(&file);
+    for (size_t offset = 0; offset < packed.size();) {
+      const size_t n = below(3) ? packed.size() - offset : std::min<size_t>(packed.size() - offset, below(200));
+      PutChunk(&file, "IDAT", packed.data() + offset, n);
+      offset += n;
     }
-    MayPutOthers(&file);
+    MaybePutOtherChunks(&file);
     if (below(20)) PutChunk(&file, "IEND", nullptr, 0);
     return file;
   }
 
-  void MayPutOthers(Data* file) {
+  void MaybePutOtherChunks(Data* file) {
     static constexpr const char* kTypes[] = {"tEXt", "zTXt", "iTXt", "gAMA", "sRGB", "iCCP", "pHYs", "bKGD",
                                              "sBIT", "tIME", "eXIf", "prVt", "cHRM", "hIST", "sPLT", "oFFs"};
     if (below(3)) return;
@@ -184,16 +186,16 @@ class Fuzzer {
     const DType dtype = info.depth == 16 && below(2) ? DType::kU16 : kTypes[below(4)];
     const size_t bytes = static_cast<size_t>(int64_t{info.region_h} * info.region_w *
                                              OutputChannels(info, options.type) * SizeOf(dtype));
-    auto want = Exact<uint8_t>(bytes), got = Exact<uint8_t>(bytes);
-    RasterOutput libpng(info, options, dtype, want.get()), own(info, options, dtype, got.get());
+    auto expected = Exact<uint8_t>(bytes), actual = Exact<uint8_t>(bytes);
+    RasterOutput libpng(info, options, dtype, expected.get()), output(info, options, dtype, actual.get());
     const Status status = DecodePngByLibpng(input.get(), size, info, options, &libpng);
-    if (!DecodePngByOwn(input.get(), size, info, options, &own)) {
-      left_++;
-      left_good_ += status == kOk;
+    if (!DecodePngByLibdeflate(input.get(), size, info, options, &output)) {
+      refused_++;
+      refused_good_ += status == kOk;
       return;
     }
-    checksum_.Add(got.get(), static_cast<int64_t>(bytes));
-    if (status == kOk && std::memcmp(got.get(), want.get(), bytes) == 0) {
+    checksum_.Add(actual.get(), static_cast<int64_t>(bytes));
+    if (status == kOk && std::memcmp(actual.get(), expected.get(), bytes) == 0) {
       equal_++;
       return;
     }
@@ -209,7 +211,7 @@ class Fuzzer {
 
   Mutator mutate_;
   Checksum checksum_;
-  int equal_ = 0, left_ = 0, left_good_ = 0, failures_ = 0;
+  int equal_ = 0, refused_ = 0, refused_good_ = 0, failures_ = 0;
 };
 
 }  // namespace
@@ -230,8 +232,8 @@ int main(int argc, char** argv) {
   for (const auto& seed : seeds) fuzzer.CheckSeed(seed);
   fuzzer.Print("seeds");
   for (int k = 0; k < mutations; k++) fuzzer.CheckMutation(seeds, k);
-  const bool enough = 4 * fuzzer.equal() >= mutations;
+  const bool has_enough = 4 * fuzzer.equal() >= mutations;
   fuzzer.Print("mutations");
   fuzzer.PrintChecksum();
-  return fuzzer.failures() != 0 || !enough;
+  return fuzzer.failures() != 0 || !has_enough;
 }

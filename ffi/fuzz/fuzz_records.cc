@@ -28,73 +28,74 @@
 namespace jaxdali {
 namespace {
 
-void Varint(Data* d, uint64_t x) {
+// Protobuf's wire format: a varint, a number of fixed size, and fields of both kinds.
+void PutVarint(Data* d, uint64_t x) {
   for (; x > 127; x >>= 7) d->push_back(static_cast<uint8_t>(x | 128));
   d->push_back(static_cast<uint8_t>(x));
 }
 
-void Fixed(Data* d, uint64_t x, int bytes) {
+void PutFixed(Data* d, uint64_t x, int bytes) {
   for (int i = 0; i < bytes; i++) d->push_back(static_cast<uint8_t>(x >> 8 * i));
 }
 
-Data Number(int field, uint64_t x) {
+Data NumberField(int field, uint64_t x) {
   Data d;
-  Varint(&d, static_cast<uint64_t>(field) << 3);
-  Varint(&d, x);
+  PutVarint(&d, static_cast<uint64_t>(field) << 3);
+  PutVarint(&d, x);
   return d;
 }
 
-Data Bytes(int field, const Data& x) {
+Data BytesField(int field, const Data& x) {
   Data d;
-  Varint(&d, static_cast<uint64_t>(field) << 3 | 2);
-  Varint(&d, x.size());
+  PutVarint(&d, static_cast<uint64_t>(field) << 3 | 2);
+  PutVarint(&d, x.size());
   d.insert(d.end(), x.begin(), x.end());
   return d;
 }
 
-Data Text(const char* text) { return Data(text, text + std::strlen(text)); }
+Data FromText(const char* text) { return Data(text, text + std::strlen(text)); }
 
 Data operator+(Data a, const Data& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
 
-Data Feature(const char* name, int kind, const Data& list) {
-  return Bytes(1, Bytes(1, Text(name)) + Bytes(2, Bytes(kind, list)));
+Data FeatureEntry(const char* name, int kind, const Data& list) {
+  return BytesField(1, BytesField(1, FromText(name)) + BytesField(2, BytesField(kind, list)));
 }
 
 // Frames a message as in a TFRecord file, with correct checksums, so that mutations get past them.
-Data Framed(const Data& message) {
-  const auto masked = [](uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u; };
+Data FrameRecord(const Data& message) {
+  const auto mask = [](uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u; };
   Data d;
-  Fixed(&d, message.size(), 8);
-  Fixed(&d, masked(Crc32c(0, d.data(), 8)), 4);
+  PutFixed(&d, message.size(), 8);
+  PutFixed(&d, mask(Crc32c(0, d.data(), 8)), 4);
   d = d + message;
-  Fixed(&d, masked(Crc32c(0, message.data(), static_cast<int64_t>(message.size()))), 4);
+  PutFixed(&d, mask(Crc32c(0, message.data(), static_cast<int64_t>(message.size()))), 4);
   return d;
 }
 
-Data Part(uint32_t kind, const Data& payload) {
+Data RecordIoPart(uint32_t kind, const Data& payload) {
   Data d;
-  Fixed(&d, 0xCED7230A, 4);
-  Fixed(&d, kind << 29 | payload.size(), 4);
+  PutFixed(&d, 0xCED7230A, 4);
+  PutFixed(&d, kind << 29 | payload.size(), 4);
   return d + payload + Data(-payload.size() & 3);
 }
 
-void FixSum(uint8_t* header) {
+void CorrectChecksum(uint8_t* header) {
   std::memset(header + 148, ' ', 8);
   int sum = 0;
   for (int64_t i = 0; i < kTarBlock; i++) sum += header[i];
   std::snprintf(reinterpret_cast<char*>(header) + 148, 8, "%06o", static_cast<unsigned>(sum));
 }
 
-Data TarPart(const std::string& name, char type, const Data& content) {
+Data TarBlocks(const std::string& name, char type, const Data& content) {
   Data d(kTarBlock);
   std::copy(name.begin(), name.end(), d.begin());
   std::snprintf(reinterpret_cast<char*>(&d[124]), 12, "%011zo", content.size());
   d[156] = static_cast<uint8_t>(type);
   std::memcpy(&d[257], "ustar", 6);
-  FixSum(d.data());
+  CorrectChecksum(d.data());
   return d + content + Data(-content.size() & (kTarBlock - 1));
 }
 
@@ -103,28 +104,34 @@ struct Seed {
   Data data;
 };
 
-std::vector<Seed> Seeds() {
+std::vector<Seed> MakeSeeds() {
   Data floats, ints;
-  for (int i = 0; i < 20; i++) Fixed(&floats, 0x3F800000u + i, 4), Varint(&ints, uint64_t{1} << 3 * i);
+  for (int i = 0; i < 20; i++) PutFixed(&floats, 0x3F800000u + i, 4), PutVarint(&ints, uint64_t{1} << 3 * i);
   const RecordLayout example{RecordFormat::kExample, {"image", "label", "box", "absent"}, 4};
-  const Data small = Bytes(1, Feature("image", 1, Bytes(1, Text("an image"))) + Feature("label", 3, Bytes(1, ints)) +
-                                  Feature("other", 2, {}) + Feature("box", 2, Bytes(1, floats)));
-  const Data large = Bytes(1, Feature("image", 1, Bytes(1, Data(30000, 7))) + Feature("label", 3, Number(1, 5)));
-  Data head, image(40, 9);
-  Fixed(&head, 2, 4), head.resize(24), Fixed(&head, 0x3F8000003F800000, 8);
+  const Data small = BytesField(1, FeatureEntry("image", 1, BytesField(1, FromText("an image"))) +
+                                       FeatureEntry("label", 3, BytesField(1, ints)) + FeatureEntry("other", 2, {}) +
+                                       FeatureEntry("box", 2, BytesField(1, floats)));
+  const Data large = BytesField(
+      1, FeatureEntry("image", 1, BytesField(1, Data(30000, 7))) + FeatureEntry("label", 3, NumberField(1, 5)));
+  Data header, image(40, 9);
+  PutFixed(&header, 2, 4), header.resize(24), PutFixed(&header, 0x3F8000003F800000, 8);
   const RecordLayout record{RecordFormat::kImageRecord, {}, 2};
-  const Data datum = Number(1, 3) + Number(2, 2) + Number(3, 4) + Bytes(4, Data(24, 1)) + Number(5, 7) + Number(7, 0);
-  const Data tensors = Bytes(1, Number(1, 2) + Number(1, 4) + Number(1, 3) + Number(2, 3) + Bytes(5, Data(24, 1))) +
-                       Bytes(1, Number(2, 2) + Bytes(4, ints)) + Bytes(1, Number(2, 1) + Bytes(3, floats)) +
-                       Bytes(1, Number(2, 4) + Bytes(6, Text("text")) + Bytes(6, Text("more")));
-  return {{example, Framed(small)},
-          {example, Framed(large)},
-          {record, Part(0, head + image)},
-          {record, Part(1, head) + Part(2, image) + Part(3, image)},
+  const Data datum = NumberField(1, 3) + NumberField(2, 2) + NumberField(3, 4) + BytesField(4, Data(24, 1)) +
+                     NumberField(5, 7) + NumberField(7, 0);
+  const Data tensors =
+      BytesField(1, NumberField(1, 2) + NumberField(1, 4) + NumberField(1, 3) + NumberField(2, 3) +
+                        BytesField(5, Data(24, 1))) +
+      BytesField(1, NumberField(2, 2) + BytesField(4, ints)) +
+      BytesField(1, NumberField(2, 1) + BytesField(3, floats)) +
+      BytesField(1, NumberField(2, 4) + BytesField(6, FromText("text")) + BytesField(6, FromText("more")));
+  return {{example, FrameRecord(small)},
+          {example, FrameRecord(large)},
+          {record, RecordIoPart(0, header + image)},
+          {record, RecordIoPart(1, header) + RecordIoPart(2, image) + RecordIoPart(3, image)},
           {{RecordFormat::kDatum, {}, 2}, datum},
           {{RecordFormat::kTensorProtos, {}, 4}, tensors},
           {{RecordFormat::kBytes, {}, 1}, image},
-          {{RecordFormat::kTarMember, {}, 1}, TarPart("a.jpg", '0', Data(1024, 6))}};
+          {{RecordFormat::kTarMember, {}, 1}, TarBlocks("a.jpg", '0', Data(1024, 6))}};
 }
 
 // The result of reading a record: the error, or all values.
@@ -135,16 +142,16 @@ struct Result {
   bool operator==(const Result&) const = default;
 };
 
-Result Filled(RecordBatch* batch, ThreadPool* pool) {
+Result FillAll(RecordBatch* batch, ThreadPool* pool) {
   Result r;
   for (int k = 0; k < batch->layout().fields && batch->error(0).empty(); k++) {
     const FieldInfo& info = batch->info(0, k);
     // Reads integers once as 64 and once as 32 bits. The block ends where the values end.
     for (const int bytes :
          info.type == ValueType::kInts ? std::vector{8, 4} : std::vector{info.type == ValueType::kFloats ? 4 : 1}) {
-      auto place = Exact<uint8_t>(static_cast<size_t>(info.count) * bytes);
-      batch->Fill({{k, place.get(), bytes, {0}}}, pool);
-      r.values.emplace_back(place.get(), place.get() + info.count * bytes);
+      auto values = Exact<uint8_t>(static_cast<size_t>(info.count) * bytes);
+      batch->Fill({{k, values.get(), bytes, {0}}}, pool);
+      r.values.emplace_back(values.get(), values.get() + info.count * bytes);
     }
     r.shapes.insert(r.shapes.end(), info.dims, info.dims + 3);
   }
@@ -153,18 +160,18 @@ Result Filled(RecordBatch* batch, ThreadPool* pool) {
   return r;
 }
 
-Result FromMemory(const RecordLayout& layout, const Data& data, ThreadPool* pool) {
+Result ReadFromMemory(const RecordLayout& layout, const Data& data, ThreadPool* pool) {
   auto input = Exact<uint8_t>(data.size());
   std::copy(data.begin(), data.end(), input.get());
   RecordBatch batch(layout, 1);
   batch.ScanMemory({{reinterpret_cast<const char*>(input.get()), data.size()}}, pool);
-  return Filled(&batch, pool);
+  return FillAll(&batch, pool);
 }
 
-Result FromFile(const RecordLayout& layout, const Data& data, const std::string& path, ThreadPool* pool) {
-  constexpr int64_t kBefore = 100, kBehind = 50;
+Result ReadFromFile(const RecordLayout& layout, const Data& data, const std::string& path, ThreadPool* pool) {
+  constexpr int64_t kBefore = 100, kAfter = 50;
   std::ofstream(path, std::ios::binary) << std::string(kBefore, 'x') << std::string(data.begin(), data.end())
-                                        << std::string(kBehind, 'x');
+                                        << std::string(kAfter, 'x');
   const FileTable table("", path, {static_cast<int64_t>(path.size())});
   struct stat st;
   if (stat(path.c_str(), &st) != 0) std::abort();
@@ -173,11 +180,11 @@ Result FromFile(const RecordLayout& layout, const Data& data, const std::string&
   uint8_t checked = 0;
   RecordBatch batch(layout, 1);
   batch.ScanFiles(table, stamps, bounds, &index, {{extent, &checked}}, pool);
-  return Filled(&batch, pool);
+  return FillAll(&batch, pool);
 }
 
-void Index(Mutator* mutate) {
-  const Data text = (*mutate)(Text("0 40\n40 1040\n1080 36\n\n1116\t9223372036854775807\n"));
+void CheckIndex(Mutator* mutate) {
+  const Data text = (*mutate)(FromText("0 40\n40 1040\n1080 36\n\n1116\t9223372036854775807\n"));
   auto input = Exact<char>(text.size());
   std::copy(text.begin(), text.end(), input.get());
   const int64_t room = mutate->below(12);
@@ -188,30 +195,32 @@ void Index(Mutator* mutate) {
 }
 
 // Reads a table of chunks whole and in two parts, which must give the same.
-void TableOfChunks(Mutator* mutate) {
+void CheckChunkTable(Mutator* mutate) {
   static const Data kTable = {8,  64, 16, 5,    24,   1,    8,    0x80, 0x81, 0x80, 0x10,
                               24, 3,  8,  0xff, 0xff, 0xff, 0x7f, 16,   9,    24,   1};
   const Data data = (*mutate)(kTable);
-  const int64_t most = 2 + mutate->below(8), cut = mutate->below(data.size() + 1);
+  const int64_t max_rows = 2 + mutate->below(8), cut = mutate->below(data.size() + 1);
   auto input = Exact<uint8_t>(data.size());
   std::copy(data.begin(), data.end(), input.get());
-  auto rows = Exact<int64_t>(static_cast<size_t>(3 * most)), parts = Exact<int64_t>(static_cast<size_t>(3 * most));
-  int64_t used, more;
+  auto rows = Exact<int64_t>(static_cast<size_t>(3 * max_rows)),
+       rows_of_parts = Exact<int64_t>(static_cast<size_t>(3 * max_rows));
+  int64_t num_used, num_used_second;
   const auto size = static_cast<int64_t>(data.size());
-  const int64_t n = ParseChunkTable(input.get(), size, true, rows.get(), most, &used);
-  if (n > most || used > size) std::abort();
-  int64_t first = ParseChunkTable(input.get(), cut, false, parts.get(), most, &used);
+  const int64_t n = ParseChunkTable(input.get(), size, true, rows.get(), max_rows, &num_used);
+  if (n > max_rows || num_used > size) std::abort();
+  int64_t first = ParseChunkTable(input.get(), cut, false, rows_of_parts.get(), max_rows, &num_used);
   if (first < 0 && n >= 0) std::abort();
   if (first < 0) return;
-  auto rest = Exact<uint8_t>(static_cast<size_t>(size - used));
-  std::copy(input.get() + used, input.get() + size, rest.get());
-  const int64_t second = ParseChunkTable(rest.get(), size - used, true, parts.get() + 3 * first, most - first, &more);
-  if (n >= 0 && (first + second != n || !std::equal(rows.get(), rows.get() + 3 * n, parts.get()))) std::abort();
+  auto remaining = Exact<uint8_t>(static_cast<size_t>(size - num_used));
+  std::copy(input.get() + num_used, input.get() + size, remaining.get());
+  const int64_t second = ParseChunkTable(remaining.get(), size - num_used, true, rows_of_parts.get() + 3 * first,
+                                         max_rows - first, &num_used_second);
+  if (n >= 0 && (first + second != n || !std::equal(rows.get(), rows.get() + 3 * n, rows_of_parts.get()))) std::abort();
 }
 
-void LinesOfAnIndex(Mutator* mutate) {
+void CheckTarIndex(Mutator* mutate) {
   const Data text =
-      (*mutate)(Text("jpg 512 1000 a/0.jpg cls 2048 1 a/0.cls\njpg 3072 9 1.jpg\n\nCLS 4608 2 d/2.CLS\n"));
+      (*mutate)(FromText("jpg 512 1000 a/0.jpg cls 2048 1 a/0.cls\njpg 3072 9 1.jpg\n\nCLS 4608 2 d/2.CLS\n"));
   auto input = Exact<char>(text.size());
   std::copy(text.begin(), text.end(), input.get());
   TarSamples samples({{"jpg", "png"}, {"cls"}}, mutate->below(2) != 0,
@@ -224,19 +233,19 @@ void LinesOfAnIndex(Mutator* mutate) {
         if (x < -kTarBlock || samples.name(i).size() > text.size()) std::abort();
 }
 
-Data Archive() {
+Data MakeArchive() {
   const std::string pax = "30 path=folder/second.seg.png\n12 size=600\n";
-  return TarPart("folder/", '5', {}) + TarPart("folder/first.jpg", '0', Data(700, 1)) +
-         TarPart("././@LongLink", 'L', Text("folder/first.and.a.long.name")) +
-         TarPart("folder/first", '0', Data(3, 2)) + TarPart("pax", 'x', Data(pax.begin(), pax.end())) +
-         TarPart("second", '0', Data(600, 3)) + TarPart("folder/link.jpg", '2', Data(0)) +
-         TarPart(".hidden.jpg", '0', Data(1, 5)) + TarPart("folder/third.jpg", '\0', {}) + Data(2 * kTarBlock);
+  return TarBlocks("folder/", '5', {}) + TarBlocks("folder/first.jpg", '0', Data(700, 1)) +
+         TarBlocks("././@LongLink", 'L', FromText("folder/first.and.a.long.name")) +
+         TarBlocks("folder/first", '0', Data(3, 2)) + TarBlocks("pax", 'x', Data(pax.begin(), pax.end())) +
+         TarBlocks("second", '0', Data(600, 3)) + TarBlocks("folder/link.jpg", '2', Data(0)) +
+         TarBlocks(".hidden.jpg", '0', Data(1, 5)) + TarBlocks("folder/third.jpg", '\0', {}) + Data(2 * kTarBlock);
 }
 
 // A mutated archive. Mostly headers are mutated and their checksums corrected, since few archives get past a wrong
 // checksum.
-Data MutatedArchive(Mutator* mutate) {
-  static const Data kArchive = Archive();
+Data MutateArchive(Mutator* mutate) {
+  static const Data kArchive = MakeArchive();
   if (mutate->below(4) == 0) return (*mutate)(kArchive);
   Data d = kArchive;
   for (int i = 0, n = 1 + mutate->below(4); i < n; i++) {
@@ -244,40 +253,40 @@ Data MutatedArchive(Mutator* mutate) {
     static const size_t kFields[] = {0, 1, 5, 100, 124, 125, 130, 134, 135, 156, 257, 262, 345, 482, 504};
     d[block + kFields[mutate->below(std::size(kFields))]] =
         static_cast<uint8_t>(mutate->below(2) ? "\0 0197xLSg5\x80\xff/."[mutate->below(16)] : mutate->below(256));
-    if (d[block + 257] == 'u') FixSum(&d[block]);
+    if (d[block + 257] == 'u') CorrectChecksum(&d[block]);
   }
   if (mutate->below(8) == 0) d.resize(static_cast<size_t>(mutate->below(d.size())));
   return d;
 }
 
-std::string Members(const RecordPlace& place, RecordBytes::Window* window) {
+std::string ListMembers(const RecordPlace& place, RecordBytes::Window* window) {
   RecordBytes bytes(place, window);
   TarReader reader(&bytes);
-  std::string all;
+  std::string members;
   for (TarMember m; reader.Next(&m);) {
     if (m.offset < 0 || m.size < 0 || m.size > place.size - m.offset) std::abort();
-    all += m.name + " " + std::to_string(m.offset) + " " + std::to_string(m.size) + "\n";
+    members += m.name + " " + std::to_string(m.offset) + " " + std::to_string(m.size) + "\n";
   }
-  return all + reader.error();
+  return members + reader.error();
 }
 
-// Whether an archive could be read. -1: the results from memory and from a file differ.
+// Returns whether an archive could be read. -1: the results from memory and from a file differ.
 int ReadArchive(const Data& data, const std::string& path) {
   auto input = Exact<uint8_t>(data.size());
   std::copy(data.begin(), data.end(), input.get());
   const auto size = static_cast<int64_t>(data.size());
-  const std::string expected = Members({input.get(), -1, 0, size}, nullptr);
+  const std::string expected = ListMembers({input.get(), -1, 0, size}, nullptr);
   std::ofstream(path, std::ios::binary) << std::string(data.begin(), data.end());
   RecordBytes::Window window;
   const int fd = open(path.c_str(), O_RDONLY);
-  const std::string found = Members({nullptr, fd, 0, size}, &window);
+  const std::string actual = ListMembers({nullptr, fd, 0, size}, &window);
   close(fd);
   TarSamples samples({{"jpg"}, {"seg.png", "and.a.long.name"}}, true, TarSamples::Missing::kEmpty, true);
-  const std::string why = samples.Scan(path);
+  const std::string message = samples.Scan(path);
   for (int64_t i = 0; i < samples.size(); i++)
     if (samples.name(i).find('\0') != std::string_view::npos) std::abort();
   IndexOf(path, [](int64_t) {});
-  return found != expected ? -1 : why.empty();
+  return actual != expected ? -1 : message.empty();
 }
 
 }  // namespace
@@ -290,36 +299,36 @@ int main(int argc, char** argv) {
   ThreadPool pool(1);
   const auto folder = std::filesystem::temp_directory_path() / ("fuzz_records." + std::to_string(getpid()));
   std::filesystem::create_directory(folder);
-  const auto seeds = Seeds();
-  std::map<std::string, int> outcome;
-  int read = 0, archives = 0, differ = 0;
+  const auto seeds = MakeSeeds();
+  std::map<std::string, int> outcomes;
+  int num_read = 0, num_archives = 0, num_different = 0;
   for (int k = 0; k < mutations; k++) {
     const Seed& seed = seeds[static_cast<size_t>(k) % seeds.size()];
     Data data = k < static_cast<int>(seeds.size()) ? seed.data : mutate(seed.data);
     if (seed.layout.format == RecordFormat::kExample && data.size() >= 16 && mutate.below(8))
-      data = Framed(Data(data.begin() + 12, data.end() - 4));  // corrects the checksums
-    const Result result = FromMemory(seed.layout, data, &pool);
+      data = FrameRecord(Data(data.begin() + 12, data.end() - 4));  // corrects the checksums
+    const Result result = ReadFromMemory(seed.layout, data, &pool);
     if (k % 4 == 0 || k < static_cast<int>(seeds.size()))
-      differ += !(FromFile(seed.layout, data, folder / "x", &pool) == result);
+      num_different += !(ReadFromFile(seed.layout, data, folder / "x", &pool) == result);
     if (k < static_cast<int>(seeds.size()) && !result.error.empty()) {
       std::fprintf(stderr, "seed %d: %s\n", k, result.error.c_str());
       return 1;
     }
-    read += result.error.empty();
-    std::string why = result.error;
-    std::erase_if(why, [](char c) { return c >= '0' && c <= '9'; });
-    outcome[why]++;
-    Index(&mutate);
-    LinesOfAnIndex(&mutate);
-    TableOfChunks(&mutate);
-    const int archive = ReadArchive(k ? MutatedArchive(&mutate) : Archive(), folder / "x.tar");
-    archives += archive > 0;
-    differ += archive < 0;
-    if (k == 0 && archive != 1) std::abort();
+    num_read += result.error.empty();
+    std::string message = result.error;
+    std::erase_if(message, [](char c) { return c >= '0' && c <= '9'; });
+    outcomes[message]++;
+    CheckIndex(&mutate);
+    CheckTarIndex(&mutate);
+    CheckChunkTable(&mutate);
+    const int archive_result = ReadArchive(k ? MutateArchive(&mutate) : MakeArchive(), folder / "x.tar");
+    num_archives += archive_result > 0;
+    num_different += archive_result < 0;
+    if (k == 0 && archive_result != 1) std::abort();
   }
   std::filesystem::remove_all(folder);
-  for (const auto& [text, n] : outcome) std::printf("%6d  %s\n", n, text.empty() ? "read" : text.c_str());
+  for (const auto& [text, n] : outcomes) std::printf("%6d  %s\n", n, text.empty() ? "read" : text.c_str());
   std::printf("%d mutations of %zu records, %d read, and of an archive, %d read; %d differ between memory and file\n",
-              mutations, seeds.size(), read, archives, differ);
-  return differ != 0 || read * 5 < mutations || archives * 10 < mutations;
+              mutations, seeds.size(), num_read, num_archives, num_different);
+  return num_different != 0 || num_read * 5 < mutations || num_archives * 10 < mutations;
 }

@@ -1,4 +1,5 @@
-// Damaged files for the fuzzers.
+// Random damage to files, for the fuzzers, and their seed files. Each mutation is one to three small changes, so that
+// many mutated files still reach the decoders' inner parts.
 #ifndef JAXDALI_FFI_FUZZ_MUTATOR_H_
 #define JAXDALI_FFI_FUZZ_MUTATOR_H_
 
@@ -24,13 +25,13 @@ class Mutator {
 
   Data operator()(const Data& seed) {
     Data d = seed;
-    for (int i = 0, n = 1 + below(3); i < n && !d.empty(); i++) Once(&d);
+    for (int i = 0, n = 1 + below(3); i < n && !d.empty(); i++) ChangeOnce(&d);
     return d;
   }
   int below(size_t n) { return n ? static_cast<int>(random_() % n) : 0; }
 
  private:
-  void Once(Data* d) {
+  void ChangeOnce(Data* d) {
     Data& v = *d;
     switch (below(10)) {
       case 0:
@@ -45,55 +46,55 @@ class Mutator {
         v.resize(v.size() - below(v.size() / 4));
         break;   // truncation
       case 4: {  // a marker or chunk: its type or its length
-        size_t at = Structure(v);
-        if (at < v.size()) v[at] = static_cast<uint8_t>(below(4) ? random_() : "\x00\xFF\xC0\xDA"[below(4)]);
+        size_t offset = RandomStructureOffset(v);
+        if (offset < v.size()) v[offset] = static_cast<uint8_t>(below(4) ? random_() : "\x00\xFF\xC0\xDA"[below(4)]);
         break;
       }
       case 5: {  // a field in a segment: sizes, sampling factors, table numbers
-        size_t at = Structure(v) + below(24);
-        if (at < v.size()) v[at] = static_cast<uint8_t>(below(2) ? random_() : v[at] + (below(2) ? 1 : -1));
+        size_t offset = RandomStructureOffset(v) + below(24);
+        if (offset < v.size()) v[offset] = static_cast<uint8_t>(below(2) ? random_() : v[offset] + (below(2) ? 1 : -1));
         break;
       }
       case 6: {  // a marker inserted into the data
         static const uint8_t kMarkers[] = {0xD0, 0xD7, 0xD8, 0xD9, 0xDA, 0xC4, 0xDB, 0xDD, 0xC0, 0xC2, 0x00, 0xFF};
-        size_t at = below(v.size());
-        if (at + 1 < v.size()) v[at] = 0xFF, v[at + 1] = kMarkers[below(sizeof(kMarkers))];
+        size_t offset = below(v.size());
+        if (offset + 1 < v.size()) v[offset] = 0xFF, v[offset + 1] = kMarkers[below(sizeof(kMarkers))];
         break;
       }
       case 7: {  // a piece copied elsewhere
-        size_t n = 1 + below(std::min<size_t>(v.size(), 64)), from = below(v.size() - n + 1),
-               to = below(v.size() - n + 1);
-        std::memmove(&v[to], &v[from], n);
+        size_t n = 1 + below(std::min<size_t>(v.size(), 64)), begin = below(v.size() - n + 1),
+               destination = below(v.size() - n + 1);
+        std::memmove(&v[destination], &v[begin], n);
         break;
       }
       case 8: {  // a piece removed: everything after it moves
-        size_t n = 1 + below(std::min<size_t>(v.size(), 32)), from = below(v.size() - n + 1);
-        v.erase(v.begin() + from, v.begin() + from + n);
+        size_t n = 1 + below(std::min<size_t>(v.size(), 32)), begin = below(v.size() - n + 1);
+        v.erase(v.begin() + begin, v.begin() + begin + n);
         break;
       }
       case 9: {  // a piece repeated
-        size_t n = 1 + below(std::min<size_t>(v.size(), 256)), from = below(v.size() - n + 1);
-        Data piece(v.begin() + from, v.begin() + from + n);
-        v.insert(v.begin() + from, piece.begin(), piece.end());
+        size_t n = 1 + below(std::min<size_t>(v.size(), 256)), begin = below(v.size() - n + 1);
+        Data piece(v.begin() + begin, v.begin() + begin + n);
+        v.insert(v.begin() + begin, piece.begin(), piece.end());
         break;
       }
     }
   }
 
   // Offset of a byte in one of the file's markers (JPEG) or chunk headers (PNG): markers, lengths, types.
-  size_t Structure(const Data& v) {
+  size_t RandomStructureOffset(const Data& v) {
     std::vector<size_t> places;
     if (v.size() > 8 && v[0] == 0x89) {
-      for (size_t at = 8; at + 12 <= v.size();) {
-        places.push_back(at);
-        size_t n = static_cast<size_t>(v[at]) << 24 | v[at + 1] << 16 | v[at + 2] << 8 | v[at + 3];
+      for (size_t offset = 8; offset + 12 <= v.size();) {
+        places.push_back(offset);
+        size_t n = static_cast<size_t>(v[offset]) << 24 | v[offset + 1] << 16 | v[offset + 2] << 8 | v[offset + 3];
         if (n > v.size()) break;
-        at += 12 + n;
+        offset += 12 + n;
       }
       return places.empty() ? 8 : places[below(places.size())] + below(8);
     }
-    for (size_t at = 2; at + 4 <= v.size(); at++)
-      if (v[at] == 0xFF && v[at + 1] >= 0xC0 && v[at + 1] != 0xFF) places.push_back(at);
+    for (size_t offset = 2; offset + 4 <= v.size(); offset++)
+      if (v[offset] == 0xFF && v[offset + 1] >= 0xC0 && v[offset + 1] != 0xFF) places.push_back(offset);
     return places.empty() ? 2 : places[below(places.size())] + below(4);
   }
 

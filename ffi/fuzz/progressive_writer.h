@@ -1,4 +1,5 @@
-// Rewrites JPEG files as progressive ones with libjpeg-turbo, with the same coefficients and random scans.
+// Rewrites JPEG files as progressive ones (T.81, Annex G) with libjpeg-turbo, with the same coefficients and random
+// scans.
 #ifndef JAXDALI_FFI_FUZZ_PROGRESSIVE_WRITER_H_
 #define JAXDALI_FFI_FUZZ_PROGRESSIVE_WRITER_H_
 
@@ -17,7 +18,7 @@ namespace jaxdali {
 
 // Scans that transmit all bits of n components' coefficients, in a random order of those that the standard allows.
 inline std::vector<jpeg_scan_info> RandomScans(int n, bool may_interleave, Mutator* random) {
-  auto below = [&](int most) { return random->below(static_cast<size_t>(most)); };
+  auto below = [&](int limit) { return random->below(static_cast<size_t>(limit)); };
   std::vector<jpeg_scan_info> scans;
   auto dc = [&](int high, int low) {
     if (may_interleave && below(3)) {
@@ -32,29 +33,30 @@ inline std::vector<jpeg_scan_info> RandomScans(int n, bool may_interleave, Mutat
   // The AC scans of each component, in order. Each further bit divides the band into new ranges.
   std::vector<std::vector<jpeg_scan_info>> ac(static_cast<size_t>(n));
   for (int c = 0; c < n; c++) {
-    const int most = below(4);
-    for (int low = most; low >= 0; low--) {
+    const int first_low = below(4);
+    for (int low = first_low; low >= 0; low--) {
       for (int first = 1; first <= 63;) {
         const int last = below(2) ? 63 : std::min(63, first + below(20));
-        ac[static_cast<size_t>(c)].push_back({1, {c, 0, 0, 0}, first, last, low == most ? 0 : low + 1, low});
+        ac[static_cast<size_t>(c)].push_back({1, {c, 0, 0, 0}, first, last, low == first_low ? 0 : low + 1, low});
         first = last + 1;
       }
     }
     std::reverse(ac[static_cast<size_t>(c)].begin(), ac[static_cast<size_t>(c)].end());
   }
   for (;;) {
-    std::vector<int> left;
+    std::vector<int> components_left;
     for (int c = 0; c < n; c++)
-      if (!ac[static_cast<size_t>(c)].empty()) left.push_back(c);
-    if (dc_low > 0 && (left.empty() || below(4) == 0)) {
+      if (!ac[static_cast<size_t>(c)].empty()) components_left.push_back(c);
+    if (dc_low > 0 && (components_left.empty() || below(4) == 0)) {
       dc(dc_low, dc_low - 1);
       dc_low--;
-    } else if (left.empty()) {
+    } else if (components_left.empty()) {
       break;
     } else {
-      auto& from = ac[static_cast<size_t>(left[static_cast<size_t>(below(static_cast<int>(left.size())))])];
-      scans.push_back(from.back());
-      from.pop_back();
+      auto& ac_scans = ac[static_cast<size_t>(
+          components_left[static_cast<size_t>(below(static_cast<int>(components_left.size())))])];
+      scans.push_back(ac_scans.back());
+      ac_scans.pop_back();
     }
   }
   if (below(5) == 0)
@@ -68,50 +70,51 @@ inline Data AsProgressive(const Data& file, Mutator* random) {
     jpeg_error_mgr base;
     std::jmp_buf jump;
   } error;
-  jpeg_decompress_struct from{};
-  jpeg_compress_struct to{};
-  from.err = to.err = jpeg_std_error(&error.base);
+  jpeg_decompress_struct source{};
+  jpeg_compress_struct target{};
+  source.err = target.err = jpeg_std_error(&error.base);
   error.base.error_exit = [](j_common_ptr c) { std::longjmp(reinterpret_cast<Error*>(c->err)->jump, 1); };
   error.base.emit_message = [](j_common_ptr, int) {};
   // Static, so that longjmp skips no destructor.
   static std::vector<jpeg_scan_info> scans;
   static Data result;
   // Not jpeg_mem_dest: its buffer can't be released after an error.
-  jpeg_destination_mgr into{};
-  into.init_destination = [](j_compress_ptr c) {
+  jpeg_destination_mgr destination{};
+  destination.init_destination = [](j_compress_ptr c) {
     result.resize(1 << 16);
     c->dest->next_output_byte = result.data();
     c->dest->free_in_buffer = result.size();
   };
-  into.empty_output_buffer = [](j_compress_ptr c) -> boolean {
-    const size_t full = result.size();
-    result.resize(2 * full);
-    c->dest->next_output_byte = result.data() + full;
-    c->dest->free_in_buffer = full;
+  destination.empty_output_buffer = [](j_compress_ptr c) -> boolean {
+    const size_t old_size = result.size();
+    result.resize(2 * old_size);
+    c->dest->next_output_byte = result.data() + old_size;
+    c->dest->free_in_buffer = old_size;
     return TRUE;
   };
-  into.term_destination = [](j_compress_ptr c) { result.resize(result.size() - c->dest->free_in_buffer); };
+  destination.term_destination = [](j_compress_ptr c) { result.resize(result.size() - c->dest->free_in_buffer); };
   if (setjmp(error.jump) == 0) {
-    jpeg_create_decompress(&from);
-    jpeg_create_compress(&to);
-    jpeg_mem_src(&from, file.data(), file.size());
-    jpeg_read_header(&from, TRUE);
-    jvirt_barray_ptr* coefficients = jpeg_read_coefficients(&from);
-    jpeg_copy_critical_parameters(&from, &to);
+    jpeg_create_decompress(&source);
+    jpeg_create_compress(&target);
+    jpeg_mem_src(&source, file.data(), file.size());
+    jpeg_read_header(&source, TRUE);
+    jvirt_barray_ptr* coefficients = jpeg_read_coefficients(&source);
+    jpeg_copy_critical_parameters(&source, &target);
     int blocks = 0;
-    for (int c = 0; c < to.num_components; c++) blocks += to.comp_info[c].h_samp_factor * to.comp_info[c].v_samp_factor;
-    scans = RandomScans(to.num_components, to.num_components == 1 || blocks <= 10, random);
-    to.scan_info = scans.data();
-    to.num_scans = static_cast<int>(scans.size());
-    to.restart_interval = random->below(3) ? 0 : static_cast<unsigned>(1 + random->below(20));
-    to.dest = &into;
-    jpeg_write_coefficients(&to, coefficients);
-    jpeg_finish_compress(&to);
+    for (int c = 0; c < target.num_components; c++)
+      blocks += target.comp_info[c].h_samp_factor * target.comp_info[c].v_samp_factor;
+    scans = RandomScans(target.num_components, target.num_components == 1 || blocks <= 10, random);
+    target.scan_info = scans.data();
+    target.num_scans = static_cast<int>(scans.size());
+    target.restart_interval = random->below(3) ? 0 : static_cast<unsigned>(1 + random->below(20));
+    target.dest = &destination;
+    jpeg_write_coefficients(&target, coefficients);
+    jpeg_finish_compress(&target);
   } else {
     result.clear();
   }
-  jpeg_destroy_compress(&to);
-  jpeg_destroy_decompress(&from);
+  jpeg_destroy_compress(&target);
+  jpeg_destroy_decompress(&source);
   return result;
 }
 

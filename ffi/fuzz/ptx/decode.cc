@@ -1,4 +1,5 @@
-// The instructions of PTX that nvcc makes of the kernels. What is missing is a Fault at the first use.
+// The instructions of PTX that nvcc makes of the kernels: a handler for each, as a template over its types, and
+// Decoder, which chooses it by the words of the statement. An unknown instruction is a Fault at its first use.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -14,7 +15,7 @@ namespace jaxdali::ptx {
 namespace {
 
 // --- registers -------------------------------------------------------------------------------------------------------
-// A register has 64 bits. Each instruction reads as many as its type has, so what lies above does not matter.
+// A register has 64 bits. Each instruction reads as many as its type has, so the bits above don't matter.
 
 template <class T>
 T Get(const Thread& t, Source s) {
@@ -42,7 +43,7 @@ void Set(Thread& t, uint32_t index, T value) {
 
 // An instruction that sets a register to f(sources...).
 template <class F, class D, class... S>
-struct Function1 {
+struct FunctionOf {
   template <size_t... k>
   static void Do(const Instruction& i, Thread& t, std::index_sequence<k...>) {
     Set<D>(t, i.destinations[0], F{}(Get<S>(t, i.sources[k])...));
@@ -54,7 +55,7 @@ struct Function1 {
 };
 template <class D, class... S, class F>
 Handler Make(F) {
-  return &Function1<F, D, S...>::Run;
+  return &FunctionOf<F, D, S...>::Run;
 }
 
 // Twice as wide.
@@ -81,26 +82,27 @@ T Multiply(T a, T b) {
   return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
 }
 
-// Of a number and NaN, the number; zero is larger than minus zero.
+// Minimum and maximum of floats, as PTX defines them: of a number and NaN, the number; zero is larger than minus zero.
 template <class T>
-T Smaller(T a, T b) {
+T MinNumber(T a, T b) {
   if (std::isnan(a)) return b;
   if (std::isnan(b)) return a;
   return a == b ? (std::signbit(a) ? a : b) : a < b ? a : b;
 }
 template <class T>
-T Larger(T a, T b) {
+T MaxNumber(T a, T b) {
   if (std::isnan(a)) return b;
   if (std::isnan(b)) return a;
   return a == b ? (std::signbit(a) ? b : a) : a > b ? a : b;
 }
 
-template <class T, bool rest>
+template <class T, bool is_remainder>
 const Instruction* Divide(const Instruction& i, Thread& t) {
   const T a = Get<T>(t, i.sources[0]), b = Get<T>(t, i.sources[1]);
   if (b == 0) Fail(i, t, "division by zero");
+  // The smallest number divided by -1 overflows, which C++ leaves undefined.
   const bool overflows = std::is_signed_v<T> && b == static_cast<T>(-1);
-  if constexpr (rest)
+  if constexpr (is_remainder)
     Set<T>(t, i.destinations[0], overflows ? T{0} : static_cast<T>(a % b));
   else
     Set<T>(t, i.destinations[0], overflows ? Subtract(T{0}, a) : static_cast<T>(a / b));
@@ -109,7 +111,7 @@ const Instruction* Divide(const Instruction& i, Thread& t) {
 
 // f to both halves of two words.
 template <class F>
-uint32_t OfHalves(uint32_t a, uint32_t b, F f) {
+uint32_t ApplyToHalves(uint32_t a, uint32_t b, F f) {
   const auto half = [](uint32_t word, int k) {
     return static_cast<float>(std::bit_cast<_Float16>(static_cast<uint16_t>(word >> 16 * k)));
   };
@@ -124,9 +126,9 @@ template <class D, class S>
 D ToInteger(S value) {
   if (std::isnan(value))
     return sizeof(D) == 8 || sizeof(S) == 8 ? static_cast<D>(uint64_t{1} << (8 * sizeof(D) - 1)) : D{0};
-  constexpr D least = std::numeric_limits<D>::min(), most = std::numeric_limits<D>::max();
-  if (value <= static_cast<S>(least)) return least;
-  return value >= static_cast<S>(most) ? most : static_cast<D>(value);
+  constexpr D min_value = std::numeric_limits<D>::min(), max_value = std::numeric_limits<D>::max();
+  if (value <= static_cast<S>(min_value)) return min_value;
+  return value >= static_cast<S>(max_value) ? max_value : static_cast<D>(value);
 }
 
 uint32_t Permute(uint32_t low, uint32_t high, uint32_t selectors) {
@@ -154,25 +156,26 @@ T Mask(uint32_t bits) {  // the lowest ones
 }
 
 template <class T>
-T Extract(T a, uint32_t at, uint32_t bits) {
+T Extract(T a, uint32_t first_bit, uint32_t bits) {
   using U = Unsigned<T>;
-  constexpr uint32_t all = 8 * sizeof(T);
-  at &= 255, bits &= 255;
-  U field = at < all ? static_cast<U>(static_cast<U>(a) >> at) : U{0};
+  constexpr uint32_t num_bits = 8 * sizeof(T);
+  first_bit &= 255, bits &= 255;
+  U field = first_bit < num_bits ? static_cast<U>(static_cast<U>(a) >> first_bit) : U{0};
   field &= Mask<U>(bits);
   if constexpr (std::is_signed_v<T>) {  // the sign is the field's highest bit, or the number's where that lies above
-    const uint32_t sign = std::min(at + bits, all) - 1;
-    if (bits > 0 && static_cast<U>(a) >> sign & 1) field |= static_cast<U>(~Mask<U>(sign >= at ? sign - at : 0));
+    const uint32_t sign = std::min(first_bit + bits, num_bits) - 1;
+    if (bits > 0 && static_cast<U>(a) >> sign & 1)
+      field |= static_cast<U>(~Mask<U>(sign >= first_bit ? sign - first_bit : 0));
   }
   return static_cast<T>(field);
 }
 
 template <class T>
-T Insert(T a, T b, uint32_t at, uint32_t bits) {
-  at &= 255, bits &= 255;
-  if (at >= 8 * sizeof(T)) return b;
-  const T mask = static_cast<T>(Mask<T>(bits) << at);
-  return (b & ~mask) | (static_cast<T>(a << at) & mask);
+T Insert(T a, T b, uint32_t first_bit, uint32_t bits) {
+  first_bit &= 255, bits &= 255;
+  if (first_bit >= 8 * sizeof(T)) return b;
+  const T mask = static_cast<T>(Mask<T>(bits) << first_bit);
+  return (b & ~mask) | (static_cast<T>(a << first_bit) & mask);
 }
 
 // dp2a: c + the products of the 16-bit halves of a and two bytes of b.
@@ -190,10 +193,10 @@ enum class Combine { kNone, kAnd, kOr, kXor };
 template <class F, class T, Combine combine>
 const Instruction* SetPredicate(const Instruction& i, Thread& t) {
   bool result = F{}(Get<T>(t, i.sources[0]), Get<T>(t, i.sources[1]));
-  const bool other = combine != Combine::kNone && Get<bool>(t, i.sources[2]) != i.flag;  // flag: negated
-  if constexpr (combine == Combine::kAnd) result = result && other;
-  if constexpr (combine == Combine::kOr) result = result || other;
-  if constexpr (combine == Combine::kXor) result = result != other;
+  const bool operand = combine != Combine::kNone && Get<bool>(t, i.sources[2]) != i.flag;  // flag: negated
+  if constexpr (combine == Combine::kAnd) result = result && operand;
+  if constexpr (combine == Combine::kOr) result = result || operand;
+  if constexpr (combine == Combine::kXor) result = result != operand;
   Set(t, i.destinations[0], result);
   return &i + 1;
 }
@@ -211,29 +214,29 @@ std::string Hex(uint64_t value) {
 [[noreturn]] void FailRace(const Instruction& i, const Thread& t, const Access& other, bool is_write, bool read_only,
                            const char* memory) {
   const Block& b = *t.block;
-  std::string what =
+  std::string message =
       std::string("race in ") + memory + " memory: the byte is " + (is_write ? "written" : "read") + " by ";
-  what += other.phase < b.clock.block || other.other_blocks  ? "another block"
-          : other.several_threads || other.thread != t.index ? "another thread"
-                                                             : "the same thread";
-  if (read_only) what += ", and the read-only cache may have an older value";
-  Fail(
-      i, t,
-      what + ", too, lastly by thread " + std::to_string(other.thread) + " at\n" + Describe(other.instruction) + "\n ");
+  message += other.phase < b.clock.block || other.other_blocks  ? "another block"
+             : other.several_threads || other.thread != t.index ? "another thread"
+                                                                : "the same thread";
+  if (read_only) message += ", and the read-only cache may have an older value";
+  Fail(i, t,
+       message + ", too, lastly by thread " + std::to_string(other.thread) + " at\n" + Describe(other.instruction) +
+           "\n ");
 }
 
 template <Kind kind, unsigned bytes>
-void EnterAll(const Instruction& i, Thread& t, ByteHistory* history, const Clock& clock, const char* memory) {
+void RecordAccesses(const Instruction& i, Thread& t, ByteHistory* history, const Clock& clock, const char* memory) {
   for (unsigned k = 0; k < bytes; k++) {
     if constexpr (bytes > 1)
       if (!(i.used >> k & 1)) continue;
-    const Access* race = Enter<kind>(&history[k], t.index, i.number, clock);
+    const Access* race = RecordAccess<kind>(&history[k], t.index, i.number, clock);
     if (race) [[unlikely]]
       FailRace(i, t, *race, race == &history[k].write, kind == Kind::kReadOnly, memory);
   }
 }
 
-// Where the bytes are that an instruction accesses. Fails where it must not.
+// Returns the bytes that an instruction accesses. Fails if the access is outside of all arrays, misaligned or a race.
 template <Space space, Kind kind, unsigned bytes>
 uint8_t* Find(const Instruction& i, Thread& t) {
   const uint64_t address = (Get<uint64_t>(t, i.sources[0]) & i.address_mask) + static_cast<uint64_t>(i.offset);
@@ -241,31 +244,33 @@ uint8_t* Find(const Instruction& i, Thread& t) {
     Fail(i, t, "misaligned access of " + std::to_string(bytes) + " bytes at " + Hex(address));
   Block& b = *t.block;
   if constexpr (space == Space::kGeneric || space == Space::kGlobal) {
-    const uint64_t at = address - reinterpret_cast<uint64_t>(heap.begin);
-    if (at < Heap::kBytes) [[likely]] {
+    const uint64_t offset = address - reinterpret_cast<uint64_t>(heap.begin);
+    if (offset < Heap::kBytes) [[likely]] {
       for (unsigned k = 0; k < bytes; k++)
-        if (!heap.allocated[at + k] && (i.used >> k & 1)) [[unlikely]]
+        if (!heap.allocated[offset + k] && (i.used >> k & 1)) [[unlikely]]
           Fail(i, t, "access of " + std::to_string(bytes) + " bytes at " + Hex(address) + ", outside of all arrays");
-      EnterAll<kind, bytes>(i, t, heap.history + at, b.clock, "global");
-      return heap.begin + at;
+      RecordAccesses<kind, bytes>(i, t, heap.history + offset, b.clock, "global");
+      return heap.begin + offset;
     }
   }
   if constexpr (space == Space::kGeneric || space == Space::kShared) {
-    const uint64_t at = address - kSharedWindow;
+    const uint64_t offset = address - kSharedWindow;
     for (const Range& variable : b.kernel->shared) {  // mostly one
-      if (at - variable.begin >= variable.size || at - variable.begin + bytes > variable.size) continue;
-      EnterAll<kind, bytes>(i, t, b.shared_history + at, {b.clock.block, b.clock.block, b.clock.phase}, "shared");
-      return b.shared + at;
+      if (offset - variable.begin >= variable.size || offset - variable.begin + bytes > variable.size) continue;
+      RecordAccesses<kind, bytes>(i, t, b.shared_history + offset, {b.clock.block, b.clock.block, b.clock.phase},
+                                  "shared");
+      return b.shared + offset;
     }
   }
   if constexpr (space == Space::kGeneric || space == Space::kLocal) {
-    const uint64_t at = address - kLocalWindow;
-    if (at < b.kernel->all_frame_bytes) return t.local + at;
+    const uint64_t offset = address - kLocalWindow;
+    if (offset < b.kernel->all_frame_bytes) return t.local + offset;
   }
   if constexpr (space == Space::kGeneric || space == Space::kParameter) {
-    const uint64_t at = address - kParameterWindow;
-    if (kind != Kind::kWrite && kind != Kind::kAtomic && at < b.parameter_bytes && at + bytes <= b.parameter_bytes)
-      return const_cast<uint8_t*>(b.parameters) + at;
+    const uint64_t offset = address - kParameterWindow;
+    if (kind != Kind::kWrite && kind != Kind::kAtomic && offset < b.parameter_bytes &&
+        offset + bytes <= b.parameter_bytes)
+      return const_cast<uint8_t*>(b.parameters) + offset;
   }
   Fail(i, t,
        "access of " + std::to_string(bytes) + " bytes at " + Hex(address) + ", which is no address of this memory");
@@ -273,10 +278,10 @@ uint8_t* Find(const Instruction& i, Thread& t) {
 
 template <Space space, Kind kind, class T, int n>
 const Instruction* Load(const Instruction& i, Thread& t) {
-  const uint8_t* from = Find<space, kind, n * sizeof(T)>(i, t);
+  const uint8_t* bytes = Find<space, kind, n * sizeof(T)>(i, t);
   for (int k = 0; k < n; k++) {
     T value;
-    std::memcpy(&value, from + static_cast<size_t>(k) * sizeof(T), sizeof value);
+    std::memcpy(&value, bytes + static_cast<size_t>(k) * sizeof(T), sizeof value);
     Set(t, i.destinations[k], value);
   }
   return &i + 1;
@@ -284,10 +289,10 @@ const Instruction* Load(const Instruction& i, Thread& t) {
 
 template <Space space, Kind kind, class T, int n>
 const Instruction* Store(const Instruction& i, Thread& t) {
-  uint8_t* to = Find<space, kind, n * sizeof(T)>(i, t);
+  uint8_t* bytes = Find<space, kind, n * sizeof(T)>(i, t);
   for (int k = 0; k < n; k++) {
     const T value = Get<T>(t, i.sources[1 + k]);
-    std::memcpy(to + static_cast<size_t>(k) * sizeof(T), &value, sizeof value);
+    std::memcpy(bytes + static_cast<size_t>(k) * sizeof(T), &value, sizeof value);
   }
   return &i + 1;
 }
@@ -317,12 +322,12 @@ const Instruction* FrameAddress(const Instruction& i, Thread& t) {
 
 template <Space space, class T, class F, bool has_result>
 const Instruction* Atomic(const Instruction& i, Thread& t) {
-  uint8_t* at = Find<space, Kind::kAtomic, sizeof(T)>(i, t);
-  T before;
-  std::memcpy(&before, at, sizeof before);
-  const T after = F{}(before, Get<T>(t, i.sources[1]), Get<T>(t, i.sources[2]));
-  std::memcpy(at, &after, sizeof after);
-  if constexpr (has_result) Set(t, i.destinations[0], before);
+  uint8_t* bytes = Find<space, Kind::kAtomic, sizeof(T)>(i, t);
+  T old_value;
+  std::memcpy(&old_value, bytes, sizeof old_value);
+  const T new_value = F{}(old_value, Get<T>(t, i.sources[1]), Get<T>(t, i.sources[2]));
+  std::memcpy(bytes, &new_value, sizeof new_value);
+  if constexpr (has_result) Set(t, i.destinations[0], old_value);
   return &i + 1;
 }
 
@@ -344,31 +349,31 @@ const Instruction* EnterFunction(const Instruction& i, Thread& t) {
   return call.callee->code.data();
 }
 
-const Instruction* Stop(Thread& t, const Instruction* at, Thread::State why) {
-  t.at = at;
-  t.state = why;
+const Instruction* Stop(Thread& t, const Instruction* instruction, Thread::State state) {
+  t.at = instruction;
+  t.state = state;
   return nullptr;
 }
 
 const Instruction* Return(const Instruction& i, Thread& t) {
   if (t.frames.size() == 1) return Stop(t, &i, Thread::kEnded);
-  const Frame done = t.frames.back();
+  const Frame frame = t.frames.back();
   t.frames.pop_back();
-  for (const Call::Copy& c : done.call->call->results)
-    std::memcpy(t.frames.back().memory + c.to, done.memory + c.from, c.size);
+  for (const Call::Copy& c : frame.call->call->results)
+    std::memcpy(t.frames.back().memory + c.to, frame.memory + c.from, c.size);
   t.Enter(t.frames.back());
-  return done.call + 1;
+  return frame.call + 1;
 }
 
 const Instruction* Exit(const Instruction& i, Thread& t) { return Stop(t, &i, Thread::kEnded); }
 const Instruction* Barrier(const Instruction& i, Thread& t) { return Stop(t, &i, Thread::kAtBarrier); }
 const Instruction* WaitForWarp(const Instruction& i, Thread& t) { return Stop(t, &i, Thread::kInWarp); }
 
-template <int which>
+template <int index>
 const Instruction* Special(const Instruction& i, Thread& t) {
   const uint32_t values[] = {
       t.index, t.block->index, kBlockThreads, t.block->blocks, t.index % kWarpThreads, t.index / kWarpThreads, 0, 1};
-  Set(t, i.destinations[0], values[which]);
+  Set(t, i.destinations[0], values[index]);
   return &i + 1;
 }
 
@@ -389,15 +394,16 @@ void ShuffleWarp(const Instruction& i, Thread* warp) {
   for (unsigned k = 0; k < kWarpThreads; k++) values[k] = Get<uint32_t>(warp[k], i.sources[0]);
   for (unsigned k = 0; k < kWarpThreads; k++) {
     Thread& t = warp[k];
-    const uint32_t by = Get<uint32_t>(t, i.sources[1]) & 31, clamp = Get<uint32_t>(t, i.sources[2]);
+    // The operand `c` of shfl: the limit in bits 0-4, the mask of the segment in bits 8-12.
+    const uint32_t distance = Get<uint32_t>(t, i.sources[1]) & 31, clamp = Get<uint32_t>(t, i.sources[2]);
     const auto segment = static_cast<int>(clamp >> 8 & 31), limit = static_cast<int>(clamp & 31);
     const int lane = static_cast<int>(k), first = lane & segment, last = first | (limit & ~segment);
-    const int from = mode == Shuffle::kUp     ? lane - static_cast<int>(by)
-                     : mode == Shuffle::kDown ? lane + static_cast<int>(by)
-                     : mode == Shuffle::kXor  ? lane ^ static_cast<int>(by)
-                                              : first | (static_cast<int>(by) & ~segment);
-    const bool is_inside = mode == Shuffle::kUp ? from >= last : from <= last;
-    Set(t, i.destinations[0], values[is_inside ? from : lane]);
+    const int source_lane = mode == Shuffle::kUp     ? lane - static_cast<int>(distance)
+                            : mode == Shuffle::kDown ? lane + static_cast<int>(distance)
+                            : mode == Shuffle::kXor  ? lane ^ static_cast<int>(distance)
+                                                     : first | (static_cast<int>(distance) & ~segment);
+    const bool is_inside = mode == Shuffle::kUp ? source_lane >= last : source_lane <= last;
+    Set(t, i.destinations[0], values[is_inside ? source_lane : lane]);
     if (i.destinations[1]) Set(t, i.destinations[1], is_inside);
   }
 }
@@ -431,7 +437,7 @@ void Vote(const Instruction& i, Thread* warp) {
 
 // --- decoding --------------------------------------------------------------------------------------------------------
 
-// Each calls f with a value of the type, and returns null for other types.
+// Each of these calls f with a value of the type, and returns null for other types.
 template <class F>
 Handler WithInteger(Type type, F f) {
   if (type.kind == Type::kUnsigned) {
@@ -486,14 +492,15 @@ class Decoder {
     if (!i_.run) i_.run = Exchange();
     if (!i_.run) i_.run = Convert();
     if (!i_.run) i_.run = Arithmetic();
-    if (!i_.run || !s_.modifiers.empty() || at_ != s_.operands.size()) throw Fault(std::string(s_.text) + ": unknown");
+    if (!i_.run || !s_.modifiers.empty() || operand_index_ != s_.operands.size())
+      throw Fault(std::string(s_.text) + ": unknown");
   }
 
  private:
   // Operands, from the first to the last.
   std::string_view Operand() {
-    if (at_ == s_.operands.size()) throw Fault(std::string(s_.text) + ": an operand is missing");
-    return s_.operands[at_++];
+    if (operand_index_ == s_.operands.size()) throw Fault(std::string(s_.text) + ": an operand is missing");
+    return s_.operands[operand_index_++];
   }
   void Destination() { i_.destinations[0] = scope_.Register(Operand()); }
   void Sources(std::initializer_list<Type> types) {
@@ -506,7 +513,7 @@ class Decoder {
     i_.flag = text[0] == '!';
     i_.sources[k] = scope_.Value(Trim(text.substr(i_.flag ? 1 : 0)), {Type::kPredicate, 1});
   }
-  static std::vector<std::string_view> Parts(std::string_view text) {  // of a vector
+  static std::vector<std::string_view> VectorParts(std::string_view text) {  // of a vector
     return text[0] == '{' ? Split(text.substr(1, text.size() - 2), ',') : std::vector{text};
   }
   static constexpr Type kU32{Type::kUnsigned, 4};
@@ -555,7 +562,7 @@ class Decoder {
     const bool is_atomic = s_.Take("volatile") || s_.Take("relaxed");
     for (std::string_view m : {"weak", "gpu", "cta", "sys"}) s_.Take(m);
     std::string_view address = is_load ? std::string_view() : Operand();
-    const auto parts = Parts(Operand());
+    const auto parts = VectorParts(Operand());
     if (static_cast<int>(parts.size()) != n) return nullptr;
     for (size_t k = 0; k < parts.size(); k++) {
       if (is_load)
@@ -739,7 +746,7 @@ class Decoder {
 
   Handler Move() {
     const std::string_view to = Operand(), from = Operand();
-    const auto parts = Parts(to[0] == '{' ? to : from);
+    const auto parts = VectorParts(to[0] == '{' ? to : from);
     if (to[0] == '{') {  // unpacks
       i_.sources[0] = scope_.Value(from, s_.type);
       for (size_t k = 0; k < parts.size(); k++) i_.destinations[k] = scope_.Register(parts[k]);
@@ -775,12 +782,12 @@ class Decoder {
   static const Instruction* Pack(const Instruction& i, Thread& t) {
     constexpr int bits = static_cast<int>(8 * sizeof(T));
     if constexpr (pack) {
-      uint64_t all = 0;
-      for (int k = 0; k < n; k++) all |= uint64_t{Get<T>(t, i.sources[k])} << bits * k;
-      Set(t, i.destinations[0], all);
+      uint64_t packed = 0;
+      for (int k = 0; k < n; k++) packed |= uint64_t{Get<T>(t, i.sources[k])} << bits * k;
+      Set(t, i.destinations[0], packed);
     } else {
-      const auto all = Get<uint64_t>(t, i.sources[0]);
-      for (int k = 0; k < n; k++) Set(t, i.destinations[k], static_cast<T>(all >> bits * k));
+      const auto packed = Get<uint64_t>(t, i.sources[0]);
+      for (int k = 0; k < n; k++) Set(t, i.destinations[k], static_cast<T>(packed >> bits * k));
     }
     return &i + 1;
   }
@@ -802,8 +809,8 @@ class Decoder {
     if ((name == "min" || name == "max") && s_.Take("f16x2")) {
       Sources({kU32, kU32});
       const auto make = [](auto f) { return Make<uint32_t, uint32_t, uint32_t>(f); };
-      return name == "min" ? make([](uint32_t a, uint32_t b) { return OfHalves(a, b, Smaller<float>); })
-                           : make([](uint32_t a, uint32_t b) { return OfHalves(a, b, Larger<float>); });
+      return name == "min" ? make([](uint32_t a, uint32_t b) { return ApplyToHalves(a, b, MinNumber<float>); })
+                           : make([](uint32_t a, uint32_t b) { return ApplyToHalves(a, b, MaxNumber<float>); });
     }
     if (name == "add" || name == "sub" || name == "min" || name == "max") {
       Sources({type, type});
@@ -812,8 +819,8 @@ class Decoder {
         if constexpr (std::is_floating_point_v<T>) {
           if (name == "add") return Make<T, T, T>([](T a, T b) { return a + b; });
           if (name == "sub") return Make<T, T, T>([](T a, T b) { return a - b; });
-          if (name == "min") return Make<T, T, T>([](T a, T b) { return Smaller(a, b); });
-          return Make<T, T, T>([](T a, T b) { return Larger(a, b); });
+          if (name == "min") return Make<T, T, T>([](T a, T b) { return MinNumber(a, b); });
+          return Make<T, T, T>([](T a, T b) { return MaxNumber(a, b); });
         } else {
           if (name == "add") return Make<T, T, T>([](T a, T b) { return Add(a, b); });
           if (name == "sub") return Make<T, T, T>([](T a, T b) { return Subtract(a, b); });
@@ -963,7 +970,8 @@ class Decoder {
       Sources({type, kU32, kU32});
       return WithInteger(type, [](auto z) {
         using T = decltype(z);
-        return Make<T, T, uint32_t, uint32_t>([](T a, uint32_t at, uint32_t bits) { return Extract(a, at, bits); });
+        return Make<T, T, uint32_t, uint32_t>(
+            [](T a, uint32_t first_bit, uint32_t bits) { return Extract(a, first_bit, bits); });
       });
     }
     if (name == "bfi") {
@@ -974,7 +982,7 @@ class Decoder {
           return nullptr;
         else
           return Make<T, T, T, uint32_t, uint32_t>(
-              [](T a, T b, uint32_t at, uint32_t bits) { return Insert(a, b, at, bits); });
+              [](T a, T b, uint32_t first_bit, uint32_t bits) { return Insert(a, b, first_bit, bits); });
       });
     }
     if (name == "popc" || name == "clz" || name == "bfind" || name == "brev") {
@@ -1055,7 +1063,7 @@ class Decoder {
   Statement& s_;
   Scope& scope_;
   Instruction& i_;
-  size_t at_ = 0;  // of the next operand
+  size_t operand_index_ = 0;  // of the next operand
 };
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace jaxdali::faulty {
 namespace {
 
-// What only a GPU has; the host's compiler sees nothing of it.
+// A statement that only the GPU's code has; the host's compiler does not see it.
 #if defined(__CUDA_ARCH__)
 #define JAXDALI_DEVICE(statement) statement
 #else
@@ -18,7 +18,7 @@ struct WithData {
   struct Shared {
     int32_t values[kThreads];
   };
-  JAXDALI_HD int32_t* Own(int block, int thread) const { return data + 2 * (block * kThreads + thread); }
+  JAXDALI_HD int32_t* SlotOf(int block, int thread) const { return data + 2 * (block * kThreads + thread); }
 };
 
 // Writes are no use to a compiler, and left out, unless something reads them: `Kernel::Use` runs in one phase, and `s`
@@ -28,7 +28,7 @@ struct Copied : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     block.Phase([&](int thread) { static_cast<const Kernel*>(this)->Use(thread, s); });
-    block.Phase([&](int thread) { *Own(block.index, thread) = s.values[thread]; });
+    block.Phase([&](int thread) { *SlotOf(block.index, thread) = s.values[thread]; });
   }
 };
 
@@ -36,7 +36,7 @@ struct Neighbours : WithData {  // right
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     block.Phase([&](int thread) { s.values[thread] = thread; });
-    block.Phase([&](int thread) { *Own(block.index, thread) = s.values[(thread + 1) % kThreads]; });
+    block.Phase([&](int thread) { *SlotOf(block.index, thread) = s.values[(thread + 1) % kThreads]; });
   }
 };
 
@@ -52,21 +52,21 @@ struct Scan : WithData {  // right
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     block.Phase([&](int thread) { s.values[thread] = thread; });
     ScanBlock(block, s.values, [](int32_t a, int32_t b) { return a + b; });
-    block.Phase([&](int thread) { *Own(block.index, thread) = s.values[thread]; });
+    block.Phase([&](int thread) { *SlotOf(block.index, thread) = s.values[thread]; });
   }
 };
 
 struct Misaligned : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared&) const {
-    block.Phase([&](int thread) { *reinterpret_cast<int64_t*>(Own(0, 0) + 1) = thread; });
+    block.Phase([&](int thread) { *reinterpret_cast<int64_t*>(SlotOf(0, 0) + 1) = thread; });
   }
 };
 
 struct Outside : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared&) const {
-    block.Phase([&](int thread) { *Own(block.index + 1, thread) = 0; });
+    block.Phase([&](int thread) { *SlotOf(block.index + 1, thread) = 0; });
   }
 };
 
@@ -87,7 +87,7 @@ struct NoBarrierBefore : WithData {
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     block.Phase([&](int thread) {
       s.values[thread] = thread;
-      *Own(block.index, thread) = s.values[(thread + 1) % kThreads];
+      *SlotOf(block.index, thread) = s.values[(thread + 1) % kThreads];
     });
   }
 };
@@ -97,7 +97,7 @@ struct NoBarrierAfter : WithData {
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     block.Phase([&](int thread) { s.values[thread] = thread; });
     block.Phase([&](int thread) {
-      *Own(block.index, thread) = s.values[(thread + 1) % kThreads];
+      *SlotOf(block.index, thread) = s.values[(thread + 1) % kThreads];
       s.values[thread] = 0;
     });
   }
@@ -106,21 +106,21 @@ struct NoBarrierAfter : WithData {
 struct GlobalInBlock : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared&) const {
-    block.Phase([&](int thread) { *Own(block.index, thread / 2) = thread; });
+    block.Phase([&](int thread) { *SlotOf(block.index, thread / 2) = thread; });
   }
 };
 
 struct BlocksWrite : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared&) const {
-    block.Phase([&](int thread) { *Own(0, thread) = thread; });
+    block.Phase([&](int thread) { *SlotOf(0, thread) = thread; });
   }
 };
 
 struct BlocksReadAndWrite : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared&) const {
-    block.Phase([&](int thread) { *Own(block.index, thread) = *Own(1 - block.index, thread); });
+    block.Phase([&](int thread) { *SlotOf(block.index, thread) = *SlotOf(1 - block.index, thread); });
   }
 };
 
@@ -171,9 +171,9 @@ struct AtomicBesideAtomic : Copied<AtomicBesideAtomic> {  // right
 struct ReadOnly : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, [[maybe_unused]] Shared& s) const {
-    block.Phase([&](int thread) { *Own(block.index, thread) = thread; });
+    block.Phase([&](int thread) { *SlotOf(block.index, thread) = thread; });
     block.Phase(
-        [&]([[maybe_unused]] int thread) { JAXDALI_DEVICE(s.values[thread] = __ldg(Own(block.index, thread))); });
+        [&]([[maybe_unused]] int thread) { JAXDALI_DEVICE(s.values[thread] = __ldg(SlotOf(block.index, thread))); });
   }
 };
 
@@ -222,11 +222,11 @@ struct PartOfTheMask : WithData {
 
 struct OtherSize : WithData {
 #if defined(__CUDACC__)
-  int64_t more;
+  int64_t extra;
 #endif
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared&) const {
-    block.Phase([&](int thread) { *Own(block.index, thread) = 0; });
+    block.Phase([&](int thread) { *SlotOf(block.index, thread) = 0; });
   }
 };
 

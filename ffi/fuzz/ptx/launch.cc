@@ -1,3 +1,5 @@
+// Finds kernels by their types in the files of PTX, and runs their blocks in random order, each with its 256 threads. A
+// thread runs until a barrier, an exchange in its warp, or its end; module.cc and decode.cc make the instructions.
 #include "ffi/fuzz/ptx/launch.h"
 
 #include <cxxabi.h>
@@ -19,7 +21,7 @@
 namespace jaxdali::ptx {
 namespace {
 
-std::string Demangled(const char* name) {
+std::string Demangle(const char* name) {
   int status;
   const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status),
                                                          &std::free);
@@ -28,7 +30,7 @@ std::string Demangled(const char* name) {
 
 // The type of the kernel in "void jaxdali::Run<TYPE>(TYPE)".
 std::string KernelType(const std::string& entry) {
-  const std::string text = Demangled(entry.c_str());
+  const std::string text = Demangle(entry.c_str());
   const size_t begin = text.find("Run<");
   if (begin == text.npos) return text;
   int depth = 0;
@@ -48,14 +50,14 @@ struct Kernel {
   uint64_t instructions = 0;
 };
 
-uint64_t executed = 0;
+uint64_t g_num_executed = 0;
 
 // All kernels of the folder, by their types.
 class Kernels {
  public:
   Kernels() {
-    const char* other = std::getenv("JAXDALI_PTX_FOLDER");
-    const std::filesystem::path folder = other ? other : JAXDALI_PTX_FOLDER;
+    const char* folder_override = std::getenv("JAXDALI_PTX_FOLDER");
+    const std::filesystem::path folder = folder_override ? folder_override : JAXDALI_PTX_FOLDER;
     for (const auto& file : std::filesystem::directory_iterator(folder)) {
       if (file.path().extension() != ".ptx") continue;
       Module& module = *modules_.emplace_back(std::make_unique<Module>(file.path().string()));
@@ -76,22 +78,22 @@ class Kernels {
   }
 
   int DecodeAll() {
-    bool good = true;
+    bool is_good = true;
     for (auto& [type, kernel] : kernels_) {
       try {
         Get(type);
       } catch (const Fault& fault) {
         std::printf("%s: %s\n", type.c_str(), fault.what());
-        good = false;
+        is_good = false;
       }
     }
-    return good ? static_cast<int>(kernels_.size()) : 0;
+    return is_good ? static_cast<int>(kernels_.size()) : 0;
   }
 
   Kernel& Get(const std::string& type) {
-    const auto at = kernels_.find(type);
-    if (at == kernels_.end()) throw Fault("not in the PTX");
-    Kernel& kernel = at->second;
+    const auto kernel_entry = kernels_.find(type);
+    if (kernel_entry == kernels_.end()) throw Fault("not in the PTX");
+    Kernel& kernel = kernel_entry->second;
     if (kernel.is_ambiguous) throw Fault("two kernels have this name");
     if (!kernel.function) kernel.function = kernel.module->Get(kernel.entry);
     return kernel;
@@ -107,7 +109,7 @@ Kernels& AllKernels() {
   return kernels;
 }
 
-// What a block needs while it runs, kept for the next one.
+// The state of a block while it runs. Its memory is kept for the next one.
 class Machine {
  public:
   Machine() : threads_(kBlockThreads) {}
@@ -158,9 +160,9 @@ class Machine {
     while (true) {
       // Each thread runs as far as it can: to a barrier, an exchange in its warp, or its end. An odd step visits every
       // thread once, but not in ascending order.
-      const unsigned start = random(), step = random() | 1;
+      const unsigned offset = random(), stride = random() | 1;
       for (unsigned k = 0; k < kBlockThreads; k++)
-        if (Thread& t = threads_[(start + k * step) % kBlockThreads]; t.state == Thread::kRunning) RunThread(&t);
+        if (Thread& t = threads_[(offset + k * stride) % kBlockThreads]; t.state == Thread::kRunning) RunThread(&t);
       if (ExchangeInWarps()) continue;
       const Thread& first = threads_[0];
       for (const Thread& t : threads_)
@@ -178,12 +180,12 @@ class Machine {
     while (i) {
       count++;
       const bool guard = t->registers[i->guard] & 1;
-      if (count > kEndless) Fail(*i, *t, "the thread does not end");
+      if (count > kMaxInstructions) Fail(*i, *t, "the thread does not end");
       i = guard == i->guard_value ? i->run(*i, *t) : i + 1;
     }
-    executed += count;
+    g_num_executed += count;
   }
-  static constexpr uint64_t kEndless = uint64_t{1} << 28;
+  static constexpr uint64_t kMaxInstructions = uint64_t{1} << 28;
 
   static void Resume(Thread* t) {
     t->state = Thread::kRunning;
@@ -192,7 +194,7 @@ class Machine {
 
   // Runs the exchanges that threads wait for. False if none does.
   bool ExchangeInWarps() {
-    bool any = false;
+    bool has_exchange = false;
     for (unsigned w = 0; w < kBlockThreads; w += kWarpThreads) {
       Thread* warp = &threads_[w];
       const Thread* waiting =
@@ -204,15 +206,15 @@ class Machine {
           FailApart("an exchange in its warp", *waiting, warp[k]);
       waiting->at->run_warp(*waiting->at, warp);
       for (unsigned k = 0; k < kWarpThreads; k++) Resume(&warp[k]);
-      any = true;
+      has_exchange = true;
     }
-    return any;
+    return has_exchange;
   }
 
-  [[noreturn]] static void FailApart(const char* what, const Thread& a, const Thread& b) {
-    const Thread &waits = a.state == Thread::kEnded ? b : a, &other = a.state == Thread::kEnded ? a : b;
-    Fail(*waits.at, waits,
-         std::string("the thread waits at ") + what + ", but thread " + std::to_string(other.index) + " is at\n" +
+  [[noreturn]] static void FailApart(const char* place, const Thread& a, const Thread& b) {
+    const Thread &waiting = a.state == Thread::kEnded ? b : a, &other = a.state == Thread::kEnded ? a : b;
+    Fail(*waiting.at, waiting,
+         std::string("the thread waits at ") + place + ", but thread " + std::to_string(other.index) + " is at\n" +
              Describe(other.at->number) + "\n ");
   }
 
@@ -226,34 +228,34 @@ class Machine {
 
 }  // namespace
 
-void Fail(const Instruction& i, const Thread& t, const std::string& what) {
-  throw Fault(what + " in block " + std::to_string(t.block->index) + ", thread " + std::to_string(t.index) + ", at\n" +
-              Describe(i.number));
+void Fail(const Instruction& i, const Thread& t, const std::string& message) {
+  throw Fault(message + " in block " + std::to_string(t.block->index) + ", thread " + std::to_string(t.index) +
+              ", at\n" + Describe(i.number));
 }
 
 const char* Launch(const char* type, const void* parameter, size_t size, int64_t blocks) {
   static Machine machine;
-  static std::string problem;
-  const std::string name = Demangled(type);
+  static std::string message;
+  const std::string name = Demangle(type);
   try {
     Kernel& kernel = AllKernels().Get(name);
     const auto& parameters = kernel.function->parameters;
     if (parameters.size() != 1 || parameters[0].size != size)
       throw Fault("the parameter has " + std::to_string(parameters.empty() ? 0 : parameters[0].size) +
                   " bytes in the PTX and " + std::to_string(size) + " for the host's compiler");
-    const uint64_t before = executed;
+    const uint64_t executed_before = g_num_executed;
     machine.Run(*kernel.function, parameter, size, blocks);
     kernel.launches++;
-    kernel.instructions += executed - before;
+    kernel.instructions += g_num_executed - executed_before;
   } catch (const Fault& fault) {
-    problem = name + ": " + fault.what();
-    return problem.c_str();
+    message = name + ": " + fault.what();
+    return message.c_str();
   }
   return nullptr;
 }
 
 int DecodeAll() { return AllKernels().DecodeAll(); }
 
-uint64_t InstructionCount() { return executed; }
+uint64_t InstructionCount() { return g_num_executed; }
 
 }  // namespace jaxdali::ptx

@@ -10,7 +10,7 @@ namespace jaxdali::ptx {
 
 inline constexpr unsigned kBlockThreads = 256;
 
-// Runs all blocks of the kernel whose type has this name (std::type_info). Returns null, or what is wrong: an access
+// Runs all blocks of the kernel whose type has this name (std::type_info). Returns null, or an error message: an access
 // outside of arrays or misaligned, a race, a barrier or an exchange that not all threads reach, or a parameter whose
 // size nvcc sees otherwise than the host's compiler.
 const char* Launch(const char* type, const void* kernel, size_t size, int64_t blocks);
@@ -19,7 +19,7 @@ const char* Launch(const char* type, const void* kernel, size_t size, int64_t bl
 // and returns 0 then.
 int DecodeAll();
 
-// Instructions that all threads have run so far.
+// The number of instructions that all threads have run so far.
 uint64_t InstructionCount();
 
 }  // namespace jaxdali::ptx

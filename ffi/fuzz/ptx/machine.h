@@ -1,4 +1,5 @@
-// The machine that runs PTX: functions as decoded instructions, and the threads of a block.
+// The machine that runs PTX: functions as decoded instructions (module.h makes them), and the threads of a block
+// (launch.cc runs them).
 #ifndef JAXDALI_FFI_FUZZ_PTX_MACHINE_H_
 #define JAXDALI_FFI_FUZZ_PTX_MACHINE_H_
 
@@ -18,12 +19,12 @@ struct Thread;
 
 inline constexpr unsigned kWarpThreads = 32;
 
-// Runs an instruction and returns the next one. Null if the thread stops; `state` says why.
+// Runs an instruction and returns the next one. Null if the thread stops; the reason is in `state`.
 using Handler = const Instruction* (*)(const Instruction&, Thread&);
 // Runs an instruction for all threads of a warp at once.
 using WarpHandler = void (*)(const Instruction&, Thread* warp);
 
-// Where a value comes from: a register of the frame or a constant of the function.
+// The source of a value: a register of the frame or a constant of the function.
 struct Source {
   enum Base : uint32_t { kRegister, kConstant } base = kConstant;
   uint32_t index = 0;
@@ -121,7 +122,7 @@ struct Thread {
 };
 
 // Throws a Fault with the kernel, the instruction and the thread.
-[[noreturn]] void Fail(const Instruction&, const Thread&, const std::string& what);
+[[noreturn]] void Fail(const Instruction&, const Thread&, const std::string& message);
 
 // The instruction of this number, with the lines of the source and of the PTX.
 std::string Describe(uint32_t number);

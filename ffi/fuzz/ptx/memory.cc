@@ -1,3 +1,4 @@
+// The heap of the checked programs: a replacement of operator new with a map of allocated bytes.
 #include "ffi/fuzz/ptx/memory.h"
 
 #include <sys/mman.h>
@@ -15,8 +16,8 @@ Heap heap{};
 
 namespace {
 
-// Blocks of a few sizes, each with a list of free ones. A header of two units stands before each; what lies in it or
-// behind the requested size is not allocated, so that accesses there are found.
+// Blocks of a few sizes, each with a list of free ones. A header of two units stands before each. Neither the header
+// nor the bytes after the requested size count as allocated, so that accesses there are found.
 class Allocator {
  public:
   void* New(size_t size) {
@@ -70,12 +71,12 @@ class Allocator {
 
   void Reserve() {
     const auto reserve = [](size_t bytes) {  // pages come with the first access
-      void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (at == MAP_FAILED) {
+      void* region = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (region == MAP_FAILED) {
         std::perror("ptx: reserving memory");
         std::abort();
       }
-      return at;
+      return region;
     };
     heap.begin = static_cast<uint8_t*>(reserve(Heap::kBytes));
     const char* offset = std::getenv("JAXDALI_PTX_OFFSET");  // where all blocks begin, modulo the alignment
@@ -85,7 +86,7 @@ class Allocator {
   }
 
   std::mutex mutex_;
-  uint8_t* end_ = nullptr;  // of what was ever given out
+  uint8_t* end_ = nullptr;  // of all blocks so far
   uint8_t* free_[128] = {};
 };
 

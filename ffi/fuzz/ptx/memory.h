@@ -12,7 +12,7 @@
 
 namespace jaxdali::ptx {
 
-// What a kernel does wrong, or what the interpreter does not know.
+// An error of a kernel, or an instruction that the interpreter does not know.
 struct Fault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -37,8 +37,8 @@ struct ByteHistory {
   Access write, read;
 };
 
-// What is now, and when the launch and the block began. In shared memory, which no other block sees, the launch begins
-// with the block.
+// The current phase, and the phases in which the launch and the block began. In shared memory, which no other block
+// sees, the launch begins with the block.
 struct Clock {
   uint32_t launch, block, phase;
 };
@@ -48,13 +48,13 @@ enum class Kind { kRead, kReadOnly, kAtomicRead, kWrite, kAtomic };
 constexpr bool IsAtomic(Kind kind) { return kind == Kind::kAtomic || kind == Kind::kAtomicRead; }
 
 // Whether an access of `thread` now may happen at the same time as an earlier one.
-inline bool Concurrent(const Access& earlier, unsigned thread, const Clock& now) {
+inline bool IsConcurrent(const Access& earlier, unsigned thread, const Clock& now) {
   if (earlier.phase < now.launch) return false;
   return earlier.phase < now.block || earlier.other_blocks ||
          (earlier.phase == now.phase && (earlier.thread != thread || earlier.several_threads));
 }
 
-inline void Record(Access* last, unsigned thread, bool atomic, uint32_t instruction, const Clock& now) {
+inline void UpdateAccess(Access* last, unsigned thread, bool atomic, uint32_t instruction, const Clock& now) {
   const bool same_launch = last->phase >= now.launch, same_phase = last->phase == now.phase;
   *last = {now.phase,
            thread,
@@ -69,14 +69,14 @@ inline void Record(Access* last, unsigned thread, bool atomic, uint32_t instruct
 // be written by the launch at all. Writes of equal values race, too: the memory model of PTX gives them no meaning, and
 // no kernel needs them.
 template <Kind kind>
-const Access* Enter(ByteHistory* byte, unsigned thread, uint32_t instruction, const Clock& now) {
-  constexpr bool writes = kind == Kind::kWrite || kind == Kind::kAtomic;
-  const auto races = [&](const Access& earlier) {
-    return Concurrent(earlier, thread, now) && !(IsAtomic(kind) && earlier.atomic);
+const Access* RecordAccess(ByteHistory* byte, unsigned thread, uint32_t instruction, const Clock& now) {
+  constexpr bool is_write = kind == Kind::kWrite || kind == Kind::kAtomic;
+  const auto has_race = [&](const Access& earlier) {
+    return IsConcurrent(earlier, thread, now) && !(IsAtomic(kind) && earlier.atomic);
   };
-  if (kind == Kind::kReadOnly ? byte->write.phase >= now.launch : races(byte->write)) return &byte->write;
-  if (writes && races(byte->read)) return &byte->read;
-  Record(writes ? &byte->write : &byte->read, thread, IsAtomic(kind), instruction, now);
+  if (kind == Kind::kReadOnly ? byte->write.phase >= now.launch : has_race(byte->write)) return &byte->write;
+  if (is_write && has_race(byte->read)) return &byte->read;
+  UpdateAccess(is_write ? &byte->write : &byte->read, thread, IsAtomic(kind), instruction, now);
   return nullptr;
 }
 

@@ -1,3 +1,5 @@
+// Reads PTX (NVIDIA's "Parallel Thread Execution ISA") as nvcc writes it. Module finds the functions of a file and its
+// global variables; Reader reads one function, statement by statement, when it is first needed.
 #include "ffi/fuzz/ptx/module.h"
 
 #include <algorithm>
@@ -18,13 +20,13 @@ bool StartsWord(std::string_view text, std::string_view word) {
          (text.size() == word.size() || std::string_view(" \t\n(").find(text[word.size()]) != text.npos);
 }
 
-// All instructions, so that a number names one.
-struct Numbered {
+// All decoded functions, by the number of their first instruction.
+struct NumberedFunction {
   uint32_t first;
   const Function* function;
 };
-std::vector<Numbered>& AllFunctions() {
-  static std::vector<Numbered> functions;
+std::vector<NumberedFunction>& AllFunctions() {
+  static std::vector<NumberedFunction> functions;
   return functions;
 }
 
@@ -64,15 +66,15 @@ Variable ParseVariable(std::string_view text) {
   return v;
 }
 
-uint32_t Place(uint32_t* end, const Variable& v) {
-  const uint32_t at = (*end + v.align - 1) / v.align * v.align;
-  *end = at + v.bytes;
-  return at;
+uint32_t Allocate(uint32_t* end, const Variable& v) {
+  const uint32_t offset = (*end + v.align - 1) / v.align * v.align;
+  *end = offset + v.bytes;
+  return offset;
 }
 
 Range PlaceInFrame(Function* f, const Variable& v) {
-  const uint32_t at = Place(&f->frame_bytes, v);
-  return {at, v.bytes};
+  const uint32_t offset = Allocate(&f->frame_bytes, v);
+  return {offset, v.bytes};
 }
 
 void AddShared(Function* f, Range range) {
@@ -94,13 +96,13 @@ class Reader {
 
   void Run() {
     const size_t brace = text_.find("\n{");
-    Head(text_.substr(0, brace));
+    ReadHead(text_.substr(0, brace));
     line_ += static_cast<uint32_t>(std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(brace), '\n')) + 1;
     text_ = text_.substr(brace + 2);
     shared_end_ = module_->shared_bytes;
     int depth = 1;
     while (depth > 0) {
-      Skip();
+      SkipSpace();
       if (text_[0] == '{') {
         depth++;
         text_ = text_.substr(1);
@@ -108,22 +110,22 @@ class Reader {
         depth--;
         text_ = text_.substr(1);
       } else if (StartsWord(text_, ".loc")) {
-        Location(Line());
+        ReadLocation(TakeLine());
       } else {
-        Sentence();
+        ReadStatement();
       }
     }
-    Finish();
+    ResolveLabels();
   }
 
  private:
   // Skips space and comments.
-  void Skip() {
+  void SkipSpace() {
     while (true) {
       const size_t n = std::min(text_.find_first_not_of(kSpace), text_.size());
       Take(n);
       if (text_.substr(0, 2) != "//") return;
-      Line();
+      TakeLine();
     }
   }
   std::string_view Take(size_t n) {
@@ -132,9 +134,9 @@ class Reader {
     text_ = text_.substr(n);
     return taken;
   }
-  std::string_view Line() { return Take(text_.find('\n')); }
+  std::string_view TakeLine() { return Take(text_.find('\n')); }
 
-  void Head(std::string_view head) {
+  void ReadHead(std::string_view head) {
     head = head.substr(head.find(is_kernel_ ? ".entry" : ".func") + (is_kernel_ ? 6 : 5));
     head = Trim(head);
     if (head[0] == '(') {  // the result
@@ -154,9 +156,9 @@ class Reader {
       const Variable v = ParseVariable(parameter.substr(std::strlen(".param")));
       uint32_t end =
           function_->parameters.empty() ? 0 : function_->parameters.back().begin + function_->parameters.back().size;
-      const uint32_t at = Place(&end, v);
-      function_->parameters.push_back({at, v.bytes});
-      scope_.Declare(v.name, kParameterWindow + at);
+      const uint32_t offset = Allocate(&end, v);
+      function_->parameters.push_back({offset, v.bytes});
+      scope_.Declare(v.name, kParameterWindow + offset);
     }
   }
   Range Parameter(std::string_view text) {
@@ -167,7 +169,7 @@ class Reader {
   }
 
   // ".loc FILE LINE COLUMN[, function_name ..., inlined_at ...]"
-  void Location(std::string_view text) {
+  void ReadLocation(std::string_view text) {
     char* end;
     const auto file = static_cast<uint32_t>(std::strtoul(text.data() + 4, &end, 10));
     const auto line = static_cast<uint32_t>(std::strtoul(end, nullptr, 10));
@@ -175,7 +177,7 @@ class Reader {
   }
 
   // A label, a declaration or an instruction.
-  void Sentence() {
+  void ReadStatement() {
     const uint32_t line = line_;
     const size_t end = text_.find_first_of(";:");
     const std::string_view text = Trim(Take(end));
@@ -184,37 +186,37 @@ class Reader {
     if (is_label) {
       labels_[std::string(text)] = static_cast<uint32_t>(function_->code.size());
     } else if (text[0] == '.') {
-      Declaration(text);
+      ReadDeclaration(text);
     } else {
       place_.line = line;
-      Instruct(text);
+      ReadInstruction(text);
     }
   }
 
-  void Declaration(std::string_view text) {
-    const auto after = [&](std::string_view word) { return text.substr(word.size()); };
+  void ReadDeclaration(std::string_view text) {
+    const auto after_word = [&](std::string_view word) { return text.substr(word.size()); };
     if (StartsWord(text, ".reg")) {
-      const auto [name, count] = NameAndCount(Trim(after(".reg")));
+      const auto [name, count] = NameAndCount(Trim(after_word(".reg")));
       const Type type = TypeOf(name.substr(1, name.find_first_of(kSpace) - 1));
       std::string_view prefix = Trim(name.substr(name.find_first_of(kSpace)));
       scope_.DeclareRegisters(prefix.substr(0, prefix.find('<')), type);
     } else if (StartsWord(text, ".shared")) {
-      const Variable v = ParseVariable(after(".shared"));
-      const uint32_t at = Place(&shared_end_, v);
-      scope_.Declare(v.name, kSharedWindow + at);
-      AddShared(function_, {at, v.bytes});
+      const Variable v = ParseVariable(after_word(".shared"));
+      const uint32_t offset = Allocate(&shared_end_, v);
+      scope_.Declare(v.name, kSharedWindow + offset);
+      AddShared(function_, {offset, v.bytes});
     } else if (StartsWord(text, ".local") || StartsWord(text, ".param")) {
-      const Variable v = ParseVariable(after(".local"));  // the words are equally long
+      const Variable v = ParseVariable(after_word(".local"));  // the words are equally long
       scope_.DeclareInFrame(v.name, PlaceInFrame(function_, v));
     } else if (StartsWord(text, ".pragma")) {
       const size_t mask = text.find("used_bytes_mask ");
-      if (mask != text.npos) used_ = static_cast<uint16_t>(std::strtoul(text.data() + mask + 16, nullptr, 0));
+      if (mask != text.npos) used_bytes_ = static_cast<uint16_t>(std::strtoul(text.data() + mask + 16, nullptr, 0));
     } else {
       throw Fault(std::string(text) + ": unknown");
     }
   }
 
-  void Instruct(std::string_view text) {
+  void ReadInstruction(std::string_view text) {
     Statement s;
     s.text = text;
     Instruction i;
@@ -230,7 +232,7 @@ class Reader {
     s.modifiers.erase(s.modifiers.begin());
     text = Trim(text.substr(end));
     if (!text.empty()) s.operands = Split(text, ',');
-    i.used = std::exchange(used_, uint16_t{0xFFFF});
+    i.used = std::exchange(used_bytes_, uint16_t{0xFFFF});
     if (s.name == "call") {
       MakeCall(s, &i);
     } else if (s.name == "bra") {
@@ -251,11 +253,11 @@ class Reader {
         for (std::string_view name : Split(text, ',')) places.push_back(*scope_.InFrame(name));
       return places;
     };
-    size_t at = 0;
+    size_t operand_index = 0;
     std::vector<Range> results, arguments;
-    if (s.operands.at(0)[0] == '(') results = list(s.operands[at++]);
-    const std::string_view name = s.operands.at(at++);
-    if (at < s.operands.size()) arguments = list(s.operands[at]);
+    if (s.operands.at(0)[0] == '(') results = list(s.operands[operand_index++]);
+    const std::string_view name = s.operands.at(operand_index++);
+    if (operand_index < s.operands.size()) arguments = list(s.operands[operand_index]);
     Call call{module_->Get(name), {}, {}};
     const Function& callee = *call.callee;
     if (arguments.size() != callee.parameters.size() || results.size() != callee.result.size())
@@ -268,12 +270,12 @@ class Reader {
     s.operands.clear();
   }
 
-  void Finish() {
+  void ResolveLabels() {
     Function& f = *function_;
-    for (const auto& [at, label] : jumps_) {
-      const auto found = labels_.find(label);
-      if (found == labels_.end()) throw Fault(label + ": no such label");
-      f.code[at].target = f.code.data() + found->second;
+    for (const auto& [jump_index, label] : jumps_) {
+      const auto label_entry = labels_.find(label);
+      if (label_entry == labels_.end()) throw Fault(label + ": no such label");
+      f.code[jump_index].target = f.code.data() + label_entry->second;
     }
     f.frame_bytes = (f.frame_bytes + 15) / 16 * 16;
     for (const Call& call : f.calls) {
@@ -296,7 +298,7 @@ class Reader {
   std::string_view text_;
   uint32_t line_;
   Function::Place place_{};
-  uint16_t used_ = 0xFFFF;
+  uint16_t used_bytes_ = 0xFFFF;
   uint32_t shared_end_ = 0;
   std::map<std::string, uint32_t> labels_;
   std::vector<std::pair<uint32_t, std::string>> jumps_;
@@ -349,22 +351,22 @@ Type TypeOf(std::string_view name) {
 }
 
 bool Statement::Take(std::string_view modifier) {
-  const auto at = std::find(modifiers.begin(), modifiers.end(), modifier);
-  if (at == modifiers.end()) return false;
-  modifiers.erase(at);
+  const auto entry = std::find(modifiers.begin(), modifiers.end(), modifier);
+  if (entry == modifiers.end()) return false;
+  modifiers.erase(entry);
   return true;
 }
 
 uint32_t Scope::Register(std::string_view name) {
-  const auto found = registers_.find(name);
-  if (found != registers_.end()) return found->second;
+  const auto entry = registers_.find(name);
+  if (entry != registers_.end()) return entry->second;
   return registers_[std::string(name)] = function_->registers++;
 }
 
 Source Scope::Constant(uint64_t value) {
-  const auto [at, is_new] = constants_.emplace(value, static_cast<uint32_t>(function_->constants.size()));
+  const auto [entry, is_new] = constants_.emplace(value, static_cast<uint32_t>(function_->constants.size()));
   if (is_new) function_->constants.push_back(value);
-  return {Source::kConstant, at->second};
+  return {Source::kConstant, entry->second};
 }
 
 Source Scope::Value(std::string_view text, Type type) {
@@ -380,10 +382,10 @@ Source Scope::Value(std::string_view text, Type type) {
   }
   if (text[0] == '-') return Constant(~number(0, 1) + 1);
   if (text[0] >= '0' && text[0] <= '9') return Constant(number(0, 0));
-  if (const auto at = addresses_.find(text); at != addresses_.end()) return Constant(at->second);
+  if (const auto entry = addresses_.find(text); entry != addresses_.end()) return Constant(entry->second);
   const auto& globals = function_->module->globals;
-  if (const auto at = globals.find(text); at != globals.end()) {
-    const Module::Global& global = at->second;
+  if (const auto entry = globals.find(text); entry != globals.end()) {
+    const Module::Global& global = entry->second;
     if (global.is_shared) AddShared(function_, {static_cast<uint32_t>(global.address - kSharedWindow), global.size});
     return Constant(global.address);
   }
@@ -391,8 +393,8 @@ Source Scope::Value(std::string_view text, Type type) {
 }
 
 const Range* Scope::InFrame(std::string_view name) const {
-  const auto at = frame_.find(name);
-  return at == frame_.end() ? nullptr : &at->second;
+  const auto entry = frame_.find(name);
+  return entry == frame_.end() ? nullptr : &entry->second;
 }
 
 bool Scope::Is32Bits(std::string_view name) const {
@@ -420,30 +422,30 @@ Module::Module(const std::string& path) : name(path.substr(path.rfind('/') + 1))
   if (!file) throw Fault(path + ": cannot be read");
   text.assign(std::istreambuf_iterator<char>(file), {});
   uint32_t line = 0;
-  bool inside = false;  // a function
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view row(text.data() + at, end - at);
+  bool in_function = false;  // a function
+  for (size_t offset = 0; offset < text.size();) {
+    const size_t end = std::min(text.find('\n', offset), text.size());
+    const std::string_view line_text(text.data() + offset, end - offset);
     line++;
-    if (inside) {
-      inside = row != "}";
-    } else if (row == "{") {
-      inside = true;
-    } else if (row.find(".entry ") != row.npos || row.find(".func ") != row.npos) {
-      const bool is_kernel = row.find(".entry ") != row.npos;
-      const std::string_view whole(text.data() + at, text.size() - at);
-      const bool is_declaration = whole.find(';') < whole.find("\n{");
-      std::string_view rest =
-          Trim(whole.substr(whole.find(is_kernel ? ".entry" : ".func") + (is_kernel ? 6 : 5), 2000));
-      if (rest[0] == '(') rest = Trim(rest.substr(rest.find(')') + 1));
-      const std::string function(rest.substr(0, rest.find_first_of(" \t\n(")));
+    if (in_function) {
+      in_function = line_text != "}";
+    } else if (line_text == "{") {
+      in_function = true;
+    } else if (line_text.find(".entry ") != line_text.npos || line_text.find(".func ") != line_text.npos) {
+      const bool is_kernel = line_text.find(".entry ") != line_text.npos;
+      const std::string_view remaining_text(text.data() + offset, text.size() - offset);
+      const bool is_declaration = remaining_text.find(';') < remaining_text.find("\n{");
+      std::string_view signature =
+          Trim(remaining_text.substr(remaining_text.find(is_kernel ? ".entry" : ".func") + (is_kernel ? 6 : 5), 2000));
+      if (signature[0] == '(') signature = Trim(signature.substr(signature.find(')') + 1));
+      const std::string function(signature.substr(0, signature.find_first_of(" \t\n(")));
       if (!is_declaration) {
         auto& entry = entries[function] = std::make_unique<Entry>();
-        entry->begin = at;
+        entry->begin = offset;
         entry->line = line;
         entry->is_kernel = is_kernel;
       }
-    } else if (const std::string_view words = Trim(row); StartsWord(words, ".file")) {
+    } else if (const std::string_view words = Trim(line_text); StartsWord(words, ".file")) {
       const size_t quote = words.find('"');
       sources[static_cast<uint32_t>(std::strtoul(words.data() + 5, nullptr, 10))] =
           words.substr(quote + 1, words.rfind('"') - quote - 1);
@@ -453,7 +455,7 @@ Module::Module(const std::string& path) : name(path.substr(path.rfind('/') + 1))
         if (StartsWord(declaration, linkage)) declaration = Trim(declaration.substr(linkage.size()));
       if (StartsWord(declaration, ".shared")) {
         const Variable v = ParseVariable(declaration.substr(7, declaration.find(';') - 7));
-        globals[std::string(v.name)] = {kSharedWindow + Place(&shared_bytes, v), v.bytes, true};
+        globals[std::string(v.name)] = {kSharedWindow + Allocate(&shared_bytes, v), v.bytes, true};
       } else if (StartsWord(declaration, ".global") || StartsWord(declaration, ".const")) {
         declaration = declaration.substr(declaration.find_first_of(kSpace),
                                          declaration.find(';') - declaration.find_first_of(kSpace));
@@ -473,14 +475,14 @@ Module::Module(const std::string& path) : name(path.substr(path.rfind('/') + 1))
         }
       }
     }
-    at = end + 1;
+    offset = end + 1;
   }
 }
 
 const Function* Module::Get(std::string_view function) {
-  const auto at = entries.find(function);
-  if (at == entries.end()) throw Fault(std::string(function) + ": not in " + name);
-  Entry& entry = *at->second;
+  const auto iterator = entries.find(function);
+  if (iterator == entries.end()) throw Fault(std::string(function) + ": not in " + name);
+  Entry& entry = *iterator->second;
   if (!entry.is_decoded) {
     if (entry.function.module) throw Fault(std::string(function) + ": calls itself, or could not be decoded before");
     entry.function.module = this;
@@ -492,13 +494,13 @@ const Function* Module::Get(std::string_view function) {
 }
 
 std::string_view Module::LineAt(uint32_t line) const {
-  size_t at = 0;
-  for (uint32_t k = 1; k < line; k++) at = text.find('\n', at) + 1;
-  return Trim(std::string_view(text).substr(at, text.find('\n', at) - at));
+  size_t offset = 0;
+  for (uint32_t k = 1; k < line; k++) offset = text.find('\n', offset) + 1;
+  return Trim(std::string_view(text).substr(offset, text.find('\n', offset) - offset));
 }
 
 std::string Describe(uint32_t number) {
-  for (const Numbered& f : AllFunctions()) {
+  for (const NumberedFunction& f : AllFunctions()) {
     if (number < f.first || number - f.first >= f.function->code.size()) continue;
     const Function::Place place = f.function->places[number - f.first];
     const Module& module = *f.function->module;

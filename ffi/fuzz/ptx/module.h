@@ -24,7 +24,7 @@ struct Statement {
   std::vector<std::string_view> modifiers, operands;
   Type type, second_type;  // the last and the one before it
 
-  // Whether there is such a modifier. What nothing takes is unknown, see Decode.
+  // Removes a modifier. False: there is none. A modifier that remains after decoding is unknown (Decode).
   bool Take(std::string_view modifier);
 };
 
