@@ -68,10 +68,12 @@ class PngDecoder {
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, kSkip, sizeof(kSkip) / 5);
 #endif
     png_read_info(png_, info_);
+    // The file has changed since its header was read.
     if (png_get_image_width(png_, info_) != static_cast<png_uint_32>(info.width) ||
         png_get_image_height(png_, info_) != static_cast<png_uint_32>(info.height))
       return kSizeMismatch;
     const int color = png_get_color_type(png_, info_), bits = png_get_bit_depth(png_, info_);
+    // Indices of less than 8 bits are unpacked to bytes.
     if (color == PNG_COLOR_TYPE_PALETTE && info.palette == kAsIndices) {
       png_set_packing(png_);
     } else if (color == PNG_COLOR_TYPE_PALETTE) {
@@ -125,6 +127,7 @@ class PngDecoder {
                  info.depth);
       return kOk;
     }
+    // Rows above the region must be read, since filters depend on the row above.
     for (int64_t y = 0; y < first; y++) png_read_row(png_, rows_.data(), nullptr);
     for (int64_t y = first; y < end; y++) {
       const int64_t slot = (y - first) % kRows;

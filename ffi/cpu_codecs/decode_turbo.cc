@@ -122,6 +122,7 @@ class JpegDecoder {
     c->src = &source_.base;
     c->progress = &progress_;
     if (jpeg_read_header(c, TRUE) != JPEG_HEADER_OK) return kCorrupt;
+    // The data end within the headers.
     if (source_.is_past_end || source_.base.bytes_in_buffer == 0) return kTruncated;
     const unsigned scale = ScaleTo(c->image_width, c->image_height, info);
     if (scale == 0) return kSizeMismatch;
@@ -174,6 +175,7 @@ class JpegDecoder {
       for (int r = 0; r < rows_needed; r++)
         rows[r] = is_direct && !is_dropped ? out->row(y + r) : rows_.data() + r * stride;
       while (rows_read < rows_needed) {
+        // libjpeg may return fewer rows than asked for.
         int n = static_cast<int>(jpeg_read_scanlines(c, rows + rows_read, rows_needed - rows_read));
         if (n == 0) return kCorrupt;
         rows_read += n;

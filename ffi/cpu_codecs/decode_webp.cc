@@ -81,6 +81,7 @@ Status DecodeWebp(const uint8_t* data, int64_t size, const ImageInfo& info, cons
   const bool is_direct = out->whole() && has_output_order && out->direct(8);
   const int64_t stride = int64_t{width} * channels;
   uint8_t* pixels = is_direct ? out->row(0) : PixelMemory(stride * height);
+  // libwebp writes to this memory instead of its own.
   config.output.is_external_memory = 1;
   config.output.u.RGBA.rgba = pixels;
   config.output.u.RGBA.stride = static_cast<int>(stride);

@@ -20,6 +20,7 @@ struct Bytes {
   bool past_end = false;
 
   bool Has(int64_t offset, int64_t n) const { return offset >= 0 && n >= 0 && offset <= size && n <= size - offset; }
+  // Missing bytes are 0, so parsers check past_end once, after several fields.
   uint32_t u8(int64_t offset) {
     if (!Has(offset, 1)) {
       past_end = true;
@@ -136,6 +137,7 @@ void ParsePng(Bytes b, ImageInfo* h) {
   // Signature, length of IHDR, IHDR, 13 bytes of it, its checksum.
   if (!b.Has(0, 33)) return Fail(h, kTruncated);
   if (b.u32(8) != 13 || !b.Matches(12, "IHDR", 4)) return Fail(h, kCorrupt);
+  // IHDR: width, height, bit depth, colour type.
   int64_t width = b.u32(16), height = b.u32(20);
   int bits = b.u8(24), color = b.u8(25), samples;
   switch (color) {
@@ -157,6 +159,7 @@ void ParsePng(Bytes b, ImageInfo* h) {
     default:
       return Fail(h, kCorrupt);
   }
+  // The combinations that ISO/IEC 15948, 11.2.2, allows.
   if ((bits != 1 && bits != 2 && bits != 4 && bits != 8 && bits != 16) || (bits < 8 && color != 0 && color != 3) ||
       (bits == 16 && color == 3))
     return Fail(h, kCorrupt);
@@ -222,6 +225,7 @@ void ParseTiff(Bytes b, ImageInfo* h) {
     int64_t inline_offset = entry + (is_big ? 12 : 8);
     if (!b.Has(entry, is_big ? 20 : 12)) return Fail(h, kTruncated);
     int tag = b.u16(entry), type = b.u16(entry + 2);
+    // SHORT, LONG and BigTIFF's LONG8.
     if (type != 3 && type != 4 && type != 16) continue;
     int64_t count = is_big ? static_cast<int64_t>(b.u64(entry + 4)) : b.u32(entry + 4);
     int bytes = type == 3 ? 2 : type == 4 ? 4 : 8;
@@ -286,6 +290,7 @@ void ParseWebp(Bytes b, ImageInfo* h) {
     SetSize(h, (v >> 14 & 0x3FFF) + 1, (v & 0x3FFF) + 1, v >> 28 & 1 ? 4 : 3, 8);
   } else if (b.Matches(12, "VP8X", 4)) {
     int flags = b.u8(20);
+    // Width - 1 and height - 1 as 24 bits.
     int64_t width = 1 + (b.u16(24) | b.u8(26) << 16), height = 1 + (b.u16(27) | b.u8(29) << 16);
     SetSize(h, height, width, flags & 0x10 ? 4 : 3, 8);
     if (h->status != kOk || !(flags & 0x08)) return;
@@ -305,6 +310,7 @@ void ParseWebp(Bytes b, ImageInfo* h) {
 void ParsePnm(Bytes b, ImageInfo* h) {
   h->format = static_cast<int32_t>(Format::kPnm);
   // PBM (1, 4) has no largest value. Comments go from # to the end of the line.
+  // P1 to P6: bitmap, graymap, pixmap, as text or binary.
   int kind = b.data[1] - '0', fields = kind == 1 || kind == 4 ? 2 : 3;
   int64_t offset = 2, value[3] = {0, 0, 1};
   for (int i = 0; i < fields; i++) {
@@ -375,6 +381,7 @@ void ParseGif(Bytes b, ImageInfo* h) {
   int64_t offset = 13 + table_bytes(b.u8(10));
   int channels = 3;
   while (b.u8(offset) == 0x21) {  // extensions
+    // A graphic control extension; its lowest flag is a transparent colour.
     if (b.u8(offset + 1) == 0xF9 && b.u8(offset + 2) >= 4) channels = b.u8(offset + 3) & 1 ? 4 : 3;
     for (offset += 2; b.u8(offset) != 0;) offset += 1 + b.u8(offset);
     offset++;
@@ -407,6 +414,7 @@ void RecognizeMedia(Bytes b, ImageInfo* h) {
 
 ImageInfo ParseHeader(const uint8_t* data, int64_t size) {
   ImageInfo h{};
+  // Values for a header that says nothing else.
   h.orientation = 1;
   h.orientation_at = -1;
   h.host_decode = 1;

@@ -12,6 +12,7 @@ namespace {
 template <class S>
 void ConvertColor(const S* src, int64_t pixels, int channels, ImageType type, S* dst) {
   const bool gray = channels <= 2;
+  // A gray pixel is all three colours; its second channel, if any, is alpha.
   const int g = gray ? 0 : 1, b = gray ? 0 : 2;
   if ((type == ImageType::kRgb && channels == 3) || (type == ImageType::kGray && channels == 1)) type = ImageType::kAny;
   switch (type) {
@@ -70,6 +71,7 @@ void RasterOutput::PutOrdered(int64_t y, int n, const uint8_t* rows) {
 template <class S>
 void RasterOutput::PutRows(int64_t y, int n, const S* rows, int channels) {
   const bool is_direct = direct(8 * sizeof(S));
+  // If the output has the type and layout of the stored rows, they are converted in place.
   S* converted = reinterpret_cast<S*>(is_direct ? row(y) : scratch_.data());
   if (width_ == stored_width_) {
     ConvertColor(rows, n * width_, channels, type_, converted);
@@ -126,8 +128,10 @@ void RasterOutput::PlaceAs(int64_t y, int n, const S* rows, int64_t pitch) {
 
 template <class S, class D, int C>
 void RasterOutput::PlaceChannels(int64_t y, int n, const S* rows, int64_t pitch) {
+  // Placement counts pixels; values are C times as many.
   const int64_t step_y = placement_.step_y * C, step_x = placement_.step_x * C;
   D* out = static_cast<D*>(out_) + placement_.start * C + (y - first_row_) * step_y;
+  // Upright or flipped vertically: whole rows, which the compiler vectorizes. The next case is a horizontal flip.
   if (placement_.step_x == 1) {
     for (int r = 0; r < n; r++, rows += pitch) {
       D* to = out + r * step_y;

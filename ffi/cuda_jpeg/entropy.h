@@ -127,6 +127,7 @@ struct SyncBlocks : EntropyWork {
   // scan. `first`: the state from which it starts.
   template <class Block>
   JAXDALI_HD void Settle(const Block& block, Shared& s, int32_t number, uint16_t first) const {
+    // One thread for each subsequence of the block.
     const int32_t base = number * kThreads, subsequences_left = s.view.subsequences() - base;
     const int n = subsequences_left < kThreads ? subsequences_left : kThreads;
     block.Phase([&](int thread) {
@@ -134,7 +135,7 @@ struct SyncBlocks : EntropyWork {
       if (thread == 0) s.state[0] = first;
       if (thread >= n) return;
       s.last[thread] = is_first_launch ? kNone : At<Decoding>(s.view.scan.last)[base + thread];
-      if (is_first_launch) At<Decoding>(s.view.scan.other)[base + thread] = kNone;
+      if (is_first_launch) At<Decoding>(s.view.scan.earlier)[base + thread] = kNone;
       s.state[thread + 1] = s.last[thread].exit;
     });
     for (int lookups = 0, round = 0;; round++) {
@@ -145,14 +146,15 @@ struct SyncBlocks : EntropyWork {
       });
       block.Phase([&](int thread) {
         if (thread >= n || s.state[thread] == s.last[thread].entry) return;
-        Decoding& other = At<Decoding>(s.view.scan.other)[base + thread];
+        Decoding& earlier = At<Decoding>(s.view.scan.earlier)[base + thread];
         // The earlier decoding may start from this state: then it is reused.
-        const Decoding reused = other;
-        other = s.last[thread];
+        const Decoding reused = earlier;
+        earlier = s.last[thread];
         s.last[thread] = reused;
         AtomicAdd(&s.changed, 1);
         if (s.state[thread] != reused.entry) s.todo[AtomicAdd(&s.pending, 1)] = static_cast<uint16_t>(thread);
       });
+      // Done: no start state has changed, or so few are pending that SyncScans does them.
       if (s.changed == 0 || (round >= kFullRounds && s.pending <= s.left_over)) break;
       if (lookups >= kMaxLookups) {
         block.Phase([&](int thread) {
@@ -165,6 +167,7 @@ struct SyncBlocks : EntropyWork {
         const int k = s.todo[thread];
         AtomicMax(&s.longest, DecodeSubsequence<NoOutput>(s.view, base + k, s.state[k], &s.last[k]));
       });
+      // Threads work side by side, so a round takes as long as its longest decoding.
       lookups += s.longest + kRoundLookups;
       block.Phase([&](int thread) {
         if (thread < n) s.state[thread + 1] = s.last[thread].exit;
@@ -174,10 +177,10 @@ struct SyncBlocks : EntropyWork {
       if (thread == 0 && is_first_launch) At<uint16_t>(s.view.scan.edge)[number] = s.state[n];
       if (thread >= n) return;
       Decoding& last = At<Decoding>(s.view.scan.last)[base + thread];
-      Decoding& other = At<Decoding>(s.view.scan.other)[base + thread];
-      const bool is_left = s.state[thread] != s.last[thread].entry;  // then `other` is the newer one
-      last = is_left ? other : s.last[thread];
-      if (is_left) other = s.last[thread];
+      Decoding& earlier = At<Decoding>(s.view.scan.earlier)[base + thread];
+      const bool is_left = s.state[thread] != s.last[thread].entry;  // then `earlier` is the newer one
+      last = is_left ? earlier : s.last[thread];
+      if (is_left) earlier = s.last[thread];
     });
   }
 };
@@ -257,7 +260,7 @@ struct SyncScans : EntropyWork {
   // many look-ups came one after the other, including `lookups`.
   template <class Block>
   JAXDALI_HD int Settle(const Block& block, Shared& s, int32_t end, int lookups) const {
-    Decoding *last = At<Decoding>(s.view.scan.last), *other = At<Decoding>(s.view.scan.other);
+    Decoding *last = At<Decoding>(s.view.scan.last), *earlier = At<Decoding>(s.view.scan.earlier);
     for (int round = 0;; round++) {
       List &current = s.list[round % 2], &next = s.list[(round + 1) % 2];
       block.Phase([&](int thread) {
@@ -274,12 +277,12 @@ struct SyncScans : EntropyWork {
           const uint32_t k = current.subsequence[i];
           const uint16_t entry = current.entry[i];
           const Decoding previous = last[k];
-          Decoding decoding = other[k];  // here, so that both are read at the same time
+          Decoding decoding = earlier[k];  // here, so that both are read at the same time
           if (previous.entry == entry) continue;
           if (decoding.entry != entry)
             num_lookups += DecodeSubsequence<NoOutputAlone>(s.view, static_cast<int32_t>(k), entry, &decoding);
           last[k] = decoding;
-          other[k] = previous;
+          earlier[k] = previous;
           if (decoding.exit != previous.exit && static_cast<int32_t>(k) + 1 < end) next.Add(k + 1, decoding.exit);
         }
         AtomicMax(&current.longest, num_lookups);

@@ -70,6 +70,7 @@ struct Prepare {
         info.width != row.width || info.region_y != row.region_y || info.region_x != row.region_x ||
         info.region_h != row.region_h || info.region_w != row.region_w)
       return false;
+    // The row is data, too: nothing that it says may lead outside of the working memory or the file.
     if (row.group < 0 || row.group >= groups) return false;
     if (int64_t{row.place} + row.units > units || int64_t{row.coefficients} + row.coefficient_units > units)
       return false;
@@ -87,6 +88,7 @@ struct Prepare {
       if (i == shard.samples.n - 1) first[i + 1] = row.pixel0 + row.pixel_blocks();
       return;
     }
+    // Components and scans are both at most four, so one loop serves all kinds of work.
     int32_t next = 0;
     for (int k = 0; k < kMaxScans; k++) {
       const ScanTable& scan = row.scan[k];

@@ -103,6 +103,7 @@ struct IdctKernel {
     const int image = s->slot / kMaxComponents, number = s->slot % kMaxComponents;
     const ImageTable& table = shard.tables[image];
     s->count = 0;
+    // Gray output needs no chroma, but its coefficients are cleared for the next group.
     s->transforms = shard.Active(image) && !(luminance_only && number > 0 && table.color == ColorTransform::kYcc);
     s->clears = clears && shard.MayHaveCoefficients(image);
     if (!s->transforms && !s->clears) return;
@@ -113,6 +114,7 @@ struct IdctKernel {
     s->compact = nullptr;
     if (table.coding == Coding::kCompact) {
       s->compact = in.sample<const uint8_t>(image);
+      // The compact data come from the host, but their places are checked like those of any input.
       if (c.compact + CompactBytes(c) > in.size(image)) {
         AtomicMax(&shard.samples.status[image], kInternal);
         return;
@@ -192,6 +194,7 @@ struct IdctKernel {
   JAXDALI_HD static void TransformRow(const Shared& s, int first_block, int thread) {
     const int block = thread / 8, row = thread % 8;
     const Words2 uneven = Load2(s.has_ac + block * 8);
+    // Eight flags at a time.
     const bool is_flat = (uneven.word[0] | uneven.word[1]) == 0;
     const Words4 w = Load4(s.values + block * kStride + (is_flat ? 8 : row) * 8);
     int32_t v[8], out[8];
@@ -324,6 +327,7 @@ struct PixelKernel {
     const int32_t x = thread % kGroupsAcross * kGroupWidth, y = thread / kGroupsAcross * kGroupHeight;
     if (x >= t.end_x || x + kGroupWidth <= t.begin_x || y >= t.end_y || y + kGroupHeight <= t.begin_y) return;
     uint8_t* pixels = s->rows + y * kRowBytes + x * t.channels;
+    // The usual case: eight by two pixels at once. Pixels outside of the region are made too, but not stored.
     if (t.by_groups) return FillGroup(t, t.y + y, t.x + x, pixels, kRowBytes);
     const int32_t left = x < t.begin_x ? t.begin_x : x, right = x + kGroupWidth < t.end_x ? x + kGroupWidth : t.end_x;
     const int32_t top = y < t.begin_y ? t.begin_y : y, bottom = y + kGroupHeight < t.end_y ? y + kGroupHeight : t.end_y;
@@ -367,6 +371,7 @@ struct CopyKernel {
     s->source = batch.in.sample<const uint8_t>(i);
     s->destination = batch.out.bytes(i);
     s->bytes = batch.in.size(i);
+    // Words need both addresses aligned; other samples are copied byte by byte.
     if (((reinterpret_cast<uintptr_t>(s->source) | reinterpret_cast<uintptr_t>(s->destination)) & 15) == 0)
       s->word_bytes = s->bytes & ~int64_t{15};
   }

@@ -69,6 +69,7 @@ bool SetScan(const Scan& from, int number, ImageTable* image) {
     return s->mcu_blocks % period == 0;
   };
   for (s->period = 1; !has_period(s->period);) s->period++;
+  // Without restarts, the scan is one segment.
   s->restart_interval = from.restart_interval ? std::min(from.restart_interval, s->mcus) : s->mcus;
   s->segments = CeilDivide(s->mcus, s->restart_interval);
   s->begin = static_cast<int32_t>(from.begin);
@@ -87,6 +88,7 @@ void SetFollowers(ImageTable* row) {
   for (const ScanTable& s : row->scan)
     for (int b = 0; b < s.mcu_blocks; b++) {
       int8_t& follower = row->follower[s.block[b].dc];
+      // A DC table that precedes different AC tables has no follower.
       follower = follower == kUnknown || follower == s.block[b].ac ? static_cast<int8_t>(s.block[b].ac) : int8_t{-1};
     }
 }
@@ -133,7 +135,7 @@ void PlaceScan(int components, ScanTable* s, Places* places) {
   s->extent = places->Take<ScanExtent>(1);
   const int64_t subsequences = int64_t{s->sequences} * kBlockSubsequences;
   s->last = places->Take<Decoding>(subsequences);
-  s->other = places->Take<Decoding>(subsequences);
+  s->earlier = places->Take<Decoding>(subsequences);
   s->edge = places->Take<uint16_t>(s->sequences);
   s->dc = places->Take<int16_t>(s->dc_values());
   s->dc_before = places->Take<uint64_t>(int64_t{s->dc_blocks} * DcWords(components));
@@ -163,7 +165,9 @@ int64_t PlaceCoefficients(ImageTable* rows, int n, int groups, int32_t group_byt
   Places places = before;
   for (int i = 0; i < n; i++) {
     ImageTable& row = rows[i];
+    // An image's group is given by the share of the coefficients before it.
     row.group = total ? static_cast<int32_t>(std::min(units_before * groups / total, int64_t{groups} - 1)) : 0;
+    // Groups use the same memory one after another.
     if (i > 0 && row.group != rows[i - 1].group) places = before;
     for (Component& c : row.component) c.coefficients = places.Take<int16_t>(Coefficients(row, c));
     units_before += CoefficientUnits(row);
@@ -208,11 +212,13 @@ bool MakeTable(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTa
 int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits, int groups, int32_t group_bytes) {
   int64_t bytes = 0;
   for (int i = 0; i < n; i++) {
+    // Rows of images that the kernels skip take no memory and no blocks.
     if (rows[i].coding == Coding::kNone) rows[i] = {};
     for (const ScanTable& s : rows[i].scan) bytes += s.end - s.begin;
   }
   if (subsequence_bits == 0) subsequence_bits = SubsequenceBits(bytes);
 
+  // The directory (shard.h) comes first.
   Places places{DirectoryUnits(n)};
   int32_t chunks = 0, sequences = 0, dc = 0, idct = 0, pixels = 0;
   for (int i = 0; i < n; i++) {

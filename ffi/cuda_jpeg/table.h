@@ -110,7 +110,7 @@ struct ScanTable {
   uint32_t chunk_marks;  // u32[chunks]: RST markers before each chunk
   uint32_t extent;       // struct ScanExtent
   // Decoding[sequences * kBlockSubsequences]: the last one of each subsequence, and an earlier one from another state.
-  uint32_t last, other;
+  uint32_t last, earlier;
   uint32_t edge;       // u16[sequences]: the state after each CUDA block's subsequences
   uint32_t dc;         // i16[needed_mcus * mcu_blocks]: DC values in the scan's order
   uint32_t dc_before;  // u64[DcWords, dc_blocks]: sums to be added, see dc.h

@@ -50,6 +50,7 @@ struct Sixteen {
       for (int i = 0; i < kLoadBytes; i++)
         if (offset + i < end) s.bytes.word[i >> 2] |= static_cast<uint32_t>(file[offset + i]) << (8 * (i & 3));
     }
+    // Masks of the bytes FF, 00 and D0 to D7.
     uint32_t ff = 0, zero = 0, rst = 0;
     for (int i = 0; i < 4; i++) {
       const uint32_t word = s.bytes.word[i];
@@ -65,6 +66,7 @@ struct Sixteen {
     const uint32_t follows_ff = offset > begin && offset <= end && file[offset - 1] == 0xFF;
     const uint32_t zero_after = offset + kLoadBytes < end && file[offset + kLoadBytes] == 0;
     const uint32_t after_ff = (ff << 1 | follows_ff) & in_range;
+    // FF that 00 follows is data; that 00 is not.
     const uint32_t stuffed = ff & (zero >> 1 | zero_after << (kLoadBytes - 1));
     s.data = (in_range & ~ff & ~after_ff) | (stuffed & ~after_ff);
     s.restart = after_ff & rst;

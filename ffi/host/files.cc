@@ -44,6 +44,7 @@ struct OpenFile {
 
 // Reads a file that should have `size` bytes. It asks for one byte more, which shows that the file has grown.
 int32_t ReadWhole(int fd, uint8_t* to, int64_t size) {
+  // preadv reads to both buffers with one call. A byte in the second one means that the file has grown.
   uint8_t extra;
   const iovec buffers[] = {{to, static_cast<size_t>(size)}, {&extra, 1}};
   const ssize_t num_read = preadv(fd, buffers, 2, 0);
@@ -58,6 +59,7 @@ int32_t ReadWhole(int fd, uint8_t* to, int64_t size) {
 int32_t ReadAt(int fd, int64_t offset, uint8_t* to, int64_t n) {
   while (n > 0) {
     const ssize_t num_read = pread(fd, to, static_cast<size_t>(std::min(n, kMaxReadBytes)), offset);
+    // 0 is the end of the file.
     if (num_read == 0) return kSizeChanged;
     if (num_read < 0) {
       if (errno == EINTR) continue;
@@ -78,6 +80,7 @@ void ForEachPart(std::vector<FileRange>* ranges, ThreadPool* pool,
     return a.file != b.file ? a.file < b.file : a.offset != b.offset ? a.offset < b.offset : a.id < b.id;
   };
   std::vector<FileRange>& r = *ranges;
+  // Batches in the order of a list are sorted already.
   if (!std::is_sorted(r.begin(), r.end(), is_before)) std::sort(r.begin(), r.end(), is_before);
   std::vector<size_t> parts;  // where each part begins
   int64_t bytes = 0;
@@ -101,6 +104,7 @@ void ReadNeighbours(int fd, FileRange* begin, FileRange* end) {
     iovec buffers[kMaxBuffers];
     int n = 0;
     int64_t end_offset = first->offset;
+    // Two buffers for each range: the gap before it, and its destination.
     for (next = first; next < end && n + 2 <= kMaxBuffers; next++) {
       const int64_t gap = next->offset - end_offset;
       if (gap < 0 || gap > kMaxGap) break;
@@ -130,16 +134,19 @@ std::string FileTable::path(int64_t i) const {
 int OpenToRead(const std::string& path) {
   int fd;
   do {
+    // O_NONBLOCK: opening a pipe would otherwise wait for a writer. It has no effect on regular files.
     fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   } while (fd < 0 && errno == EINTR);
   return fd;
 }
 
 namespace {
+// Files that batches of this process keep open.
 std::atomic<int> g_kept_open{0};
 }  // namespace
 
 bool ReserveOpenFile() {
+  // Increment first, so that two threads can't both take the last place.
   if (g_kept_open.fetch_add(1) < 256) return true;
   g_kept_open--;
   return false;
@@ -173,6 +180,7 @@ void FileSizes(const FileTable& table, const int64_t* index, int n, int64_t* siz
     sizes[i] = 0;
     error[i] = 0;
     int fd = -1;
+    // A file that stays open is opened once instead of twice. fstat and stat give the same.
     if (ReserveOpenFile()) {
       fd = OpenToRead(path);
       opened->Keep(i, fd);
@@ -265,6 +273,7 @@ void ReadRanges(const FileTable& table, std::vector<FileRange>* ranges, const in
     std::optional<OpenFile> open_file;
     std::atomic<int> ranges_left{0};
   };
+  // std::map, whose elements stay where they are: threads hold references to them.
   std::map<int64_t, SharedFile> files;
   for (const FileRange& r : *ranges) files[r.file].ranges_left++;
   ForEachPart(ranges, pool, [&](FileRange* begin, FileRange* end) {

@@ -32,6 +32,7 @@ class ImageRecordParser {
       const auto word = static_cast<uint32_t>(LittleEndian(p + 4, 4));
       const int64_t length = word & ((1u << 29) - 1);
       const uint32_t kind = word >> 29;  // 0: whole, 1: first, 2: middle, 3: last part
+      // The first part is whole (0) or first (1); those after it are middle (2) or last (3).
       if (offset == 0 ? kind > 1 : kind < 2 || kind > 3) return kMalformed;
       if (offset) parts.push_back({1, ValueType::kBytes, offset, 4}), total += 4;  // the magic word that was left out
       if (length > fields_.record.size() - offset - 8)
@@ -41,6 +42,7 @@ class ImageRecordParser {
       if (kind == 0 || kind == 3) break;
       offset += 8 + (length + 3) / 4 * 4;
     }
+    // The magic word may occur within the header, so it may be spread over parts.
     const bool has_header = parts[0].size >= kHeaderSize;
     std::array<uint8_t, kHeaderSize> header;
     if (!TakeBytes(&parts, header.data(), kHeaderSize)) return "it is too short for an image record";

@@ -196,6 +196,7 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
     return part.file >= 0 || (parsed && part.place.size <= kSmall);
   };
   const auto has_no_error = [&](int r) { return parts_[static_cast<size_t>(r)].error.empty(); };
+  // Plans the reads: each part gets its place, and small neighbours are joined to runs.
   std::vector<int> runs;  // first part of each run: consecutive small records, which are read at once
   std::vector<int> jobs;  // index in `runs` of the first run of each job; its runs share a window and a list of pieces
   int64_t arena_size = 0, run_bytes = 0, job_bytes = 0, file_number = -1;
@@ -251,6 +252,8 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
   jobs.push_back(static_cast<int>(runs.size()));
   runs.push_back(num_parts);
   pieces_.resize(jobs.size() - 1);
+  // The plan is complete. Each small part gets a destination in one allocation, in the order of the parts, so that a
+  // run is contiguous there, too.
   arena_.reset(new uint8_t[static_cast<size_t>(std::max<int64_t>(arena_size, 1))]);
   std::vector<uint8_t*> destinations(parts_.size());
   uint8_t* destination = arena_.get();
@@ -259,6 +262,7 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
     if (has_no_error(r) && is_small(r)) destination += parts_[static_cast<size_t>(r)].place.size;
   }
   pool->Run(static_cast<int>(jobs.size()) - 1, [&](int job) {
+    // Shared by the job's records: the end of one often has the head of the next.
     RecordBytes::Window window;
     const size_t records = static_cast<size_t>(runs[jobs[job + 1]] - runs[jobs[job]]);
     pieces_[static_cast<size_t>(job)].reserve(records * static_cast<size_t>(layout_.fields));
@@ -276,6 +280,7 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
         // Belongs to the whole list: other threads and batches may write it for the same record.
         uint8_t* const checked = parts[static_cast<size_t>(r % layout_.parts)].checked + index[r / layout_.parts];
         const bool is_checked = __atomic_load_n(checked, __ATOMIC_RELAXED);
+        // A sparse member looks like a regular one from here on, so its headers are checked first.
         if (is_tar && !is_checked && part.file < 0) part.error = CheckSparse(part.place.fd, part.place.offset);
         if (!part.error.empty()) continue;
         if (is_small(r)) {
@@ -289,6 +294,7 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
           part.place.data = destinations[r];
         }
         Parse(r, job, is_checked, &window);
+        // A record with an error is checked again the next time, which gives the same error.
         __atomic_store_n(checked, static_cast<uint8_t>(part.error.empty()), __ATOMIC_RELAXED);
       }
     }
@@ -339,9 +345,11 @@ void RecordBatch::Fill(const std::vector<Target>& targets, ThreadPool* pool) {
   for (int i = 0; i < n(); i++) {
     if (!error(i).empty()) continue;
     for (const Target& target : targets) {
+      // An output's field has a number among all parts' fields; here it is split into the part and the field in it.
       const int r = i * layout_.parts + target.field / layout_.fields, field = target.field % layout_.fields;
       const StoredPart& part = parts_[static_cast<size_t>(r)];
       uint8_t* to = target.data + target.starts[static_cast<size_t>(i)] * target.bytes;
+      // A record without the field gets the default value.
       if (info(i, target.field).type == ValueType::kNone) {
         for (int64_t c = 0; c < target.count; c++) to = std::copy(target.missing.begin(), target.missing.end(), to);
         continue;
@@ -370,6 +378,7 @@ void RecordBatch::Fill(const std::vector<Target>& targets, ThreadPool* pool) {
     if (r.error) parts_[static_cast<size_t>(r.id)].error = ErrorText(r.error);
   std::vector<size_t> jobs;  // all fields of one part are in one job, because they share its error
   for (size_t k = 0; k < conversions.size(); k++)
+    // A job ends between two parts.
     if (k == 0 || (k - jobs.back() >= kRunsPerJob && conversions[k].r != conversions[k - 1].r)) jobs.push_back(k);
   jobs.push_back(conversions.size());
   pool->Run(static_cast<int>(jobs.size()) - 1, [&](int job) {

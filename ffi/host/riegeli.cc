@@ -35,6 +35,7 @@ void ReadBlocked(const FileTable& table, const int64_t* files, const int64_t* be
   ranges.reserve(2 * static_cast<size_t>(n));
   for (int i = 0; i < n; i++) {
     error[i] = 0;
+    // A range of logical positions becomes one range of the file for each block that it touches.
     for (int64_t done = 0; done < sizes[i];) {
       const int64_t position = begins[i] + done, offset_in_block = position % kBlockData,
                     count = std::min(kBlockData - offset_in_block, sizes[i] - done);
@@ -100,6 +101,7 @@ void CheckChunks(const uint8_t* heads, int64_t stride, const int64_t* head_sizes
       return;
     }
     HighwayHash hash(kRiegeliKey);
+    // The data's checksum covers the bytes before the record too: the sizes of records.
     hash.Append(head + kChunkHeader, gap_size);
     hash.Append(data + starts[i], sizes[i]);
     if (hash.Finish() != LittleEndian(head + 16, 8)) error[i] = kDataHash;

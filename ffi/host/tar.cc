@@ -227,6 +227,7 @@ bool TarReader::Next(TarMember* member) {
     if (!HasValidChecksum(p) || size < 0)
       return Fail(begin == 0 ? " is not a tar archive, or it is damaged"
                              : " is damaged at " + std::to_string(begin) + ": no member begins there");
+    // Typeflag: 0, NUL and 7 are regular files, 1 to 6 links, devices and folders.
     const char type = static_cast<char>(p[156]);
     std::string name(TextField(p, 100));
     // GNU's magic is "ustar " with a space instead of the zero; it has other fields in place of the prefix.
@@ -250,6 +251,7 @@ bool TarReader::Next(TarMember* member) {
     if (!has_no_data && size > bytes_.size() - data)
       return Fail(": " + name + " at index " + std::to_string(data) + " has " + std::to_string(size) +
                   " bytes, but the file ends before");
+    // Data are padded to whole blocks.
     offset_ += has_no_data ? 0 : (size + kTarBlock - 1) / kTarBlock * kTarBlock;
     if (type == 'L') {
       if (!ReadText(data, size, &extended.name)) return false;
@@ -287,6 +289,7 @@ std::string ForEachSample(const std::string& path, const std::function<void()>& 
   bool has_sample = false;
   for (TarMember m; reader.Next(&m);) {
     const std::string_view name = m.name;
+    // WebDataset: the key of a sample is the path up to the first dot of the file name, the extension is the rest.
     const size_t base = name.rfind('/') + 1;  // npos + 1 is 0
     if (base == name.size() || name[base] == '.') continue;
     const size_t dot = std::min(name.find('.', base), name.size());
@@ -296,6 +299,7 @@ std::string ForEachSample(const std::string& path, const std::function<void()>& 
     if (dot + 1 < name.size()) member(name.substr(dot + 1), m);
   }
   close(fd);
+  // A size that is no multiple of the block shows that the archive was cut, even if its last member seems whole.
   if (st.st_size % kTarBlock && (reader.error().empty() || has_sample))
     return " has " + std::to_string(st.st_size) + " bytes, which is not a multiple of 512: it is truncated";
   return reader.error();
@@ -375,6 +379,7 @@ void TarSamples::Add(std::string_view extension, int64_t offset, int64_t size, s
       continue;
     }
     has_member_[k] = true;
+    // A member's extent begins with its header, which CheckTarMember reads again.
     sample_[k] = {offset - kTarBlock, size + kTarBlock};
     if (needs_names) member_names_[k] = name;
   }
@@ -389,6 +394,7 @@ void TarSamples::CountOtherCase() {
 
 bool TarSamples::EndSample() {
   if (!outputs_in_other_case_.empty()) CountOtherCase();
+  // A sample is complete if each output has a member.
   const auto first_missing = std::find(has_member_.begin(), has_member_.end(), false);
   if (first_missing != has_member_.end() && missing_ == Missing::kSkip) return true;
   if (first_missing != has_member_.end() && missing_ == Missing::kError) {

@@ -20,11 +20,13 @@ class ExampleParser {
     const uint8_t* head = fields_.record.size() >= 16 ? fields_.record.Peek(0, 12) : nullptr;
     if (head == nullptr) return "it is too short for a record";
     const uint64_t length = LittleEndian(head, 8);
+    // 16: the length, its checksum, and the checksum of the data.
     if (length != static_cast<uint64_t>(fields_.record.size() - 16))
       return "its header says " + std::to_string(length) + " bytes, the index " +
              std::to_string(fields_.record.size() - 16) + ": the index is of another file, or the file is damaged";
     Message example(&fields_.record, 12, fields_.record.size() - 4);
     for (WireField features; example.Next(&features);) {
+      // Unknown fields are skipped, as protobuf does.
       if (features.number != 1 || features.wire != 2) continue;
       Message entries(&fields_.record, features.offset, features.offset + features.size);
       for (WireField entry; entries.Next(&entry);) {

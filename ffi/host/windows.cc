@@ -8,6 +8,7 @@ namespace jaxdali {
 
 namespace {
 
+// A row of a failed or missing image has no size.
 bool HasImage(const ImageInfo& row) { return row.status == static_cast<int32_t>(kOk) && row.height > 0; }
 
 bool SwapsAxes(const ImageInfo& row, bool adjust_orientation) { return adjust_orientation && row.orientation >= 5; }
@@ -45,6 +46,7 @@ void RandomWindows(const double* u, int64_t n, int attempts, const int64_t* exte
         break;
       }
     }
+    // All positions at which the window fits are equally likely.
     start[0] = std::floor(u[0] * (height - size[0] + 1));
     start[1] = std::floor(u[1] * (width - size[1] + 1));
   }
@@ -87,6 +89,7 @@ std::vector<int> SetRegions(ImageInfo* info, int64_t n, bool adjust_orientation,
       continue;
     }
     const int y = swaps_axes ? 1 : 0;  // the axis of the window that is the raster's first
+    // The window of the upright image, with its axes exchanged if the orientation does that. Flips follow.
     row.region_y = static_cast<int32_t>(start[2 * i + y]);
     row.region_x = static_cast<int32_t>(start[2 * i + 1 - y]);
     row.region_h = static_cast<int32_t>(size[2 * i + y]);
@@ -114,6 +117,7 @@ std::vector<int> BoundWindows(const int64_t* shapes, int64_t n, int64_t ndim, bo
       continue;
     }
     for (int64_t d = 0; d < ndim; d++) {
+      // A window that lies wholly outside becomes empty.
       const int64_t stop = std::clamp<int64_t>(start[d] + extent[d], 0, shapes[d]);
       start[d] = std::clamp<int64_t>(start[d], 0, shapes[d]);
       extent[d] = std::max<int64_t>(stop - start[d], 0);
@@ -127,6 +131,7 @@ void MirrorWindows(int64_t n, int64_t ndim, int64_t axis, const bool* is_mirrore
   for (int64_t i = 0; i < n; i++) {
     const int64_t k = i * ndim + axis;
     if (!is_mirrored[i]) continue;
+    // The last element becomes the first one, and the step turns around.
     start[k] += (extent[k] - 1) * step[k];
     step[k] = -step[k];
   }

@@ -32,12 +32,14 @@ bool Equal(const HuffmanTable& a, const HuffmanTable& b) { return std::memcmp(&a
 bool BaselineDecoder::Start(const uint8_t* data, int64_t size, PixelFormat format) {
   if (!ReadHeader(data, size, &header_, true)) return false;
   const size_t n = header_.components.size();
+  // Files with two or four components, and sequential files of several scans, are left to libjpeg-turbo.
   if ((n != 1 && n != 3) || (!progressive() && header_.scans.size() != 1)) return false;
   if (!progressive() && !std::all_of(header_.tables.begin(), header_.tables.end(), IsBaseline)) return false;
   data_ = data;
   end_ = data + size;
   format_ = format;
   color_ = TransformOf(header_);
+  // Gray output is the luminance plane, which an RGB file does not have.
   if (color_ == ColorTransform::kRgb && format == PixelFormat::kGray) return false;
   return PlanComponents();
 }
@@ -148,16 +150,18 @@ void BaselineDecoder::MoveTo(const Checkpoint& place) {
 bool BaselineDecoder::Skip(int mcus) {
   const int columns = scan_.mcu_columns;
   PlanSkipping(mcus, false);
+  // For decode_band, these MCUs are a band of their own.
   scan_.mcu_columns = mcus;
-  const bool good = kernels_.decode_band(&scan_, false);
+  const bool is_good = kernels_.decode_band(&scan_, false);
   scan_.mcu_columns = columns;
   next_mcu_ += mcus;
-  return good && scan_.bits.position() <= scan_.bytes.filled();
+  return is_good && scan_.bits.position() <= scan_.bytes.filled();
 }
 
 bool BaselineDecoder::Enter(const Checkpoint& place) {
   MoveTo(place);
   const int band = CeilDivide(place.mcu, mcu_columns());
+  // The buffer of a band is given by its parity.
   if ((band - next_band_) % 2 != 0) SwapBands();
   next_band_ = band;
   return Skip(band * mcu_columns() - place.mcu);
@@ -177,6 +181,7 @@ void BaselineDecoder::PlanTables() {
     if (is_made(t)) continue;
     t.dc_source = dc;
     t.ac_source = ac;
+    // A DC code is followed by an AC code, so its table holds both.
     t.dc.Make(dc, ac);
     t.ac.Make(ac, ac);
     t.skip.Clear();
@@ -208,6 +213,7 @@ void BaselineDecoder::AllocateRows() {
     p.pitch = aligned(int64_t{16} * groups * p.h) + 2 * kRowMargin;
     if (p.is_needed) num_bytes += 2 * p.band_rows() * p.pitch;
   }
+  // A large image's buffer is not kept for small ones.
   if (rows_.size() > kKeptBytes) rows_ = {};
   if (static_cast<int64_t>(rows_.size()) < num_bytes) rows_.resize(static_cast<size_t>(num_bytes));
   // Rows begin at multiples of 64 bytes: the margin and all pitches are such multiples.
@@ -399,6 +405,7 @@ bool BaselineDecoder::NextRow(uint8_t* pixels) {
     if (color_ == ColorTransform::kYcc) {
       kernels_.convert_ycc(first, second, third, n, bgr, pixels);
     } else {
+      // RGB without a transform: planes are only interleaved.
       if (bgr) std::swap(first, third);
       for (int x = 0; x < n; x++) pixels[3 * x] = first[x], pixels[3 * x + 1] = second[x], pixels[3 * x + 2] = third[x];
     }
@@ -415,6 +422,7 @@ bool BaselineDecoder::HasGoodEnd() {
   const int bands_at_once = components() == 1 ? header_.components[0].v : 1;
   while (next_band_ < bands_ && next_band_ % bands_at_once != 0)
     if (!DecodeNextBand()) return false;
+  // After the last row, nothing but the end-of-image marker may follow.
   if (next_band_ == bands_) return scan_.EndsAt(kEoi);
   if (bytes.filled() - scan_.bits.position() >= kLookAhead) return true;
   // Data follow after what was copied, or after a restart marker.

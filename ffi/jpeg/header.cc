@@ -122,13 +122,16 @@ class Reader {
   // Frame header (B.2.2): precision, height, width, and for each component its identifier, sampling factors and
   // quantization table.
   bool ReadFrame(const uint8_t* p, const uint8_t* end) {
+    // Only one frame, with 8 bits per sample.
     if (!header_.components.empty() || end - p < 6 || p[0] != 8) return false;
     header_.height = p[1] << 8 | p[2];
     header_.width = p[3] << 8 | p[4];
     const int n = p[5];
+    // A height of 0 means that a DNL segment gives it later (B.2.5), which libjpeg does not support either.
     if (header_.height < 1 || header_.height > kMaxSide || header_.width < 1 || header_.width > kMaxSide) return false;
     if (n < 1 || n > 4 || end - p != 6 + 3 * n) return false;
     for (p += 6; p < end; p += 3) {
+      // Sampling factors are two halves of a byte.
       FrameComponent c{p[0], p[1] >> 4, p[1] & 15, p[2], {}};
       if (c.h < 1 || c.h > 4 || c.v < 1 || c.v > 4 || c.quantizer_slot > 3) return false;
       for (const FrameComponent& previous : header_.components)
@@ -160,6 +163,7 @@ class Reader {
       p++;
       if (is_ac > 1 || slot > 3 || end - p < 16) return false;
       HuffmanTable table{};
+      // Kraft's inequality, code length by code length: `code` is the first unused code.
       table.is_ac = static_cast<uint8_t>(is_ac);
       int code = 0, sum = 0;
       for (int length = 0; length < 16; length++, code <<= 1) {
@@ -183,6 +187,7 @@ class Reader {
   bool ReadSequentialScan(const uint8_t* p, const uint8_t* end) {
     const int n = p < end ? *p : 0;
     if (n < 1 || n > static_cast<int>(header_.components.size()) || end - p != 4 + 2 * n) return false;
+    // Sequential scans have Ss = 0, Se = 63, Ah = Al = 0 (B.2.3).
     if (end[-3] != 0 || end[-2] != 63 || end[-1] != 0) return false;  // spectral selection, approximation
     Scan scan{};
     int previous = -1;
@@ -194,6 +199,7 @@ class Reader {
           !has_quantizer_[frame_component->quantizer_slot])
         return false;
       const int c = static_cast<int>(frame_component - header_.components.begin());
+      // Components come in the order of the frame, and in one scan each.
       if (c <= previous || is_coded_[c]) return false;
       previous = c;
       is_coded_[c] = true;
@@ -222,6 +228,7 @@ class Reader {
     Scan scan{};
     scan.first = end[-3], scan.last = end[-2], scan.high = end[-1] >> 4, scan.low = end[-1] & 15;
     const bool is_dc = scan.first == 0;
+    // A DC scan has only coefficient 0; an AC scan has a band of one component (G.1.1.1.1).
     if (is_dc ? scan.last != 0 : n != 1 || scan.last < scan.first || scan.last > 63) return false;
     // A refinement adds exactly one bit, Al = Ah - 1.
     if (scan.low > 13 || (scan.high != 0 && scan.low != scan.high - 1)) return false;
@@ -290,10 +297,10 @@ class Reader {
 
   // The index of a table in Header::tables, to which it is added if it is new.
   int TableIndex(const HuffmanTable& table) {
-    std::vector<HuffmanTable>& all = header_.tables;
+    std::vector<HuffmanTable>& tables = header_.tables;
     size_t i = 0;
-    while (i < all.size() && std::memcmp(&all[i], &table, sizeof table) != 0) i++;
-    if (i == all.size()) all.push_back(table);
+    while (i < tables.size() && std::memcmp(&tables[i], &table, sizeof table) != 0) i++;
+    if (i == tables.size()) tables.push_back(table);
     return static_cast<int>(i);
   }
 
@@ -316,10 +323,12 @@ class Reader {
 
 ColorTransform TransformOf(const Header& h) {
   if (h.components.size() == 1) return ColorTransform::kGray;
+  // Adobe's files store inverted CMYK, as YCCK if the transform says so. T.81 itself defines no colours.
   if (h.components.size() == 4)
     return !h.adobe                 ? ColorTransform::kCmyk
            : h.adobe_transform == 0 ? ColorTransform::kInvertedCmyk
                                     : ColorTransform::kInvertedYcck;
+  // JFIF always means YCbCr, even if an Adobe marker says RGB, as in libjpeg.
   if (h.jfif) return ColorTransform::kYcc;
   if (h.adobe) return h.adobe_transform == 0 ? ColorTransform::kRgb : ColorTransform::kYcc;
   const bool rgb = h.components[0].id == 'R' && h.components[1].id == 'G' && h.components[2].id == 'B';

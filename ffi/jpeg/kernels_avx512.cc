@@ -23,6 +23,7 @@ JAXDALI_VBMI JAXDALI_INLINE __m512i Triple(__m512i v) { return _mm512_add_epi16(
 
 // Like kernels_simd.cc, with registers of twice the size.
 JAXDALI_VBMI void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begin, int end, uint8_t* pixels) {
+  // A piece's sums stay in the L1 cache.
   constexpr int kPiece = 512;
   alignas(64) uint16_t sums[kPiece + 96];  // for the piece and one column on each side
   for (int x = begin; x < end; x += kPiece) {
@@ -59,9 +60,10 @@ JAXDALI_VBMI JAXDALI_INLINE Channels YccToRgb(__m512i y, __m512i cb, __m512i cr)
 // Maps byte j of 192 to its pixel, as an index into 64 values of a channel that alternate between eight even and eight
 // odd pixels.
 struct PixelOf {
-  alignas(64) uint8_t at[192];
-  constexpr PixelOf() : at{} {
-    for (int j = 0; j < 192; j++) at[j] = static_cast<uint8_t>(j / 48 * 16 + (j / 3 & 1) * 8 + j / 3 % 16 / 2);
+  alignas(64) uint8_t pixel_of_byte[192];
+  constexpr PixelOf() : pixel_of_byte{} {
+    for (int j = 0; j < 192; j++)
+      pixel_of_byte[j] = static_cast<uint8_t>(j / 48 * 16 + (j / 3 & 1) * 8 + j / 3 % 16 / 2);
   }
 };
 constexpr PixelOf kPixelOf;
@@ -71,7 +73,7 @@ constexpr uint64_t kThird[3] = {0x9249249249249249, 0x2492492492492492, 0x492492
 template <int kPart>
 JAXDALI_VBMI JAXDALI_INLINE __m512i Interleave(__m512i first, __m512i second, __m512i third) {
   // Byte j belongs to channel j % 3. Part kPart begins at byte 64 * kPart, which is kPart modulo 3.
-  const __m512i order = _mm512_load_si512(kPixelOf.at + 64 * kPart);
+  const __m512i order = _mm512_load_si512(kPixelOf.pixel_of_byte + 64 * kPart);
   const __m512i with_first = _mm512_permutexvar_epi8(order, first);  // 64 is one more than a multiple of 3
   const __m512i with_second = _mm512_mask_permutexvar_epi8(with_first, kThird[(4 - kPart) % 3], order, second);
   return _mm512_mask_permutexvar_epi8(with_second, kThird[(5 - kPart) % 3], order, third);
@@ -88,6 +90,7 @@ JAXDALI_VBMI JAXDALI_INLINE void Store(uint8_t* to, int n, __m512i v) {
 JAXDALI_VBMI void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, bool bgr, uint8_t* out) {
   const __m512i byte = Set16(255), middle = Set16(128);
   for (int x = 0; x < n; x += 64) {
+    // Even and odd bytes become two registers of 16-bit values.
     const __m512i y64 = _mm512_loadu_si512(y + x), cb64 = _mm512_loadu_si512(cb + x), cr64 = _mm512_loadu_si512(cr + x);
     const Channels even_pixels =
         YccToRgb(_mm512_and_si512(y64, byte), _mm512_sub_epi16(_mm512_and_si512(cb64, byte), middle),

@@ -8,6 +8,7 @@
 namespace jaxdali::jpeg {
 namespace {
 
+// The plain versions of everything that `Isa` names in block.h, band.h and progressive.h.
 struct Portable {
   static JAXDALI_INLINE uint32_t Cut(uint64_t window, uint32_t which) { return CutBits(window, which); }
   static JAXDALI_INLINE uint64_t Deposit(uint64_t bits, uint64_t which) { return DepositBits(bits, which); }
@@ -52,6 +53,7 @@ struct Portable {
     }
     bool is_exact = true;
     for (int x = 0; x < 8; x++) {
+      // Columns first, as in libjpeg: rounding depends on it.
       int32_t column[8];
       for (int y = 0; y < 8; y++) {
         column[y] = Dequantize(c[16 * y + x], static_cast<uint16_t>(quantizer[16 * y + x]));

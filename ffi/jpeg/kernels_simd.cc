@@ -371,14 +371,14 @@ JAXDALI_INLINE Channels YccToRgb(__m256i y, __m256i cb, __m256i cr) {
 template <int kAt, int kChannel>
 JAXDALI_INLINE __m256i Pick(__m256i bytes) {
   struct Order {
-    alignas(16) char from[16];
-    constexpr Order() : from{} {
+    alignas(16) char source_byte[16];
+    constexpr Order() : source_byte{} {
       for (int i = kAt; i < kAt + 16; i++)
-        from[i - kAt] = static_cast<char>(i % 3 == kChannel ? (i / 3 & 1) * 8 + i / 6 : 0x80);
+        source_byte[i - kAt] = static_cast<char>(i % 3 == kChannel ? (i / 3 & 1) * 8 + i / 6 : 0x80);
     }
   };
   static constexpr Order kOrder;
-  const __m128i order = _mm_load_si128(reinterpret_cast<const __m128i*>(kOrder.from));
+  const __m128i order = _mm_load_si128(reinterpret_cast<const __m128i*>(kOrder.source_byte));
   return _mm256_shuffle_epi8(bytes, _mm256_broadcastsi128_si256(order));
 }
 template <int kAt>
@@ -388,17 +388,19 @@ JAXDALI_INLINE __m256i Interleave(__m256i first, __m256i second, __m256i third) 
 
 // Stores 32 pixels as 96 bytes.
 JAXDALI_INLINE void StorePixels(__m256i first, __m256i second, __m256i third, uint8_t* out) {
-  const __m256i part[3] = {Interleave<0>(first, second, third), Interleave<16>(first, second, third),
-                           Interleave<32>(first, second, third)};
-  StoreU(out, _mm256_permute2x128_si256(part[0], part[1], 0x20));
-  StoreU(out + 32, _mm256_permute2x128_si256(part[2], part[0], 0x30));
-  StoreU(out + 64, _mm256_permute2x128_si256(part[1], part[2], 0x31));
+  const __m256i thirds[3] = {Interleave<0>(first, second, third), Interleave<16>(first, second, third),
+                             Interleave<32>(first, second, third)};
+  StoreU(out, _mm256_permute2x128_si256(thirds[0], thirds[1], 0x20));
+  StoreU(out + 32, _mm256_permute2x128_si256(thirds[2], thirds[0], 0x30));
+  StoreU(out + 64, _mm256_permute2x128_si256(thirds[1], thirds[2], 0x31));
 }
 
 void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, bool bgr, uint8_t* out) {
   const __m256i byte = Set16(255), middle = Set16(128);
   alignas(32) uint8_t last_pixels[96];  // of a row, whose pixels end within the 32
   for (int x = 0; x < n; x += 32) {
+    // Even and odd bytes become two registers of 16-bit values. packus then puts eight even pixels before eight odd
+    // ones in each half, which Pick takes into account.
     const __m256i y32 = LoadU(y + x), cb32 = LoadU(cb + x), cr32 = LoadU(cr + x);
     const Channels even = YccToRgb(_mm256_and_si256(y32, byte), _mm256_sub_epi16(_mm256_and_si256(cb32, byte), middle),
                                    _mm256_sub_epi16(_mm256_and_si256(cr32, byte), middle));

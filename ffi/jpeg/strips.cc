@@ -113,6 +113,7 @@ std::vector<Checkpoint> Synchronise(const BaselineDecoder& decoder, const Checkp
   // Segments are cut from the end, so that the first one, whose start is known, takes the remainder.
   for (const uint8_t* end = end_byte; end > start.byte; end -= std::min<int64_t>(step, end - start.byte)) {
     const uint8_t* begin = end - start.byte < step + step / 2 ? start.byte : end - step;
+    // The first segment may be half a step longer, so that none is short.
     segments.push_back({begin, end, {}, {}});
     if (begin == start.byte) break;
   }
@@ -121,6 +122,7 @@ std::vector<Checkpoint> Synchronise(const BaselineDecoder& decoder, const Checkp
   for (Segment& s : segments)  // not between FF and its stuffing
     if (s.begin > start.byte && s.begin[-1] == 0xFF) s.begin++;
   const int n = static_cast<int>(segments.size());
+  // Threads take segments from the front, in file order.
   std::atomic<int> next{0};
   pool->Run(std::min(n, threads), [&](int) {
     try {
@@ -139,7 +141,9 @@ std::vector<Checkpoint> Synchronise(const BaselineDecoder& decoder, const Checkp
 
 std::vector<Strip> Cut(BaselineDecoder* decoder, int end_row, Helpers* helpers) {
   const int idle = helpers->pool ? helpers->pool->idle() : 0;
+  // Scans of a progressive file depend on each other.
   if (idle == 0 || decoder->progressive()) return {};
+  // From here on no strips later: either there are some now, or it is not worthwhile.
   ThreadPool* const pool = std::exchange(helpers->pool, nullptr);
   const int columns = decoder->mcu_columns(), bands = decoder->bands();
   const int first_band = std::max(decoder->next_band(), decoder->first_band());
@@ -153,6 +157,7 @@ std::vector<Strip> Cut(BaselineDecoder* decoder, int end_row, Helpers* helpers) 
   auto strips_of = [&](const uint8_t* end) {
     return std::min<int64_t>(idle + 1, (place_of(end_band, end) - place_of(first_band, end)) / helpers->min_bytes);
   };
+  // First with the end of the file, which costs nothing; then with the true end of the scan.
   if (strips_of(decoder->end()) < 2) return {};
 
   std::vector<Checkpoint> starts;
@@ -161,6 +166,7 @@ std::vector<Strip> Cut(BaselineDecoder* decoder, int end_row, Helpers* helpers) 
   // libjpeg-turbo goes on with other MCUs at a marker whose number is wrong, so nothing may begin there or behind it.
   bool is_ordered = true;
   const uint8_t* end = EndOfScan(position.byte, decoder->end(), [&](const uint8_t* marker) {
+    // Restart markers give the start of an MCU, with predictions of 0.
     if (!interval || next_mcu >= bands * columns) return;
     is_ordered &= marker[1] == 0xD0 + ((next_mcu / interval - 1) & 7);
     if (!is_ordered) return;
@@ -185,6 +191,7 @@ std::vector<Strip> Cut(BaselineDecoder* decoder, int end_row, Helpers* helpers) 
     while (start != starts.end() && start->byte < first + num_bytes / n * k - step / 2) start++;
     if (start == starts.end()) break;
     const int row = decoder->FirstRowFrom(band_of(*start));
+    // A strip's first row is the first one that its decoder can make completely.
     if (row > strips.back().row && row < end_row) strips.push_back({row, *start});
   }
   if (strips.size() < 2) strips.clear();

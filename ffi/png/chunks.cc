@@ -27,6 +27,7 @@ struct Chunk {
   int64_t size;
 
   bool Is(const char* name) const { return std::memcmp(type, name, 4) == 0; }
+  // Whether the checksum is right. libpng would only warn for an ancillary chunk, so those are not checked.
   bool IsWhole() const { return libdeflate_crc32(0, type, static_cast<size_t>(size) + 4) == U32(data + size); }
   // Four letters. A capital as the first one marks a critical chunk, which decoders must understand (5.4).
   bool IsNamed() const {
@@ -50,6 +51,7 @@ bool ReadHeader(const Chunk& c, File* file) {
 }
 
 bool ReadPalette(const Chunk& c, File* file) {
+  // At most 256 entries of three bytes. Gray images must not have a palette.
   if (c.size == 0 || c.size > 768 || c.size % 3 != 0 || file->color == kGray || file->color == kGrayAlpha ||
       !c.IsWhole())
     return false;

@@ -96,7 +96,9 @@ bool Decoder::Start(const uint8_t* data, int64_t size, int64_t first_row, int64_
   int64_t bytes = 0;
   ForEachImage(file_,
                [&](const Pass&, int64_t rows, int64_t pixels) { bytes += rows * (1 + file_.row_bytes(pixels)); });
+  // An image that the data can't fill is left to libpng before memory is allocated for it.
   if (bytes > kMaxBytes || bytes / kMaxExpansion > file_.idat_size || !Inflate(bytes)) return false;
+  // Filters work on bytes: the pixel to the left is this many bytes before, at least one (clause 9.2).
   pixel_bytes_ = std::max(file_.bits_per_pixel() / 8, 1);
 
   // A file with an unknown filter, in a row that libpng would read, is left to libpng.
@@ -128,6 +130,7 @@ bool Decoder::Start(const uint8_t* data, int64_t size, int64_t first_row, int64_
 
 bool Decoder::Inflate(int64_t bytes) {
 #if defined(JAXDALI_LIBDEFLATE)
+  // libdeflate needs the data of all IDAT chunks in one piece.
   const uint8_t* packed = file_.idat[0].data;
   if (file_.idat.size() > 1) {
     auto* end = static_cast<uint8_t*>(packed_memory_.OfSize(file_.idat_size));
@@ -170,6 +173,7 @@ const uint8_t* Decoder::NextUnfiltered() {
   if (has_row_below_) {
     has_row_below_ = false;
   } else if (filter >= kAverage && rows_left_ > 1 && filtered_[pitch] == filter) {
+    // Two rows with the same slow filter are unfiltered together. The second one is kept for the next call.
     const uint8_t* stored[2] = {filtered_ + 1, filtered_ + pitch + 1};
     UnfilterTwo(filter, pixel, row_bytes_, stored, rows_[0], rows_ + 1);
     has_row_below_ = true;
@@ -189,6 +193,7 @@ void Decoder::Expand(const uint8_t* row, int64_t pixels, uint8_t* values) const 
   } else if (file_.color == kPalette && !indices_ && file_.bits == 8) {
     LookUpColors(row, file_.palette, pixels, values);
   } else if (file_.color == kPalette && !indices_) {
+    // Indices of less than 8 bits: unpacked piece by piece, then looked up.
     constexpr int64_t kPiece = 512;
     uint8_t indices[kPiece];
     for (int64_t x = 0; x < pixels; x += kPiece) {
