@@ -59,6 +59,7 @@ bool DecodeRows(const ImageInfo& info, const DecodeOptions& options, int64_t end
   out->Reserve(8);
   jpeg::Helpers helpers = options.helpers;
   for (int64_t y = decoder->next_row(); y < end; y += kRows) {
+    // Other threads may have become idle since the last rows.
     if (const auto strips = jpeg::Cut(decoder, static_cast<int>(end), &helpers); !strips.empty())
       return DecodeStrips(info, options, strips, end, decoder, out);
     const int n = static_cast<int>(std::min<int64_t>(kRows, end - y));

@@ -43,6 +43,7 @@ void Grow(j_compress_ptr c) {
 // No object with a destructor may exist in this function: longjmp skips destructors.
 Status Run(jpeg_compress_struct* c, Error* error, Destination* destination, const uint8_t* pixels, int64_t height,
            int64_t width, int channels, const EncodeOptions& options) {
+  // An error of libjpeg returns here, by longjmp.
   if (setjmp(error->jump)) return error->status;
   jpeg_create_compress(c);
   c->dest = &destination->base;

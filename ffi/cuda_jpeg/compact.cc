@@ -57,6 +57,8 @@ uint8_t* WriteComponent(const StoredPlane& plane, const Component& c, int64_t ma
   return values;
 }
 
+// Decodes the coefficients and writes them for each component. Sizes of all arrays are known before the values are
+// written, so one allocation is enough.
 bool Make(const uint8_t* data, int64_t size, const ImageInfo& info, ImageType type, int64_t max_bytes, Compact* compact,
           ImageTable* row) {
   BaselineDecoder& decoder = JpegDecoderOfThread();

@@ -229,6 +229,7 @@ struct SyncScans : EntropyWork {
     int lookups = 0;
     for (int32_t num_checked = 0; num_checked < n && lookups < kMaxLookups;) {
       uint32_t num_listed;
+      // A subsequence is listed if it was decoded from another state than the one in which its predecessor ends.
       do {  // lists as many as fit
         block.Phase([&](int thread) {
           const int32_t k = num_checked + thread;

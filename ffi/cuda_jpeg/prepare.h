@@ -48,6 +48,7 @@ struct Prepare {
   }
 
  private:
+  // Checks all operands of a sample, since they are data that a kernel must not trust.
   JAXDALI_HD Status Check(int i) const {
     const ImageInfo& info = batch.info[i];
     if (info.status != kOk) return static_cast<Status>(info.status);
@@ -115,6 +116,7 @@ struct Prepare {
   }
 
   template <class Block>
+  // Clears the memory of coefficients, 16 bytes a thread at a time. Its place is in each row; the first one's is taken.
   JAXDALI_HD void Clear(const Block& block, int number) const {
     const ImageTable& first = *batch.tables;
     const int64_t begin = first.coefficients * kPlaceUnit, end = begin + first.coefficient_units * kPlaceUnit;

@@ -99,6 +99,7 @@ struct IdctKernel {
     }
   }
 
+  // Finds the image, the component and the blocks of a unit. A count of 0 means that there is nothing to do.
   JAXDALI_HD void BeginUnit(int32_t unit, Shared* s) const {
     const int image = s->slot / kMaxComponents, number = s->slot % kMaxComponents;
     const ImageTable& table = shard.tables[image];
@@ -127,6 +128,7 @@ struct IdctKernel {
     if (s->count > kIdctBlocks) s->count = kIdctBlocks;
   }
 
+  // Prepares the unit in shared memory: DC values, places of blocks, and the tables of the component.
   JAXDALI_HD void LoadUnit(int thread, Shared* s) const {
     const Component& c = *s->component;
     for (int i = thread; i < s->count; i += kThreads) {
@@ -365,6 +367,7 @@ struct CopyKernel {
   }
 
  private:
+  // Finds the source and destination of a sample, if it is one that is only copied.
   JAXDALI_HD void BeginCopy(int i, Shared* s) const {
     s->bytes = s->word_bytes = 0;
     if (!samples.present[i] || samples.status[i] != kOk || !IsFinished(batch.info[i])) return;

@@ -189,7 +189,7 @@ struct Output {
   bool has_error;
 
   // The current block: its MCU, its number there, and the place of its DC value.
-  int32_t mcu_x, mcu_y, part;
+  int32_t mcu_x, mcu_y, mcu_block;
   int16_t* dc;
   uint32_t coefficients;  // place in the working memory; 0: the region does not need the block
 
@@ -199,7 +199,7 @@ struct Output {
     limit = mcus > 0 ? static_cast<uint32_t>(mcus * scan->mcu_blocks) : 0;
     if (block >= limit) return;
     const int32_t mcu = first + static_cast<int32_t>(block) / scan->mcu_blocks;
-    part = static_cast<int32_t>(block) % scan->mcu_blocks;
+    mcu_block = static_cast<int32_t>(block) % scan->mcu_blocks;
     mcu_x = mcu % scan->mcu_columns;
     mcu_y = mcu / scan->mcu_columns;
     dc = reinterpret_cast<int16_t*>(workspace + scan->dc * kPlaceUnit) + int64_t{first} * scan->mcu_blocks + block;
@@ -209,8 +209,8 @@ struct Output {
   JAXDALI_HD void NextBlock() {
     block++;  // past the last one what follows is not used
     dc++;
-    if (++part == scan->mcu_blocks) {
-      part = 0;
+    if (++mcu_block == scan->mcu_blocks) {
+      mcu_block = 0;
       if (++mcu_x == scan->mcu_columns) mcu_x = 0, mcu_y++;
     }
     Locate();
@@ -225,7 +225,7 @@ struct Output {
 
  private:
   JAXDALI_HD void Locate() {
-    const BlockPlace& p = places[part];
+    const BlockPlace& p = places[mcu_block];
     const int32_t x = mcu_x * p.step_x + p.first_x, y = mcu_y * p.step_y + p.first_y;
     static_assert(64 * sizeof(int16_t) == 2 * kPlaceUnit);
     const uint32_t place = p.coefficients + 2 * static_cast<uint32_t>(y * p.columns + x);
@@ -238,7 +238,7 @@ struct Output {
 // A position in the data, and the state of decoding there.
 struct Position {
   uint32_t bit;
-  int index, part;  // coefficient in the block, block in the period
+  int index, period_block;  // coefficient in the block, block in the period
 };
 
 // Symbols that begin before this bit end before the segment does, and kBitsAhead bits follow the beginning.
@@ -257,10 +257,10 @@ JAXDALI_HD inline uint32_t UncheckedEnd(uint32_t segment_end, uint32_t bits, uin
 template <bool kAlone>
 JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t end, Position* position, uint32_t* count) {
   int32_t lookups = 0;
-  uint32_t bit = position->bit, part = static_cast<uint32_t>(position->part), blocks = 0;
+  uint32_t bit = position->bit, period_block = static_cast<uint32_t>(position->period_block), blocks = 0;
   // Twice the index of the next coefficient. The lowest bit is kEndsBlock: both come from a group's upper byte.
   uint32_t doubled_index = static_cast<uint32_t>(position->index) * 2;
-  uint32_t tables = v.tables[part], ac = v.AcOf(tables), table = doubled_index ? ac : v.DcOf(tables);
+  uint32_t tables = v.tables[period_block], ac = v.AcOf(tables), table = doubled_index ? ac : v.DcOf(tables);
   BitStream stream(v.words, bit);
   // The codes of a group, though not the magnitude of the last one, lie within kLookupBits bits.
   const uint32_t groups_end = end > kLookupBits - 1 ? end - (kLookupBits - 1) : 0;
@@ -277,8 +277,8 @@ JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t end, Position* positi
   };
   auto end_block = [&] {
     doubled_index = 0;
-    part = tables >> 26;
-    tables = v.tables[part];
+    period_block = tables >> 26;
+    tables = v.tables[period_block];
     table = v.DcOf(tables);
     ac = v.AcOf(tables);
     blocks++;
@@ -326,7 +326,7 @@ JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t end, Position* positi
     read_symbol(v.MeaningAt(previous_table, window), previous_table, window);
     if (doubled_index == 2 * 64) end_block();
   }
-  *position = {bit, static_cast<int>(doubled_index / 2), static_cast<int>(part)};
+  *position = {bit, static_cast<int>(doubled_index / 2), static_cast<int>(period_block)};
   *count += blocks;
   return lookups;
 }
@@ -334,9 +334,9 @@ JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t end, Position* positi
 // Decodes symbols that begin before `end`, which is an UncheckedEnd, and writes them, four coefficients at a time. It
 // stops before an error in the data, and where the region needs no more blocks.
 JAXDALI_HD inline void Write(const ScanView& v, uint32_t end, Position* position, Output* out) {
-  uint32_t bit = position->bit, part = static_cast<uint32_t>(position->part);
+  uint32_t bit = position->bit, period_block = static_cast<uint32_t>(position->period_block);
   uint32_t index = static_cast<uint32_t>(position->index);
-  uint32_t tables = v.tables[part];
+  uint32_t tables = v.tables[period_block];
   // Coefficients are written in groups of four. These are the values of the current group, the place of its block (0:
   // none is to be written), and its number, which ascends over blocks.
   uint64_t values = 0;
@@ -380,14 +380,14 @@ JAXDALI_HD inline void Write(const ScanView& v, uint32_t end, Position* position
     if (next >= 64) {
       index = 0;
       groups_before += 16;
-      part = tables >> 26;
-      tables = v.tables[part];
+      period_block = tables >> 26;
+      tables = v.tables[period_block];
       out->NextBlock();
     }
   }
   // The next thread may decode the rest of this group.
   write(true);
-  *position = {bit, static_cast<int>(index), static_cast<int>(part)};
+  *position = {bit, static_cast<int>(index), static_cast<int>(period_block)};
 }
 
 // The result of decoding a part of a subsequence: the state after it, and the blocks that end in it.
@@ -406,8 +406,8 @@ JAXDALI_HD PartEnd DecodePart(const ScanView& v, int32_t number, uint16_t entry,
   const uint32_t end = part_end < v.bits ? part_end : v.bits;
   Position p{start + (entry & 31), entry >> 5 & 63, entry >> 11};
   uint32_t count = 0, since_segment = 0;
-  if (p.part >= scan.period) p.part = 0;
-  auto exit = [&] { return PackState(p.bit > part_end ? p.bit - part_end : 0, p.index, p.part); };
+  if (p.period_block >= scan.period) p.period_block = 0;
+  auto exit = [&] { return PackState(p.bit > part_end ? p.bit - part_end : 0, p.index, p.period_block); };
   // Without a search at the beginning: the first segment may be empty.
   int32_t segment = scan.segments == 1 || number == 0 ? 0 : FindSegment(v.segment_end, scan.segments, p.bit);
   if (segment >= scan.segments || p.bit >= end) return {exit(), 0};
@@ -426,7 +426,7 @@ JAXDALI_HD PartEnd DecodePart(const ScanView& v, int32_t number, uint16_t entry,
       bool is_idle = false;
       if constexpr (Out::kWrites) is_idle = out->block >= out->limit;
       const uint32_t window = is_idle ? 0 : reader.Peek(p.bit);
-      const McuBlock& mcu_block = scan.block[p.part];
+      const McuBlock& mcu_block = scan.block[p.period_block];
       const Lookup& lookup = v.lookup[p.index ? mcu_block.ac : mcu_block.dc];
       if (is_idle) {
         p.bit = segment_end;  // padding, or data that no block needs
@@ -453,7 +453,8 @@ JAXDALI_HD PartEnd DecodePart(const ScanView& v, int32_t number, uint16_t entry,
         }
       }
       if (p.index >= 64) {
-        p.part = (p.index > 64 && p.index < kEndOfBlock) || p.part + 1 == scan.period ? 0 : p.part + 1;
+        p.period_block =
+            (p.index > 64 && p.index < kEndOfBlock) || p.period_block + 1 == scan.period ? 0 : p.period_block + 1;
         p.index = 0;
         count++;
         if constexpr (Out::kWrites) out->NextBlock();
@@ -463,7 +464,7 @@ JAXDALI_HD PartEnd DecodePart(const ScanView& v, int32_t number, uint16_t entry,
           if (out->block < out->limit) out->has_error = true;  // the segment ended early
           out->block = 0;
         }
-        p.index = p.part = 0;
+        p.index = p.period_block = 0;
         count = 0;
         since_segment = kSinceSegment;
         if (++segment >= scan.segments) return {PackState(0, 0, 0), since_segment};

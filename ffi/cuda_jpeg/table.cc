@@ -16,6 +16,7 @@ constexpr int64_t kMaxBytes = int64_t{1} << 27;  // bits are counted in 31 bits
 
 int CeilDivide(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
+// Sets a component of the frame: its sizes, and the blocks that the region needs. False: not supported.
 bool SetComponent(const FrameComponent& from, int h_max, int v_max, const ImageTable& image, Component* c) {
   if (h_max % from.h || v_max % from.v) return false;  // fractional factors, which libjpeg refuses too
   c->h = from.h;
@@ -40,6 +41,8 @@ bool SetComponent(const FrameComponent& from, int h_max, int v_max, const ImageT
   return true;
 }
 
+// Sets a scan: the blocks of an MCU, the numbers of MCUs and segments. False: not supported, or it promises more than
+// its bytes can hold.
 bool SetScan(const Scan& from, int number, ImageTable* image) {
   ScanTable* s = &image->scan[number];
   const bool is_single = from.components.size() == 1;  // such a scan has one block per MCU and no padding
@@ -93,6 +96,7 @@ void SetFollowers(ImageTable* row) {
     }
 }
 
+// Fills the row of an entropy-coded file. False: the kernels don't support it.
 bool Fill(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTable* row) {
   Header header;
   if (size > kMaxBytes || !ReadHeader(data, size, &header) || !SetFrame(header, info, row)) return false;
@@ -127,6 +131,7 @@ struct Places {
   }
 };
 
+// Assigns a place to each array of a scan, whose elements table.h describes.
 void PlaceScan(int components, ScanTable* s, Places* places) {
   s->words = places->Take<uint32_t>((s->end - s->begin + 3) / 4);
   s->segment_end = places->Take<uint32_t>(s->segments);

@@ -69,6 +69,7 @@ JAXDALI_HD inline Columns LoadColumns(const Plane& p, int32_t y, int32_t x) {
   return {s[1] | s[3] << 16, s[2] | s[4] << 16, s[0] | s[5] << 16};
 }
 
+// The vertical step: three parts of the near row and one of the far one.
 JAXDALI_HD inline Columns SumColumns(const Columns& near, const Columns& far) {
   return {3 * near.even + far.even, 3 * near.odd + far.odd, 3 * near.sides + far.sides};
 }

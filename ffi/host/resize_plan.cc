@@ -143,6 +143,7 @@ bool PlanResize(const ResizeRequest& r, int64_t most, int64_t* sizes, float* int
       a.scale = Single(std::abs(a.request / a.source()));
       has_any_size = has_any_size || a.has_size;
     }
+    // All axes are known now, so their common scale can be computed.
     const double common = CommonScale(axes, r.mode);
     const bool scaled = SetScaledExtents(r.rounding, r.mode, &axes);
     for (int64_t d = 0; d < r.axes; d++) {

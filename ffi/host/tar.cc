@@ -433,6 +433,7 @@ std::string TarSamples::Parse(std::string_view lines, int width, int64_t offset)
   const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f'; };
   // Most characters are letters, which the first comparison sorts out. It also does so for negative ones, not ASCII.
   const auto ends_word = [&](char c) { return c <= ' ' && c >= 0 && (c == '\n' || is_space(c)); };
+  // Words and numbers are parsed by hand, since an index may have millions of lines.
   const auto next_word = [&] {
     while (p < end && is_space(*p)) p++;
     const char* const begin = p;
@@ -447,6 +448,7 @@ std::string TarSamples::Parse(std::string_view lines, int width, int64_t offset)
     return p == begin || (p < end && !ends_word(*p)) ? -1 : x;
   };
   while (p < end) {
+    // Each line of the index is a sample.
     const int64_t samples = size(), line = offset + (p - lines.data());
     lines_++;
     BeginSample();

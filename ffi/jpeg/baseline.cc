@@ -44,6 +44,7 @@ bool BaselineDecoder::Start(const uint8_t* data, int64_t size, PixelFormat forma
   return PlanComponents();
 }
 
+// Sets the sampling factors and quantizers of the components, and the size of the image in MCUs.
 bool BaselineDecoder::PlanComponents() {
   h_max_ = v_max_ = 1;
   size_ = 8;
@@ -68,6 +69,7 @@ bool BaselineDecoder::PlanComponents() {
   return scan_.mcu_blocks <= kMaxBlocks;
 }
 
+// Sets the size of blocks and the kind of upsampling of each component, for the current scale.
 void BaselineDecoder::PlanSizes() {
   needs_context_ = false;
   for (int i = 0; i < components(); i++) {
@@ -203,6 +205,7 @@ void BaselineDecoder::PlanSkipping(int mcus, bool is_needed) {
   }
 }
 
+// Divides one buffer into rows: three of upsampled samples, and two bands of each needed component.
 void BaselineDecoder::AllocateRows() {
   const int groups = CeilDivide(scan_.mcu_columns, 2);
   auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
@@ -225,6 +228,7 @@ void BaselineDecoder::AllocateRows() {
   }
 }
 
+// Sets the blocks of a group in the order of the scan, and the pairs that they form, for the first band's buffer.
 void BaselineDecoder::PlanGroups() {
   int block = 0, first_pair = 0;
   for (int i = 0; i < components(); i++) {
@@ -255,6 +259,7 @@ void BaselineDecoder::SwapBands() {
   }
 }
 
+// Runs all scans of a progressive file, each over the whole image.
 bool BaselineDecoder::DecodeCoefficients() {
   const int groups = CeilDivide(mcu_columns(), 2);
   int64_t pairs = 0;
@@ -305,11 +310,13 @@ bool BaselineDecoder::DecodeCoefficients() {
     // A scan of one component goes over its blocks without those that pad MCUs; others go over MCUs.
     s.mcu_columns = is_single ? s.component[0].plane->columns : mcu_columns();
     s.mcu_rows = is_single ? s.component[0].plane->rows : bands_;
+    // The data must end exactly where the header of the next scan begins.
     if (!kernels_.decode_scan(&s) || end_ - scan_.bytes.bytes_left() != data_ + scan.end) return false;
   }
   return true;
 }
 
+// Transforms the next band of a progressive file from the stored coefficients.
 bool BaselineDecoder::TransformNextBand() {
   if (!has_coefficients_ && !DecodeCoefficients()) return false;
   has_coefficients_ = true;
@@ -328,6 +335,7 @@ bool BaselineDecoder::TransformNextBand() {
   return kernels_.transform_band(scan_, stored);
 }
 
+// Makes the samples of the next band, for both kinds of files, or skips it above the region.
 bool BaselineDecoder::DecodeNextBand() {
   const bool is_needed = next_band_ >= first_band_;
   if (progressive()) {

@@ -28,7 +28,9 @@ JAXDALI_HD inline int32_t Dequantize(int16_t coefficient, uint16_t quantizer) {
 template <int kShift>
 JAXDALI_HD inline void IdctPass(const int32_t (&v)[8], int32_t (&out)[8]) {
   const int32_t a = Wrap16(v[0] + v[4]) * 8192, b = Wrap16(v[0] - v[4]) * 8192;
+  // The even part: inputs 2 and 6 are rotated by 6 pi / 16 and scaled by sqrt(2).
   const int32_t e2 = v[2] * 4433 - v[6] * 10704, e3 = v[2] * 10703 + v[6] * 4433;
+  // The odd part, with libjpeg's names: z3 and z4 are sums that two outputs share.
   const int32_t z3 = Wrap16(v[7] + v[3]), z4 = Wrap16(v[5] + v[1]);
   const int32_t o3 = z4 * 9633 - z3 * 6436, o4 = z3 * 9633 + z4 * 6437;
   const int32_t even[4] = {a + e3, b + e2, b - e2, a - e3};

@@ -128,6 +128,7 @@ bool Decoder::Start(const uint8_t* data, int64_t size, int64_t first_row, int64_
   return true;
 }
 
+// Decompresses the image data, which must have exactly `bytes` bytes.
 bool Decoder::Inflate(int64_t bytes) {
 #if defined(JAXDALI_LIBDEFLATE)
   // libdeflate needs the data of all IDAT chunks in one piece.
@@ -165,6 +166,7 @@ void Decoder::BeginRows(int64_t rows, int64_t pixels) {
   std::memset(rows_[1], 0, static_cast<size_t>(pitch));  // becomes the row above the first one
 }
 
+// Reverses the filter of the next row. Returns its bytes, still packed.
 const uint8_t* Decoder::NextUnfiltered() {
   // The row above, this one and the one below. The oldest buffer becomes the row below.
   std::rotate(rows_, rows_ + 1, rows_ + 3);
@@ -185,6 +187,7 @@ const uint8_t* Decoder::NextUnfiltered() {
   return rows_[1];
 }
 
+// Turns the bytes of a row into values: unpacks bits, looks up palettes, swaps the bytes of 16-bit values.
 void Decoder::Expand(const uint8_t* row, int64_t pixels, uint8_t* values) const {
   if (file_.bits == 16) {
     SwapBytes(row, pixels * file_.samples(), values);
@@ -218,6 +221,7 @@ void Decoder::NextRow(uint8_t* values) {
   }
 }
 
+// Decodes all passes into a raster of the whole image.
 void Decoder::Deinterlace() {
   const int bytes = channels() * (depth() / 8);
   const int64_t pitch = file_.width * bytes;
