@@ -28,7 +28,7 @@ from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
 from ..._cpu import Format, Info, Status
 from .._families.conversion import convert
-from .._families.parts import PLACE, PartOfImage, Reader, of_part
+from .._families.parts import PLACE, ImageWindow, RegionAsWindow, window_of_region
 from .._families.window import Window
 from .._image.resize import Resize, output_spec
 from .._tensor.copy import Copy
@@ -249,12 +249,14 @@ class DecodeImage(StageOperator):
             return None  # the other decoders make parts already
         if self.on_error != "raise" or maker.cache is not None:
             return None  # an image that replaces a failed one is read in another part, and the cache has whole images
-        narrowed = of_part(consumer, image, out)
+        narrowed = window_of_region(consumer, image, out)
         if narrowed is None:
             return None
         window, last = narrowed
         images = (
-            dataclasses.replace(self, extents=(out.extent(0), out.extent(1))) if isinstance(last, PartOfImage) else self
+            dataclasses.replace(self, extents=(out.extent(0), out.extent(1)))
+            if isinstance(last, RegionAsWindow)
+            else self
         )
         return dataclasses.replace(maker, images=images, reader=window), images, last
 
@@ -400,7 +402,8 @@ class ImageHeaders(HostOperator):
     cache: CacheOptions | None = None
     on_gpu: bool = False  # as in DecodeImage
     pixels: Spec | None = None  # the first output if registered decoders make it; known with the first batch
-    reader: Reader | None = None  # the only reader of the images, a window, if only the part that it reads is decoded
+    # The only reader of the images, a window, if only the part that it reads is decoded.
+    reader: ImageWindow | None = None
 
     @property
     def num_outputs(self) -> int:
@@ -503,7 +506,9 @@ class ImageHeaders(HostOperator):
         """
         return {}
 
-    def _narrow(self, ctx: HostContext, info: np.ndarray, reader: Reader, arguments: Sequence[Value]) -> np.ndarray:
+    def _narrow(
+        self, ctx: HostContext, info: np.ndarray, reader: ImageWindow, arguments: Sequence[Value]
+    ) -> np.ndarray:
         """Writes the region that a window reads into `info`. Before, the regions are the whole images.
 
         Returns:
@@ -513,7 +518,7 @@ class ImageHeaders(HostOperator):
         shapes = output_shapes(info, op.output_type, op.adjust_orientation)
         place = np.full((ctx.N, 5), -1, np.int64)
         place[:, :3] = shapes
-        if (part := reader.part(ctx, shapes, *arguments)) is not None:
+        if (part := reader.region(ctx, shapes, *arguments)) is not None:
             _cpu.set_regions(info, op.adjust_orientation, *part)
             place[:, 3:] = part[0]
         return place

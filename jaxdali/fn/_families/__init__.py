@@ -1,7 +1,7 @@
-"""What operators are made of: families, each one native kernel or one function of arrays, and functions that many
-operators share.
+"""Base classes and functions that operators share. A family is the base class of operators that run the same native
+kernel, or the same function of arrays.
 
-Nothing here imports an operator.
+No module of this package imports an operator.
 """
 
 from .borders import BORDERS as BORDERS
@@ -26,7 +26,7 @@ from .ragged import shapes_of as shapes_of
 from .reduction import call_reduce as call_reduce
 from .remap import PointGather as PointGather
 from .separable import Separable as Separable
-from .stencil import Around as Around
+from .stencil import Neighbourhoods as Neighbourhoods
 from .stencil import Stencil as Stencil
 from .warp import Warp as Warp
 from .window import Part as Part

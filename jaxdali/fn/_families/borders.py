@@ -1,4 +1,4 @@
-"""What stands beyond the border of an image, by the names that DALI's operators have for it."""
+"""Borders: how an image goes on outside its edges, by the names that DALI's operators use."""
 
 from ..._cpu import Border
 

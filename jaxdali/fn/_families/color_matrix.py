@@ -21,14 +21,15 @@ class ColorMatrix(NativeOperator):
 
     kernel = "color"
     only_kernels = True
-    colors: ClassVar[int] = 3  # channels it is a map of; 1: of each element, in data of any layout
+    # The number of channels of the input. 1: the map is applied to each element, in data of any layout.
+    colors: ClassVar[int] = 3
     dtype: np.dtype | None
 
     def takes_image(self, image: Spec) -> bool:
         return True
 
     def matrix(self, ctx: HostContext, image: Spec, a: Values) -> np.ndarray:
-        """``f64[N, channels of the output, of the input + 1]``."""
+        """The maps, ``f64[N, output channels, input channels + 1]``, with the offset in the last column."""
         raise NotImplementedError(self.name)
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
@@ -44,7 +45,9 @@ class ColorMatrix(NativeOperator):
         return self.pixels(image, dtype)
 
     def pixels(self, image: Spec, dtype: np.dtype) -> tuple[Spec, ...]:
-        """The image in another element type, with its layout. Raises ValueError for another number of channels."""
+        """The spec of an image of the same shape in another element type. Raises ValueError unless it has `colors`
+        channels.
+        """
         layout = image_layout(image, ("HWC", "FHWC", "DHWC", "FDHWC"))
         if image.extent(image.ndim - 1) not in (None, self.colors):
             raise ValueError(f"the input must have {self.colors} channels, got {image.extent(image.ndim - 1)}")

@@ -13,7 +13,7 @@ def convert(xp: Any, x: Any, dtype: np.dtype) -> Any:
     """`x` as `dtype`, with NumPy (`xp` = numpy) or in a program (jax.numpy, with x64 enabled).
 
     Floats become integers by rounding half away from zero and saturating; NaN becomes 0, or the minimum for int32 and
-    int64. Integers saturate. To bool: whether it rounds to nonzero, i.e. 0.4 is false (NaN is true).
+    int64. Integers saturate. To bool: whether it rounds to nonzero, so 0.4 is false, and NaN is true.
     """
     if x.dtype == dtype:
         return x
@@ -34,34 +34,36 @@ def convert(xp: Any, x: Any, dtype: np.dtype) -> Any:
         return xp.minimum(xp.maximum(x, xp.asarray(low, x.dtype)), xp.asarray(high, x.dtype)).astype(dtype)
     with np.errstate(all="ignore"):
         if x.dtype.itemsize < 4:
-            x = x.astype(np.float32)  # the bounds below are not in the range of float16
-        whole = xp.trunc(x)
-        # Not trunc(x + 0.5): that rounds 0.49999997 up.
-        away = xp.abs(x - whole) >= xp.asarray(0.5, x.dtype)
-        whole = xp.where(away, whole + xp.copysign(xp.ones((), x.dtype), x), whole)
+            x = x.astype(np.float32)  # float16 can't hold the bounds below
+        rounded = xp.trunc(x)
+        # Not trunc(x + 0.5), which rounds 0.49999997 up.
+        is_half = xp.abs(x - rounded) >= xp.asarray(0.5, x.dtype)
+        rounded = xp.where(is_half, rounded + xp.copysign(xp.ones((), x.dtype), x), rounded)
         # Both bounds are powers of two (or 0), exact in every float type, unlike the maximum itself.
-        above = whole >= xp.asarray(2.0 ** (limits.bits - (limits.min < 0)), x.dtype)
-        below = ~(whole > xp.asarray(float(limits.min), x.dtype))  # NaN too
-        inside = xp.where(above | below, xp.zeros((), x.dtype), whole).astype(dtype)
-        result = xp.where(above, xp.asarray(limits.max, dtype), xp.where(below, xp.asarray(limits.min, dtype), inside))
+        above = rounded >= xp.asarray(2.0 ** (limits.bits - (limits.min < 0)), x.dtype)
+        below = ~(rounded > xp.asarray(float(limits.min), x.dtype))  # NaN too
+        saturated = xp.where(above | below, xp.zeros((), x.dtype), rounded).astype(dtype)
+        result = xp.where(
+            above, xp.asarray(limits.max, dtype), xp.where(below, xp.asarray(limits.min, dtype), saturated)
+        )
         if dtype in (np.dtype(np.int8), np.dtype(np.int16)):
             result = xp.where(xp.isnan(x), xp.zeros((), dtype), result)
         return result
 
 
 def cut(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Fill values as `dtype`, by DALI's rule for these, which is C's cast on x86.
+    """Fill values as `dtype`, by DALI's rule for them, which is a cast of C on x86.
 
-    Of integers the fraction is cut, and what the type can't hold wraps around: 300 is 44 in uint8, -1 is 255. What the
-    wider signed type that this goes through can't hold becomes that type's minimum first. `CutTo` in
-    ffi/common/convert.h is the same.
+    For integer types the fraction is cut, and a number that the type can't hold wraps around: 300 becomes 44 in uint8,
+    and -1 becomes 255. The cast goes through a wider signed type. A number that this type can't hold becomes its
+    minimum first. `CutTo` in ffi/common/convert.h does the same.
     """
     if dtype.kind not in "iu":
         return convert(np, x, dtype)
     whole = np.trunc(x.astype(np.float32).astype(np.float64))
-    wide = np.dtype(np.int64 if dtype.itemsize == 8 or dtype == np.uint32 else np.int32)
-    limit = -float(np.iinfo(wide).min)
-    held = np.where((whole >= -limit) & (whole < limit), whole, -limit).astype(wide).astype(dtype)
-    if dtype == np.uint64:  # x86 has a cast of its own for the upper half
-        held = np.where(whole >= limit, np.where(whole < 2 * limit, whole, 0).clip(0).astype(dtype), held)
-    return held
+    wide_dtype = np.dtype(np.int64 if dtype.itemsize == 8 or dtype == np.uint32 else np.int32)
+    limit = -float(np.iinfo(wide_dtype).min)
+    wrapped = np.where((whole >= -limit) & (whole < limit), whole, -limit).astype(wide_dtype).astype(dtype)
+    if dtype == np.uint64:  # Numbers of the upper half do not go through int64: x86 casts them in another way.
+        wrapped = np.where(whole >= limit, np.where(whole < 2 * limit, whole, 0).clip(0).astype(dtype), wrapped)
+    return wrapped

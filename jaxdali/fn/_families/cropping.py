@@ -1,4 +1,4 @@
-"""Groups of arguments that say which part of an image is meant: those of `crop`, and of `slice`."""
+"""Windows that arguments describe: by size and position as in `crop`, or by axis as in `slice`."""
 
 from __future__ import annotations
 
@@ -19,34 +19,39 @@ from .window import Part, Window
 Policy = Literal["error", "pad", "trim_to_shape"]
 Rounding = Literal["round", "truncate", "torchvision"]
 _INSIDE = '; out_of_bounds_policy="pad" fills what is outside, "trim_to_shape" cuts the window'
-_FAR = float(1 << 62)
+_FAR = float(1 << 62)  # an index that no window reaches; the sum of two of them still fits into int64
 _SIZES = ("crop", *(f"crop_{letter.lower()}" for letter in SPATIAL))  # the arguments for a window's extents
 
 
 def halves_away(x: np.ndarray) -> np.ndarray:
-    """The nearest whole numbers, of halves those away from zero."""
+    """`x` rounded to whole numbers, halves away from zero."""
     return np.copysign(np.floor(np.abs(x) + 0.5), x)
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
-    """To whole numbers, halves away from zero; what no window reaches is as far away as int64 can say and still be
-    added to.
+    """`x` rounded to ``int64``, halves away from zero. Numbers that are too far away for any window, infinities too,
+    are clipped so that sums of two of them still fit.
     """
     return np.clip(halves_away(x), -_FAR, _FAR).astype(np.int64)
 
 
 def placed(position: np.ndarray, free: np.ndarray, rounding: Rounding) -> np.ndarray:
-    """First elements of windows, whole numbers as ``f64``, at a `position` from 0 to 1 of axes of which they leave
-    `free` elements.
+    """The first index of each window along an axis, whole numbers as ``f64``.
+
+    Args:
+      position: from 0, the window stands at the axis' start, to 1, at its end.
+      free: how many elements of the axis are not in the window; negative if the window is larger than the axis.
+      rounding: how the index becomes a whole number.
     """
     place = position.astype(np.float32).astype(np.float64) * free
-    if rounding == "torchvision":  # a window that is larger than the image gets more of what is outside at its end
+    if rounding == "torchvision":
+        # torchvision pads a window that is larger than the image by more at its end than at its start.
         return np.where(place < 0, np.trunc(place), np.rint(place))
     return np.trunc(place) if rounding == "truncate" else halves_away(place)
 
 
 def converted(image: Spec, dtype: np.dtype | None) -> np.dtype:
-    """The element type of a window, by the argument `dtype`. Raises ValueError for one that is not made."""
+    """The element type of a window, by the argument `dtype`. Raises ValueError for one that the kernel can't write."""
     if dtype not in (None, image.dtype) and dtype.name not in ("uint8", "float16", "bfloat16", "float32"):
         raise ValueError(
             f"argument dtype must be the input's type, UINT8, FLOAT16, BFLOAT16 or FLOAT; got {dtype}, the input is {image.dtype}"
@@ -65,55 +70,64 @@ class Bounded(Window):
         return self.out_of_bounds_policy == "pad"
 
     @property
-    def cuts(self) -> bool:
+    def reads_region(self) -> bool:
         return True
 
     def bounded(self, ctx: HostContext, shapes: np.ndarray, start: np.ndarray, extent: np.ndarray) -> Part:
-        """The window, by the policy for what is outside. `start` and `extent` become parts of the result."""
-        part = Part(start, np.full(start.shape, 1, np.int64), extent)
+        """The windows after `out_of_bounds_policy` is applied.
+
+        `start` and `extent`, ``i64[N, ndim]``, belong to the result afterwards; they are changed in place.
+        """
+        window = Part(start, np.full(start.shape, 1, np.int64), extent)
         if self.out_of_bounds_policy == "pad":
-            part.fill = np.tile(np.atleast_1d(np.asarray(self.fill_values, np.float64)), (ctx.N, 1))
-            return part
+            window.fill = np.tile(np.atleast_1d(np.asarray(self.fill_values, np.float64)), (ctx.N, 1))
+            return window
+        # Trims the windows, or returns the samples whose window reaches outside.
         for i in _cpu.bound_windows(
             np.ascontiguousarray(shapes), self.out_of_bounds_policy == "trim_to_shape", start, extent
         ):
-            window = [f"{a} ... {a + n}" for a, n in zip(start[i].tolist(), extent[i].tolist(), strict=True)]
-            reason = f"the window {', '.join(window)} reaches outside the sample, of shape {tuple(shapes[i].tolist())}"
+            ranges = [f"{a} ... {a + n}" for a, n in zip(start[i].tolist(), extent[i].tolist(), strict=True)]
+            reason = f"the window {', '.join(ranges)} reaches outside the sample, of shape {tuple(shapes[i].tolist())}"
             ctx.fail(i, Status.OUT_OF_BOUNDS, reason + _INSIDE * (shapes.shape[1] > 1))
             start[i], extent[i] = 0, np.minimum(extent[i], shapes[i])
-        return part
+        return window
 
 
 class ByAxis:
-    """Numbers that arguments or inputs have for some axes of each sample: those of `axes` or `axis_names`.
+    """Arguments or inputs with one number for each of the axes that `axes` or `axis_names` list, as arrays with a
+    number for every axis.
 
     Attributes:
-      meant: ``bool[N, ndim]``, the axes that they are for.
+      is_listed: ``bool[N, ndim]``, the axes that are listed.
     """
 
     def __init__(self, ctx: HostContext | None, shapes: np.ndarray, a: Values, axes: Sequence[int] | None):
-        """`axes`: those of all samples; None: each sample has its own in the argument `axes`, of which none means all.
+        """Reads the axes.
 
-        `ctx` None: nothing comes per sample.
+        Args:
+          ctx: None if no argument comes per sample.
+          shapes: the shapes of the samples, ``i64[N, ndim]``.
+          a: the operator's arguments.
+          axes: the axes of all samples. None: each sample has its own in the argument `axes`; an empty list means all.
         """
         self._ctx, self._a = ctx, a
-        self.meant = np.zeros(shapes.shape, bool)
-        self._axes, self._each = axes, []
+        self.is_listed = np.zeros(shapes.shape, bool)
+        self._axes, self._sample_axes = axes, []
         if axes is not None:
-            self.meant[:, axes] = True
+            self.is_listed[:, axes] = True
             return
         assert ctx is not None
-        for i, given in enumerate(a.ragged("axes")):
+        for i, numbers in enumerate(a.ragged("axes")):
             try:
-                self._each.append(axes_of("", shapes.shape[1], None, given.astype(np.int64).tolist() or None))
+                self._sample_axes.append(axes_of("", shapes.shape[1], None, numbers.astype(np.int64).tolist() or None))
             except ArgumentError as e:
                 ctx.fail(i, Status.ARGUMENT, str(e))
-                self._each.append([])
-            self.meant[i, self._each[i]] = True
+                self._sample_axes.append([])
+            self.is_listed[i, self._sample_axes[i]] = True
 
     def argument(self, name: str) -> np.ndarray | None:
-        """An argument, one number per axis or one for all, as ``f64[N, ndim]``, NaN for the other axes; None: it is not
-        given.
+        """An argument, of one number per listed axis or one for all of them, as ``f64[N, ndim]``. Axes that are not
+        listed get NaN. None: the argument is not given.
         """
         if name not in self._a:
             return None
@@ -124,14 +138,15 @@ class ByAxis:
         return self._spread(name, numbers)
 
     def input(self, name: str, value: Value) -> np.ndarray:
-        """The same of a host value with one number per axis."""
+        """An input in the host's memory, of one number per listed axis, as `argument` returns it."""
         assert self._ctx is not None
         if self._axes is not None:
             return self._spread(name, value.dense(name, self._ctx.present).reshape(len(value), -1))
         return self._spread(name, [value.sample(i).reshape(-1) for i in value.indices(self._ctx.present)])
 
     def _spread(self, name: str, numbers: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
-        out = np.full(self.meant.shape, np.nan)
+        """Numbers of the listed axes, ``[N, axes]`` or one array per sample, as ``f64[N, ndim]`` with NaN elsewhere."""
+        out = np.full(self.is_listed.shape, np.nan)
         if isinstance(numbers, np.ndarray):
             assert self._axes is not None
             if numbers.shape[1] not in (1, len(self._axes)):
@@ -140,7 +155,7 @@ class ByAxis:
                 )
             out[:, self._axes] = numbers
             return out
-        for i, (axes, x) in enumerate(zip(self._each, numbers, strict=True)):
+        for i, (axes, x) in enumerate(zip(self._sample_axes, numbers, strict=True)):
             if len(x) in (1, len(axes)):
                 out[i, axes] = x
             elif self._ctx is not None and self._ctx.present[i]:
@@ -151,35 +166,36 @@ class ByAxis:
 
 
 class CropWindow(Bounded):
-    """The window of the arguments `crop`, `crop_h`, `crop_w`, `crop_d`, `crop_pos_x`, `crop_pos_y`, `crop_pos_z` and
-    `rounding`.
+    """A crop: the window of the arguments `crop`, `crop_h`, `crop_w`, `crop_d`, `crop_pos_x`, `crop_pos_y`,
+    `crop_pos_z` and `rounding`.
     """
 
     rounding: Rounding
 
     @property
-    def cuts(self) -> bool:
+    def reads_region(self) -> bool:
         return any(n in self.args for n in _SIZES)
 
     def layout(self, image: Spec) -> str:
-        # As in DALI, but for other operators FHWC.
+        # Four axes without a layout are a volume for crops, as in DALI; for other operators they are a sequence, FHWC.
         return "DHWC" if image.ndim == 4 and not image.layout else super().layout(image)
 
     def crop_extents(self, image: Spec) -> list[int | None]:
         """The extents of the window that are known when the pipeline is built."""
         extents = [image.extent(d) for d in range(image.ndim)]
-        fixed = all(self.args.is_static(n) for n in _SIZES)
-        if fixed:
+        is_static = all(self.args.is_static(n) for n in _SIZES)
+        if is_static:
             for d, n in crop_sizes(self.layout(image), self.arguments(None, ())).items():
-                extents[d] = int(n[0]) or extents[d]  # 0: all
-        if not fixed or self.out_of_bounds_policy == "trim_to_shape":
-            if not fixed or any(n in self.args for n in _SIZES):
+                extents[d] = int(n[0]) or extents[d]  # 0 means the whole axis
+        # Trimmed windows differ from sample to sample.
+        if not is_static or self.out_of_bounds_policy == "trim_to_shape":
+            if not is_static or any(n in self.args for n in _SIZES):
                 for d in crop_axes(self.layout(image)).values():
                     extents[d] = None
         return extents
 
     def crop(self, ctx: HostContext, image: Value, a: Values) -> Part:
-        """The window."""
+        """The windows of a batch of images; the whole images if no argument says otherwise."""
         if not self.has_fill and not any(n in self.args for n in _SIZES):
             return Part.whole(image.shapes)
         layout = self.layout(image.spec)
@@ -191,18 +207,20 @@ class CropWindow(Bounded):
 
 
 def crop_axes(layout: str) -> dict[str, int]:
-    """The axes that arguments of a window call D, H and W, in the layout's order: of sequences D is the frames, of
-    images there is none.
+    """The axis of each of the letters D, H and W in the arguments of crops, in the layout's order.
+
+    In a sequence D is the axis of the frames; an image has no D.
     """
     letters = {"F": "D", "H": "H", "W": "W"} if "D" not in layout else dict(zip(SPATIAL, SPATIAL))
     return {letters[letter]: d for d, letter in enumerate(layout) if letter in letters}
 
 
 def crop_sizes(layout: str, a: Values) -> dict[int, np.ndarray]:
-    """The axes of which `crop` or `crop_h`, `crop_w` and `crop_d` give the extents, with these: ``i64[N]``, 0: all.
+    """The window's extents by axis, ``i64[N]`` each, by the arguments `crop` or `crop_h`, `crop_w` and `crop_d`. 0
+    means the whole axis.
 
-    As in DALI, fractions are dropped, numbers below 1 mean all, and a number for an axis D that the layout has not is
-    ignored. Of sequences it is for the frames.
+    As in DALI, fractions are dropped, numbers below 1 mean the whole axis, and a number for an axis D that the layout
+    lacks is ignored. In a sequence D is the axis of the frames.
     """
     axes = crop_axes(layout)
     named = {letter: a.get(f"crop_{letter.lower()}") for letter in SPATIAL}
@@ -223,30 +241,33 @@ def crop_sizes(layout: str, a: Values) -> dict[int, np.ndarray]:
 
 
 def crop_start(letter: str, free: np.ndarray, a: Values, rounding: Rounding) -> np.ndarray:
-    """Where `crop_pos_x`, `crop_pos_y` or `crop_pos_z` puts the window on an axis, of which it leaves `free` elements,
-    ``i64[N]``.
+    """The first index of each window along the axis `letter`, ``i64[N]``, by `crop_pos_x`, `crop_pos_y` or
+    `crop_pos_z`.
+
+    `free`: how many elements of the axis are not in the window.
     """
     return placed(a[f"crop_pos_{_POSITION[letter]}"], free, rounding).clip(-_FAR, _FAR).astype(np.int64)
 
 
+# The arguments crop_pos_x, crop_pos_y and crop_pos_z by axis; frames are the third dimension of a sequence.
 _POSITION = {"W": "x", "H": "y", "D": "z", "F": "z"}
 
 
 def axes_of(layout: str, ndim: int, axis_names: str | None, axes: Sequence[int] | None) -> list[int]:
-    """The axes that `axis_names` or `axes` mean.
+    """Indices of the axes that `axis_names` or `axes` list; without both, of all axes.
 
     Raises:
-      ArgumentError: there is no such axis, or one stands twice.
+      ArgumentError: there is no such axis, or one is listed twice.
     """
     if axis_names:
         missing = [c for c in axis_names if c not in layout]
         if missing:
             raise ArgumentError(f"axis_names must be axes of the layout {layout!r}, got {axis_names!r}")
-        found = [layout.index(c) for c in axis_names]
+        indices = [layout.index(c) for c in axis_names]
     else:
-        found = [d + ndim if d < 0 else d for d in (range(ndim) if axes is None else axes)]
-        if any(not 0 <= d < ndim for d in found):
+        indices = [d + ndim if d < 0 else d for d in (range(ndim) if axes is None else axes)]
+        if any(not 0 <= d < ndim for d in indices):
             raise ArgumentError(f"axes must be in -{ndim} ... {ndim - 1}, got {list(axes or ())}")
-    if len(set(found)) < len(found):
+    if len(set(indices)) < len(indices):
         raise ArgumentError(f"an axis occurs twice in {axis_names or list(axes or ())}")
-    return found
+    return indices

@@ -1,4 +1,4 @@
-"""The family of displacements: each pixel shows another one of its image."""
+"""The family of displacements: each pixel gets the value of another pixel of its image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .._families import PointGather
 
 
 class Displacement(PointGather):
-    """Pixels move within their image; those that come from outside are filled."""
+    """A gather by a formula. Pixels whose point is outside the image are filled."""
 
     interp_type: types.DALIInterpType
     fill_value: float
@@ -22,7 +22,7 @@ class Displacement(PointGather):
         return self.interp_type
 
     def numbers(self, ctx: HostContext) -> np.ndarray:
-        """``f64[N, count]``, see ffi/remap/remap.h."""
+        """The parameters of the formula, ``f64[N, count]``, see ffi/remap/remap.h."""
         raise NotImplementedError(self.name)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:

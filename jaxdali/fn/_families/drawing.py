@@ -1,4 +1,4 @@
-"""Random numbers of the host pass: functions of (seed, operator, epoch, position, element), and of nothing else."""
+"""Random numbers of the host pass. They depend on nothing but (seed, operator, epoch, position, element)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 from ... import _cpu
 from ..._core.context import HostContext
 
-# The stream of operators with a seed of their own; the pipeline's random operators are numbered from 0.
+# The number, in place of an operator's, of all operators that have the argument `seed`. The pipeline numbers its random
+# operators from 0, so no other operator has this one.
 _OWN_SEED = 2**63
 
 
 def stream(ctx: HostContext, seed: int) -> int:
-    """The key of an operator's random numbers: of its own seed when that is >= 0, else of the pipeline's seed and its
-    number.
+    """The key of an operator's stream of random numbers: from its own seed if that is >= 0, else from the pipeline's
+    seed and the operator's number.
     """
     if seed >= 0:
         return _cpu.stream_key(seed % 2**64, _OWN_SEED)
@@ -28,17 +29,17 @@ def draw(
     """Random numbers for every sample of a batch.
 
     Args:
-      ctx: of the host pass; gives the samples' epochs and positions.
+      ctx: the context of the host pass, which has the samples' epochs and positions.
       seed: the operator's own seed; negative: none.
-      sizes: ``i64[N]``, how many numbers each sample needs; a number for all samples.
+      sizes: ``i64[N]``, how many numbers each sample needs; or one number for all samples.
       normal: normally distributed (mean 0, deviation 1) instead of uniformly in [0, 1).
-      part: of an operator that draws several times for a batch, which time it is: each gives other numbers.
+      part: the number of an independent stream, for operators that draw several times for a batch.
 
     Returns:
-      (``f64[sum(sizes)]``, ``i64[N]``: where each sample's numbers start).
+      (``f64[sum(sizes)]``, ``i64[N]``: the index of each sample's first number).
     """
     if isinstance(sizes, int):
-        sizes, total = _same(sizes, ctx.N), sizes * ctx.N
+        sizes, total = _equal_sizes(sizes, ctx.N), sizes * ctx.N
     else:
         sizes, total = np.ascontiguousarray(sizes, np.int64), int(sizes.sum())
     starts, out = np.empty(len(sizes), np.int64), np.empty(total)
@@ -64,5 +65,5 @@ def uniforms(ctx: HostContext, seed: int, count: int) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=256)
-def _same(count: int, N: int) -> np.ndarray:
+def _equal_sizes(count: int, N: int) -> np.ndarray:
     return np.full(N, count, np.int64)

@@ -1,4 +1,4 @@
-"""The family of operators that are a function of elements: written once, for NumPy and for programs."""
+"""The family of elementwise operators: one function, written once for NumPy and for programs."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from .ragged import aligned, fit, samples_of_blocks, shapes_of
 
 
 class Elementwise(HostOperator, ProgramOperator):
-    """A function of elements. Inputs without axes and the numbers of `numbers` are one per sample, for all its
-    elements.
+    """A function of elements.
 
-    The other inputs have the output's shape, or are all dense and broadcast as in NumPy. An operator whose shape is not
-    its first input's has a `setup` that says so.
+    Inputs without axes, and the arrays that `numbers` returns, have one number per sample, which is used for all its
+    elements. The other inputs have the output's shape, or are all dense and broadcast as in NumPy. An operator whose
+    output does not have its first input's shape overrides `setup`.
     """
 
     def element(self, xp: Any, *inputs: Any, **numbers: Any) -> Any:
-        """The function, with NumPy (`xp` = numpy) or in a program (jax.numpy), of arrays that broadcast against each
-        other.
+        """The function of arrays that broadcast against each other, with NumPy (`xp` = numpy) or in a program
+        (jax.numpy).
 
         Args:
-          inputs: those that are no arguments.
-          numbers: as `numbers` gave them.
+          inputs: the operator's inputs, without those that are arguments.
+          numbers: the arrays that `numbers` returns.
         """
         raise NotImplementedError(self.name)
 
     def numbers(self, ctx: HostContext | None, values: Sequence[Value]) -> Mapping[str, np.ndarray]:
-        """What the function needs to know of each sample, ``[N]`` each, by its `arguments`, which gets the same
-        operands.
+        """Parameters of the function by name, one number per sample, ``[N]`` each. `ctx` and `values` are the operands
+        of `arguments`.
         """
         return {}
 
@@ -55,13 +55,13 @@ class Elementwise(HostOperator, ProgramOperator):
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
         numbers = self.numbers(ctx, values)
         inputs = values[: len(values) - len(self.args.inputs)]
-        nothing = np.zeros(ctx.spec.shape if ctx.spec.shape is not None else (0,) * ctx.spec.ndim, ctx.spec.dtype)
+        empty = np.zeros(ctx.spec.shape if ctx.spec.shape is not None else (0,) * ctx.spec.ndim, ctx.spec.dtype)
 
         def sample(i: int) -> np.ndarray:
             return self.element(np, *(v.sample(i) for v in inputs), **{n: np.asarray(x[i]) for n, x in numbers.items()})
 
         with np.errstate(all="ignore"):
-            samples = [sample(i) if ctx.present[i] else nothing for i in range(ctx.N)]
+            samples = [sample(i) if ctx.present[i] else empty for i in range(ctx.N)]
         return (samples if ctx.spec.shape is None else np.stack(samples),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
@@ -73,6 +73,7 @@ class Elementwise(HostOperator, ProgramOperator):
             numbers = {n: aligned(x, spec.ndim) for n, x in ctx.params.items()}
             result = self.element(jnp, *(aligned(x, spec.ndim) for x in inputs), **numbers)
             return (jnp.broadcast_to(result, (ctx.B, *(spec.shape or ()))),)
+        # Each block of the ragged buffer belongs to one sample, whose numbers broadcast against its elements.
         sample = samples_of_blocks(out.offsets, out.capacity)
         blocks = [
             fit(x, out).data.reshape(-1, ALIGNMENT) if isinstance(x, Ragged) else x[sample][:, None] for x in inputs

@@ -1,4 +1,4 @@
-"""Windows of images of which only the part that they read is made; see Note [Parts of images]."""
+"""Windows of images of which a decoder makes only the region that they read; see Note [Parts of images]."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..._core.values import Spec, Value
 from .ragged import fit, shapes_of
 from .window import Window
 
-# Where a part is in its image, a row of 5 numbers for each sample: the shape of the whole image, HWC, and the part's
-# first row and column. These are -1 where a window's set-up fails.
+# The place of a region in its image, a row of 5 numbers for each sample: the shape of the whole image, HWC, and the
+# region's first row and column. The last two are -1 if the set-up of the window fails.
 PLACE = Spec(np.dtype(np.int64), 1, (5,))
 
 
 @dataclasses.dataclass(frozen=True)
-class Reader:
-    """A window that alone reads images HWC.
+class ImageWindow:
+    """A window that is the only consumer of an image HWC, with the specs of both.
 
     Attributes:
       window: the operator.
@@ -34,17 +34,20 @@ class Reader:
     out: Spec
 
     def setup(self, ctx: HostContext, shapes: np.ndarray, *arguments: Value) -> Setup:
-        """What the window is in whole images.
+        """The window's set-up for whole images.
 
         Args:
-          shapes: of the whole images; arguments: the window's inputs behind the image.
+          shapes: the shapes of the whole images, ``i64[N, 3]``.
+          arguments: the window's inputs behind the image.
         """
         return self.window.setup(dataclasses.replace(ctx, specs=(self.out,)), Value(self.image, shapes), *arguments)
 
-    def part(self, ctx: HostContext, shapes: np.ndarray, *arguments: Value) -> tuple[np.ndarray, np.ndarray] | None:
-        """The first row and column of the smallest part with all that the window reads, at least one pixel; and the
-        part's extents, ``f64[N, 2]`` each. None: the set-up fails, as that of the window's own step will, which says
-        why.
+    def region(self, ctx: HostContext, shapes: np.ndarray, *arguments: Value) -> tuple[np.ndarray, np.ndarray] | None:
+        """The smallest region that has all pixels which the window reads, and at least one.
+
+        Returns:
+          The region's first row and column, and its extents, ``f64[N, 2]`` each. None: the set-up fails. The window's own
+          step fails in the same way, and reports the reason.
         """
         extents, failed = np.maximum(shapes[:, :2], 1), list[int]()
         try:
@@ -56,64 +59,77 @@ class Reader:
         if ctx.present[failed].any():
             return None
         start, step, extent = (params[name][:, :2].astype(np.int64) for name in ("start", "step", "extent"))
-        ends = start, start + step * np.maximum(extent - 1, 0)
+        ends = start, start + step * np.maximum(extent - 1, 0)  # in this order, or reversed where the step is negative
         first = np.clip(np.minimum(*ends), 0, extents - 1)
         last = np.clip(np.maximum(*ends), first, extents - 1)
         return first.astype(np.float64), (last - first + 1).astype(np.float64)
 
 
-class PartOfImage(ProgramOperator):
-    """(the part that the window reads, its place, the window's arguments) -> the window, which is just that part."""
+class RegionAsWindow(ProgramOperator):
+    """A window that is exactly the region that was decoded for it, so that nothing is left to do.
 
-    reader: Reader
+    Its inputs are the region's pixels, the region's `PLACE`, and the window's arguments.
+    """
+
+    image_window: ImageWindow
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.reader.window.name
+        return self.image_window.window.name
 
-    def infer(self, part: Spec, *others: Spec) -> tuple[Spec, ...]:
-        return (part,)
+    def infer(self, region: Spec, *others: Spec) -> tuple[Spec, ...]:
+        return (region,)
 
     def setup_reads(self, i: int) -> bool:
         return i > 0
 
-    def setup(self, ctx: HostContext, part: Value, place: Value, *arguments: Value) -> Setup:
+    def setup(self, ctx: HostContext, region: Value, place: Value, *arguments: Value) -> Setup:
         assert isinstance(place.data, np.ndarray)
+        # There is no region for the batch, because a window's set-up fails: repeat it, so that it reports its errors.
         if (place.data[:, 3:] < 0).any():
-            self.reader.setup(ctx, place.data[:, :3], *arguments)
-        return Setup((shapes_of(part),))
+            self.image_window.setup(ctx, place.data[:, :3], *arguments)
+        return Setup((shapes_of(region),))
 
-    def lower(self, ctx: LowerContext, part: Any, *arguments: Any) -> tuple[Any, ...]:
-        return (fit(part, ctx.out[0]) if isinstance(part, Ragged) else part,)
+    def lower(self, ctx: LowerContext, region: Any, *arguments: Any) -> tuple[Any, ...]:
+        return (fit(region, ctx.out[0]) if isinstance(region, Ragged) else region,)
 
 
-class WindowOfPart(StageOperator):
-    """(the part of an image that the window reads, its place, the window's arguments) -> the window of the image."""
+class WindowOfRegion(StageOperator):
+    """A window of an image of which only a region was decoded.
+
+    Its inputs are the region's pixels, the region's `PLACE`, and the window's arguments.
+    """
 
     kernel = "window"
-    reader: Reader
+    image_window: ImageWindow
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.reader.window.name
+        return self.image_window.window.name
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
-        return (self.reader.out,)
+        return (self.image_window.out,)
 
-    def setup(self, ctx: HostContext, part: Value, place: Value, *arguments: Value) -> Setup:
+    def setup(self, ctx: HostContext, region: Value, place: Value, *arguments: Value) -> Setup:
         assert isinstance(place.data, np.ndarray)
-        whole = self.reader.setup(ctx, place.data[:, :3], *arguments)
+        whole = self.image_window.setup(ctx, place.data[:, :3], *arguments)
         start = whole.params["start"].copy()
-        start[:, :2] -= place.data[:, 3:].astype(np.int32)
+        start[:, :2] -= place.data[:, 3:].astype(np.int32)  # relative to the region
         return Setup(whole.shapes, {**whole.params, "start": start})
 
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
-        return self.reader.window.call(ctx)
+        return self.image_window.window.call(ctx)
 
 
-def of_part(window: Window, image: Spec, out: Spec) -> tuple[Reader, NativeOperator | ProgramOperator] | None:
-    """What a window becomes where only the part that it reads is made; None: it reads whole images."""
-    if not window.cuts:
+def window_of_region(
+    window: Window, image: Spec, out: Spec
+) -> tuple[ImageWindow, NativeOperator | ProgramOperator] | None:
+    """The window with its specs, and the operator that takes its place if a decoder makes only the region that it reads.
+    None: it reads whole images.
+    """
+    if not window.reads_region:
         return None
-    reader = Reader(window, image, out)
-    return reader, PartOfImage(reader=reader) if window.is_part(image, out) else WindowOfPart(reader=reader)
+    image_window = ImageWindow(window, image, out)
+    if window.is_plain_crop(image, out):
+        return image_window, RegionAsWindow(image_window=image_window)
+    return image_window, WindowOfRegion(image_window=image_window)

@@ -1,4 +1,4 @@
-"""What programs do with values of different shapes: fitting buffers, and giving each element what its sample has."""
+"""Helpers of programs for batches of different shapes: buffers of a given capacity, and the sample of each element."""
 
 from __future__ import annotations
 
@@ -13,38 +13,39 @@ from ..._core.values import Value
 
 
 def fit(x: Ragged, out: Out | None) -> Ragged:
-    """A ragged value of the shapes of `out`, in a buffer of its capacity.
+    """`x`, whose samples have the shapes of `out`, in a buffer with the capacity of `out`.
 
-    Samples of equal shapes lie at equal offsets, so this only cuts off or adds unused elements at the end.
+    Samples of equal shapes lie at equal offsets, so only unused elements at the end are cut off or added.
     """
     assert out is not None
-    have = x.data.shape[0]
+    capacity = x.data.shape[0]
     data = x.data
-    if have > out.capacity:
+    if capacity > out.capacity:
         data = data[: out.capacity]
-    elif have < out.capacity:
-        data = jnp.pad(data, (0, out.capacity - have))
+    elif capacity < out.capacity:
+        data = jnp.pad(data, (0, out.capacity - capacity))
     return Ragged(data, out.offsets, out.shapes)
 
 
 def shapes_of(x: Value) -> np.ndarray | None:
-    """What `setup` of an operator that keeps the shape returns."""
+    """The shapes in the `Setup` of an operator that keeps its input's shape: None if the spec has the shape."""
     return x.shapes if x.spec.shape is None else None
 
 
 def samples_of_blocks(offsets: Any, capacity: int) -> Any:
-    """For each `ALIGNMENT` elements of a ragged buffer the number of the sample they belong to, ``i32[capacity //
-    ALIGNMENT]``.
+    """The sample that each block of a ragged buffer belongs to, ``i32[capacity // ALIGNMENT]``. A block is `ALIGNMENT`
+    elements, and a sample begins at a block.
 
-    Numbers of samples reach their elements so without native code: ``data.reshape(-1, ALIGNMENT)`` against
-    ``x[samples][:, None]``.
+    So an array ``x[B]`` of one number per sample broadcasts against the elements without native code:
+    ``data.reshape(-1, ALIGNMENT)`` against ``x[samples][:, None]``.
     """
+    # 1 at the first block of each sample, added up. Two samples begin at the same block if the first one is empty.
     first = jnp.zeros((capacity // ALIGNMENT,), jnp.int32).at[offsets].add(jnp.ones((), jnp.int32), mode="drop")
     return jnp.cumsum(first, dtype=jnp.int32) - jnp.ones((), jnp.int32)
 
 
 def aligned(x: Any, ndim: int) -> Any:
-    """A dense batch with axes of extent 1 inserted behind the batch axis, so that samples are aligned at their last of
-    `ndim` axes.
+    """A dense batch, reshaped so that samples broadcast against others of `ndim` axes: axes of extent 1 are inserted
+    behind the batch axis.
     """
     return x.reshape(x.shape[0], *(1,) * (ndim - (x.ndim - 1)), *x.shape[1:])

@@ -1,4 +1,4 @@
-"""Random windows of images: `decoders.image_random_crop`, `random_resized_crop` and others draw theirs so."""
+"""Random windows of images, as `decoders.image_random_crop`, `random_resized_crop` and others draw them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ def random_windows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Random windows as DALI chooses them.
 
-    The first of several attempts counts whose window fits into the image and, rounded to pixels, still has an allowed
-    aspect ratio. When none does, or none could be large enough, it is the largest window of the allowed aspect ratio
-    nearest to the image's, shrunk to the largest allowed area.
+    Several windows are drawn. The result is the first one that fits into the image and, rounded to pixels, still has an
+    allowed aspect ratio. If there is none, or if no window could be large enough, the result is the largest window with
+    the allowed aspect ratio nearest to the image's, shrunk to the largest allowed area.
 
     Args:
-      u: ``[N, 2 + 2 * attempts]`` uniform in [0, 1): the place, the attempts' areas, their aspect ratios.
+      u: ``[N, 2 + 2 * attempts]`` uniform in [0, 1): two for the place, then the attempts' areas and aspect ratios.
       extents: ``[N, 2]``, height and width of the images.
-      area: range of the area, as a fraction of the image's. aspect_ratio: range of width by height.
+      area: range of the window's area, as a fraction of the image's.
+      aspect_ratio: range of width by height.
 
     Returns:
       (start, size), ``f64[N, 2]`` each.
@@ -34,9 +35,9 @@ def random_windows(
     return start, size
 
 
-def random_range(argument: str, given: Any) -> tuple[float, float]:
-    """A range of `image_random_crop`: two numbers, or one for both ends."""
-    low, high = given if isinstance(given, tuple) else (given, given)
+def random_range(argument: str, value: Any) -> tuple[float, float]:
+    """The lowest and highest number of an argument that is a range: two numbers, or one for both ends."""
+    low, high = value if isinstance(value, tuple) else (value, value)
     if low > high:
-        raise ArgumentError(f"{argument} must be (lowest, highest), got {given!r}")
+        raise ArgumentError(f"{argument} must be (lowest, highest), got {value!r}")
     return low, high

@@ -1,4 +1,4 @@
-"""The call of the kernel `reduce`."""
+"""The launch of the kernel `reduce`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from ..._cpu import Reduction
 def call_reduce(
     ctx: LowerContext, x: Any, spec: Spec, out: Any, center: Any, reduction: Reduction, axes: Sequence[int]
 ) -> Any:
-    """Numbers in double precision from the elements over some axes, and the statuses of the samples.
+    """Reduces the elements over some axes to one number, in double precision. Returns (result, status).
 
     Args:
-      spec, out: of the result, as `call` gets them.
-      center: ``f64``, subtracted before squaring: a number for each result; without elements: 0.
+      spec, out: the result's, as in `_ffi.call`.
+      center: ``f64``, one number for each result, subtracted before squaring. An array without elements means 0.
     """
     elements = x.data.size if isinstance(x, Ragged) else x.size
-    scratch = elements // 32 * 8  # parts of results on GPUs; the CPU kernel leaves it untouched
+    # Partial results of GPUs. The CPU kernel leaves it untouched.
+    scratch = elements // 32 * 8
     return _ffi.call("reduce", ctx, x, spec, out, center, scratch=scratch, reduction=int(reduction), axes=tuple(axes))

@@ -1,4 +1,4 @@
-"""The family of gathers: pixels taken at points that are computed or given."""
+"""The family of gathers: each output pixel is the image's value at a point, which is computed or read from a map."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from .layouts import image_layout, spec_of
 
 
 class PointGather(NativeOperator):
-    """A gather: each output pixel is the image's value at a point, which is computed or given."""
+    """A gather: each output pixel is the image's value at a point. The kernel computes the points by the formula
+    `points`, or reads them from maps.
+    """
 
     kernel = "remap"
     only_kernels = True
@@ -33,23 +35,21 @@ class PointGather(NativeOperator):
         return types.INTERP_NN
 
     @property
-    def beyond(self) -> Border:
-        """What is outside of the image; of `Border.CONSTANT` the fill value."""
+    def border_type(self) -> Border:
+        """How the image goes on outside its edges; with `Border.CONSTANT` by the fill value."""
         return Border.CONSTANT
 
     def takes_image(self, image: Spec) -> bool:
         return True
 
     def layout(self, image: Spec) -> tuple[str, int]:
-        """Layout, and the axis H, behind which W is."""
+        """The layout, and the index of the axis H. The axis W is behind it."""
         layout = image.layout or {2: "HW"}.get(image.ndim, "")
         layout = layout if layout in self.layouts else image_layout(image, self.layouts)
         return layout, layout.index("H")
 
     def output(self, image: Spec, size: Sequence[int | None]) -> Spec:
-        """The spec of the output, of known or unknown size ``(H, W)``. Raises ValueError for element types that are not
-        taken.
-        """
+        """The spec of an output of the size ``(H, W)`` (None: unknown). Raises ValueError for unsupported types."""
         layout, first = self.layout(image)
         if image.dtype.name not in self.types:
             raise ValueError(f"the input must be {', '.join(self.types)}, got {image.dtype}")
@@ -71,13 +71,13 @@ class PointGather(NativeOperator):
         fill: Any = 0.0,
         applied: np.ndarray | None = None,
     ) -> Setup:
-        """What `setup` returns.
+        """The outputs' shapes and the kernel's parameters.
 
         Args:
-          numbers: ``f64[N, count]``, see ffi/remap/remap.h.
+          numbers: ``f64[N, count]``, the parameters of the formula `points`, see ffi/remap/remap.h.
           size: ``i64[N, 2]``, H and W of the outputs. Default: the images'.
-          fill: what is outside, one number or one per channel.
-          applied: ``[N]``; of samples where it is 0 the result is the image itself. Default: all.
+          fill: the value outside the image, one number or one per channel.
+          applied: ``[N]``; samples with 0 are passed unchanged. Default: none.
         """
         _, first = self.layout(image.spec)
         shapes = image.shapes.copy()
@@ -92,15 +92,17 @@ class PointGather(NativeOperator):
         return Setup((None if ctx.spec.shape is not None else shapes,), params)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
-        nothing = (jnp.zeros((0,), jnp.float32), jnp.zeros((0,), jnp.int32))
-        return self.lower_with(ctx, arrays[0], nothing, nothing)
+        no_map = (jnp.zeros((0,), jnp.float32), jnp.zeros((0,), jnp.int32))
+        return self.lower_with(ctx, arrays[0], no_map, no_map)
 
     def lower_with(self, ctx: LowerContext, image: Any, map_x: tuple[Any, Any], map_y: tuple[Any, Any]) -> Any:
-        """What `lower` returns, with the maps of points that are given: data, flat, and offsets."""
+        """Launches the kernel. `map_x`, `map_y`: coordinates of the points as (flat data, offsets), empty if they are
+        computed.
+        """
         attrs = {
             "points": int(self.points),
             "sampling": int(self.interpolation),
-            "border": int(self.beyond),
+            "border": int(self.border_type),
             "first": self.layout(ctx.inputs[0])[1],
         }
         p = ctx.params

@@ -1,4 +1,4 @@
-"""The family of filters by a window along each axis."""
+"""The family of separable filters: one vector of weights, called a window, along each spatial axis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from .layouts import SPATIAL
 
 
 class Separable(NativeOperator):
-    """A window along each spatial axis; at borders the image is mirrored about the centre of its outermost pixel."""
+    """A convolution with a window of weights along each spatial axis in turn. Beyond its edges, the image is mirrored
+    about the centres of its outermost pixels.
+    """
 
     kernel = "filter"
     only_kernels = True
@@ -30,21 +32,23 @@ class Separable(NativeOperator):
         return filtered_layout_warning(image)
 
     def windows(self, ctx: HostContext, axes: int, a: Values) -> tuple[np.ndarray, np.ndarray]:
-        """Weights ``f64[N, axes, most]`` and how many of them are used, ``i64[N, axes]``."""
+        """Weights ``f64[N, axes, longest]``, and how many of them each window has, ``i64[N, axes]``."""
         raise NotImplementedError(self.name)
 
     def axes(self, image: Spec) -> tuple[int, int]:
-        """The first spatial axis, and how many there are: as in DALI all but leading F and C, and a C at the end."""
+        """The first spatial axis, and the number of spatial axes. As in DALI these are all but leading F and C, and C
+        at the end.
+        """
         layout = image.layout or SPATIAL[-image.ndim :]  # without a layout all axes are spatial
         inner = layout.lstrip("FC")
-        before, spatial = layout[: len(layout) - len(inner)], inner.removesuffix("C")
-        known = len(set(before)) == len(before) and not set(spatial) & set("FC")
-        if not 0 < image.ndim == len(layout) or not known or not 0 < len(spatial) <= 3:
+        leading, spatial = layout[: len(layout) - len(inner)], inner.removesuffix("C")
+        is_supported = len(set(leading)) == len(leading) and not set(spatial) & set("FC")
+        if not 0 < image.ndim == len(layout) or not is_supported or not 0 < len(spatial) <= 3:
             raise ValueError(
                 "the input must have one to three spatial axes that are neighbours, with at most one axis F and one axis C before them, "
                 f"or C last; got {image.ndim}-D data of layout {layout!r}"
             )
-        return len(before), len(spatial)
+        return len(leading), len(spatial)
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         self.axes(image)
@@ -57,8 +61,9 @@ class Separable(NativeOperator):
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         weights, taps = self.windows(ctx, self.axes(values[0].spec)[1], self.arguments(ctx, values))
-        room = 1 << int(weights.shape[-1] - 1).bit_length()  # few programs are compiled
-        weights = np.pad(weights, (*((0, 0),) * (weights.ndim - 1), (0, room - weights.shape[-1])))
+        # Padded to a power of two, so that few programs are compiled.
+        padded = 1 << int(weights.shape[-1] - 1).bit_length()
+        weights = np.pad(weights, (*((0, 0),) * (weights.ndim - 1), (0, padded - weights.shape[-1])))
         params = {"weights": weights.astype(np.float32), "taps": taps.astype(np.int32)}
         return Setup((None if ctx.spec.shape is not None else values[0].shapes,), params)
 
@@ -67,9 +72,15 @@ class Separable(NativeOperator):
         return (y,), status
 
     def filtered(self, ctx: LowerContext, x: Any, spec: Spec, weights: Any, taps: Any) -> tuple[Any, Any]:
-        """A batch filtered, by windows as `setup` gives them; `spec` is that of the result."""
+        """Launches the kernel: filters a batch `x` by windows as `setup` makes them. Returns (result, status).
+
+        Args:
+          spec: the spec of the result.
+          weights, taps: ``f32[B, axes, longest]`` and ``i32[B, axes]``, see `windows`.
+        """
         first, axes = self.axes(ctx.inputs[0])
         out = ctx.out[0]
         elements = out.capacity if out is not None else ctx.B * int(np.prod(spec.shape or ()))
-        scratch = 4 * elements * (axes - 1)  # the CPU kernel leaves it untouched
+        # float32 results of all axes but the last. The CPU kernel leaves it untouched.
+        scratch = 4 * elements * (axes - 1)
         return _ffi.call("filter", ctx, x, spec, out, weights, taps, scratch=scratch, first=first, axes=axes)

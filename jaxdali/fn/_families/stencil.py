@@ -1,4 +1,4 @@
-"""The family of reductions of the window around each element."""
+"""The family of stencils: each element becomes the sum, the median or an extreme of its neighbourhood."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..._cpu import Border, StencilReduction
 
 
 @dataclasses.dataclass
-class Around:
-    """Which window around each element a `Stencil` reduces.
+class Neighbourhoods:
+    """The neighbourhood of each element, for each sample of a batch.
 
     Attributes:
-      window: ``i64[N, axes]``, extents.
-      anchor: ``i64[N, axes]``, which of its elements is at the element of the result.
-      weights: ``[N, most]``, of sums: row by row of a window.
-      fill: ``[N]``, what is beyond a constant border; maxima and minima leave that out.
+      window: ``i64[N, axes]``, the extents of the neighbourhood.
+      anchor: ``i64[N, axes]``, the index in the neighbourhood of the element that the result replaces.
+      weights: ``[N, elements]``, the weights of a sum, row by row.
+      fill: ``[N]``, the value outside the image for a constant border. Maxima and minima ignore what is outside.
     """
 
     window: np.ndarray
@@ -32,7 +32,7 @@ class Around:
 
 
 class Stencil(NativeOperator):
-    """A reduction of the window around each element, over the two or three spatial axes."""
+    """A reduction of the neighbourhood of each element, over the two or three spatial axes."""
 
     kernel = "stencil"
     only_kernels = True
@@ -42,16 +42,16 @@ class Stencil(NativeOperator):
         return True
 
     @property
-    def beyond(self) -> Border:
-        """What stands beyond the border."""
+    def border_type(self) -> Border:
+        """How the image goes on outside its edges."""
         raise NotImplementedError(self.name)
 
     def axes(self, image: Spec) -> tuple[int, int]:
-        """The first spatial axis, and how many there are. Raises ValueError for a layout that is not taken."""
+        """The first spatial axis, and the number of spatial axes. Raises ValueError for an unsupported layout."""
         raise NotImplementedError(self.name)
 
-    def around(self, ctx: HostContext, *values: Value) -> Around:
-        """The windows of a batch."""
+    def neighbourhoods(self, ctx: HostContext, *values: Value) -> Neighbourhoods:
+        """The neighbourhoods of a batch."""
         raise NotImplementedError(self.name)
 
     def infer(self, image: Spec, *others: Spec) -> tuple[Spec, ...]:
@@ -61,26 +61,27 @@ class Stencil(NativeOperator):
         return (image,)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
-        return self.setup_of(ctx, values[0].shapes, self.around(ctx, *values))
+        return self.setup_of(ctx, values[0].shapes, self.neighbourhoods(ctx, *values))
 
-    def setup_of(self, ctx: HostContext, shapes: np.ndarray, around: Around) -> Setup:
-        """What `setup` returns."""
-        weights = np.zeros((ctx.N, 0)) if around.weights is None else around.weights
-        room = 1 << int(weights.shape[1] - 1).bit_length() if weights.size else 0  # few programs are compiled
-        padded = np.zeros((ctx.N, room), np.float32)
+    def setup_of(self, ctx: HostContext, shapes: np.ndarray, neighbourhoods: Neighbourhoods) -> Setup:
+        """The kernel's parameters, and the outputs' `shapes` unless the spec has them."""
+        weights = np.zeros((ctx.N, 0)) if neighbourhoods.weights is None else neighbourhoods.weights
+        # Padded to a power of two, so that few programs are compiled.
+        width = 1 << int(weights.shape[1] - 1).bit_length() if weights.size else 0
+        padded = np.zeros((ctx.N, width), np.float32)
         padded[:, : weights.shape[1]] = weights
         params = {
             "weights": padded,
-            "window": around.window.astype(np.int32),
-            "anchor": around.anchor.astype(np.int32),
-            "fill": (np.zeros(ctx.N) if around.fill is None else around.fill).astype(np.float32),
+            "window": neighbourhoods.window.astype(np.int32),
+            "anchor": neighbourhoods.anchor.astype(np.int32),
+            "fill": (np.zeros(ctx.N) if neighbourhoods.fill is None else neighbourhoods.fill).astype(np.float32),
         }
         return Setup((None if ctx.spec.shape is not None else shapes,), params)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
         first, axes = self.axes(ctx.inputs[0])
         params = [ctx.params[n] for n in ("weights", "window", "anchor", "fill")]
-        attrs = {"first": first, "axes": axes, "reduction": int(self.reduction), "border": int(self.beyond)}
+        attrs = {"first": first, "axes": axes, "reduction": int(self.reduction), "border": int(self.border_type)}
         y, status = _ffi.call("stencil", ctx, arrays[0], ctx.spec, ctx.out[0], *params, **attrs)
         return (y,), status
 

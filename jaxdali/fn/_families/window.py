@@ -1,4 +1,15 @@
-"""The family of strided windows: crop, slice, flip, pad, paste, transpose."""
+"""The family of strided windows: crop, slice, flip, pad, paste, transpose.
+
+These words mean one thing each, here and in the modules that use this one:
+
+* A *window* is a strided selection of a sample's elements: by axis a first index, a step, and a number of indices. It
+  may reach outside the sample, and its elements may be converted and scaled.
+* A *crop* is a window of step 1 that the arguments `crop` or `crop_h`, `crop_w` and `crop_d` describe (`cropping`).
+* A `Part` holds the windows of all samples of a batch, which are the arguments of the kernel.
+* A *region* is a rectangle of an image that is all that a decoder makes of it. `window_regions` is about regions that
+  one window reads, see Note [Parts of images].
+* An *ROI* is a region, in fractions of a pixel too, that a resize reads (`roi_start` and `roi_end`).
+"""
 
 from __future__ import annotations
 
@@ -22,13 +33,13 @@ from .layouts import image_layout
 
 @dataclasses.dataclass
 class Part:
-    """Which part of each sample a `Window` takes, and what becomes of its elements.
+    """The window of each sample of a batch, and the conversion of its elements: the arguments of the kernel `window`.
 
     Attributes:
-      start, step, extent: ``i64[N, ndim]`` by axis of the input: first index, to the next, how many.
-      fill: ``[N, channels]``, of indices outside the input, converted as by `cut`; None: these are an error of their
-        sample.
-      scale, offset: ``[N, channels]``; elements are ``scale * x + offset``.
+      start, step, extent: ``i64[N, ndim]`` by axis of the input: first index, distance to the next, number of indices.
+      fill: ``[N, channels]``, the value at indices outside the input, converted as by `cut`. None: a sample with such
+        indices fails.
+      scale, offset: ``[N, channels]``; elements become ``scale * x + offset``. None: they are only converted.
     """
 
     start: np.ndarray
@@ -40,43 +51,43 @@ class Part:
 
     @staticmethod
     def whole(shapes: np.ndarray) -> Part:
-        """Everything."""
+        """The windows that are the whole samples, of these `shapes`."""
         return Part(np.zeros(shapes.shape, np.int64), np.full(shapes.shape, 1, np.int64), shapes.copy())
 
-    def flip(self, axis: int, which: np.ndarray):
-        """Mirrors an axis of some samples, ``bool[N]``."""
-        _cpu.mirror_windows(self.start, self.step, self.extent, axis, which)
+    def flip(self, axis: int, is_mirrored: np.ndarray):
+        """Mirrors an axis, in place, of the samples where `is_mirrored`, ``bool[N]``."""
+        _cpu.mirror_windows(self.start, self.step, self.extent, axis, is_mirrored)
 
 
 class Window(StageOperator):
-    """A strided window of each sample, with fill, scale and offset by channel; the output's layout may permute the
+    """A strided window of each sample, with fill, scale and offset by channel. The output's layout may permute the
     input's.
 
-    What operators on the host make arguments of, as boxes are, stays there.
+    Values in the host's memory that become arguments of operators, such as boxes, stay there: see `WindowOnHost`.
     """
 
     kernel = "window"
 
     @property
     def has_host_form(self) -> bool:
-        return True  # but for scale and offset, which are for images
+        return True  # It ignores scale and offset, which only operators on images have.
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         return WindowOnHost(window=self) if ctx.stage == "host" else self
 
     @property
     def has_fill(self) -> bool:
-        """Whether the window may reach outside the sample, and has fill there."""
+        """Whether the window may reach outside the sample, where its elements are fill."""
         return False
 
     @property
-    def cuts(self) -> bool:
-        """Whether it may read less than the whole image, so that only that part of it need be made."""
+    def reads_region(self) -> bool:
+        """Whether the window may read less than the whole image, so that a decoder need only make a region of it."""
         return False
 
-    def is_part(self, image: Spec, out: Spec) -> bool:
-        """Whether it is rows and columns of the image, at least one of each, just as they are. Only asked where it
-        `cuts`.
+    def is_plain_crop(self, image: Spec, out: Spec) -> bool:
+        """Whether the window is rows and columns of the image, at least one of each, with unchanged pixels. Only called
+        if it `reads_region`.
         """
         return False
 
@@ -87,36 +98,37 @@ class Window(StageOperator):
             or self.layout(image).find("C") != 2
         ):
             return False
-        known = out.dtype.name in ("uint8", "float16", "bfloat16", "float32")
-        return known and not self.has_fill and self.permutation(image, out) in ([0, 1, 2], [2, 0, 1])
+        # Other kernels write these types, and interleaved (HWC) or planar (CHW) pixels, tile by tile.
+        is_written = out.dtype.name in ("uint8", "float16", "bfloat16", "float32")
+        return is_written and not self.has_fill and self.permutation(image, out) in ([0, 1, 2], [2, 0, 1])
 
     def takes_image(self, image: Spec) -> bool:
         return True
 
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
-        """What is taken of each sample."""
+        """The windows of a batch, by the arguments `a` of the operator."""
         raise NotImplementedError(self.name)
 
     def layout(self, image: Spec) -> str:
-        """The input's layout, where it has one or may do without."""
+        """The input's layout, or the default one of its rank. Raises ValueError for a layout that is not taken."""
         return image_layout(image)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         return self.setup_of(ctx, values[0], self.part(ctx, values[0], self.arguments(ctx, values)))
 
-    def setup_of(self, ctx: HostContext, image: Value, part: Part) -> Setup:
-        """What `setup` returns."""
-        params = {n: getattr(part, n).astype(np.int32) for n in ("start", "step", "extent")}
+    def setup_of(self, ctx: HostContext, image: Value, window: Part) -> Setup:
+        """The shapes of the outputs, unless the spec has them, and the kernel's parameters."""
+        params = {n: getattr(window, n).astype(np.int32) for n in ("start", "step", "extent")}
         params |= {
             n: x.astype(np.float32, copy=False)
             for n in ("fill", "scale", "offset")
-            if (x := getattr(part, n)) is not None
+            if (x := getattr(window, n)) is not None
         }
-        return Setup((None if ctx.spec.shape is not None else self.shapes(image.spec, ctx.spec, part),), params)
+        return Setup((None if ctx.spec.shape is not None else self.shapes(image.spec, ctx.spec, window),), params)
 
-    def shapes(self, image: Spec, out: Spec, part: Part) -> np.ndarray:
+    def shapes(self, image: Spec, out: Spec, window: Part) -> np.ndarray:
         """Shapes of the output, ``i64[N, ndim]``."""
-        return part.extent[:, self.permutation(image, out)]
+        return window.extent[:, self.permutation(image, out)]
 
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         image = ctx.inputs[0]
@@ -125,48 +137,50 @@ class Window(StageOperator):
         )
 
     def portable(self, spec: Spec, out: Spec) -> ProgramOperator | None:
-        known = (
+        is_dense_window = (
             (type(self).lower, type(self).call) == (Window.lower, Window.call)
             and spec.shape is not None
             and out.shape is not None
         )
         # Fill values of these types are exact as float32.
-        exact = out.dtype.itemsize <= 2 or out.dtype == np.float32
-        return DenseWindow(window=self) if known and exact and spec.dtype.itemsize <= 4 else None
+        has_exact_fill = out.dtype.itemsize <= 2 or out.dtype == np.float32
+        return DenseWindow(window=self) if is_dense_window and has_exact_fill and spec.dtype.itemsize <= 4 else None
 
     def permutation(self, image: Spec, out: Spec) -> list[int]:
-        """For each axis of the output the input's."""
+        """The input's axis for each axis of the output."""
         layout = self.layout(image)
         return [layout.index(letter) for letter in out.layout] if out.layout and layout else list(range(image.ndim))
 
     def of_sample(self, x: np.ndarray, image: Spec, out: Spec, params: Mapping[str, np.ndarray]) -> np.ndarray:
-        """One sample with NumPy. `params`: of `setup`, those of the sample."""
+        """The window of one sample `x`, with NumPy. `params`: the sample's rows of the parameters that `setup` made."""
         extent, permutation = params["extent"].copy(), self.permutation(image, out)
         if out.shape is not None:
-            extent[permutation] = out.shape  # also where the sample has failed, or is not there
-        at = [
+            extent[permutation] = out.shape  # A sample that failed or is missing has another extent in `params`.
+        # By axis of the input: the indices of the window, and whether each is inside the sample.
+        indices = [
             a + s * np.arange(n) for a, s, n in zip(params["start"].tolist(), params["step"].tolist(), extent.tolist())
         ]
-        inside = [(i >= 0) & (i < n) for i, n in zip(at, x.shape)]
+        is_inside = [(i >= 0) & (i < n) for i, n in zip(indices, x.shape)]
         channel = self.layout(image).find("C")
 
-        def numbers(name: str) -> np.ndarray:
-            """A parameter by channel, as it broadcasts against the window."""
-            given = params[name]
+        def by_channel(name: str) -> np.ndarray:
+            """A parameter, reshaped so that it broadcasts against the window along the channels."""
+            values = params[name]
             if channel < 0:
-                return given[0]
-            return given[np.clip(at[channel], 0, len(given) - 1)].reshape(-1, *(1,) * (x.ndim - 1 - channel))
+                return values[0]
+            # The last value is that of all further channels, as in the kernel.
+            return values[np.clip(indices[channel], 0, len(values) - 1)].reshape(-1, *(1,) * (x.ndim - 1 - channel))
 
-        taken = x[np.ix_(*(i[k] for i, k in zip(at, inside)))]
-        fill = cut(np.asarray(numbers("fill") if "fill" in params else 0, np.float32), out.dtype)
-        result = np.empty([len(i) for i in at], out.dtype)
+        pixels = x[np.ix_(*(i[k] for i, k in zip(indices, is_inside)))]
+        fill = cut(np.asarray(by_channel("fill") if "fill" in params else 0, np.float32), out.dtype)
+        result = np.empty([len(i) for i in indices], out.dtype)
         result[...] = fill
-        result[np.ix_(*inside)] = convert(np, taken, out.dtype)
+        result[np.ix_(*is_inside)] = convert(np, pixels, out.dtype)
         return np.ascontiguousarray(result.transpose(permutation))
 
 
 class WindowOnHost(HostOperator):
-    """A window with NumPy, of few elements."""
+    """A window of values in the host's memory, with NumPy: for few elements, such as boxes."""
 
     window: Window
 
@@ -179,24 +193,24 @@ class WindowOnHost(HostOperator):
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
         image, params = values[0], self.window.setup(ctx, *values).params
-        nothing = np.zeros(ctx.spec.shape if ctx.spec.shape is not None else (0,) * ctx.spec.ndim, ctx.spec.dtype)
+        empty = np.zeros(ctx.spec.shape if ctx.spec.shape is not None else (0,) * ctx.spec.ndim, ctx.spec.dtype)
         samples = [
             self.window.of_sample(image.sample(i), image.spec, ctx.spec, {n: p[i] for n, p in params.items()})
-            if here
-            else nothing
-            for i, here in enumerate(ctx.present.tolist())
+            if is_present
+            else empty
+            for i, is_present in enumerate(ctx.present.tolist())
         ]
         return (np.stack(samples) if ctx.spec.shape is not None else samples,)
 
 
 class DenseWindow(ProgramOperator):
-    """A window of dense samples in JAX's own operations: for accelerators without native kernels, such as TPUs. Its
+    """A window of dense samples in JAX's own operations, for accelerators without native kernels, such as TPUs. Its
     result is dense, too.
 
     Attributes:
-      window: what is taken.
-      moves: whether elements come from other places than their own; otherwise the window is the whole sample, and zeros
-        behind it.
+      window: the operator that this one stands for.
+      moves: whether elements may change their places. If not, the window is the whole sample with zeros behind it, and
+        only the parameters `scale` and `offset` are used.
     """
 
     window: Window
@@ -224,42 +238,44 @@ class DenseWindow(ProgramOperator):
         spec, out, params = ctx.inputs[0], ctx.spec, ctx.params
         assert spec.shape is not None and out.shape is not None
         permutation = self.window.permutation(spec, out)
-        # Of the window, in the order of the input's axes.
+        # The window's extents in the order of the input's axes; they are permuted at the end.
         extents = [out.shape[permutation.index(axis)] for axis in range(spec.ndim)]
         channel = self.window.layout(spec).find("C")
-        # By axis: the index of each element along it, and whether it is inside the sample, ``[B, n]``
-        at, inside = [], []
+        # By axis of the input, ``[B, n]`` each: the indices of the window, and whether each is inside the sample.
+        indices, is_inside = [], []
         for axis, (size, n) in enumerate(zip(spec.shape, extents, strict=True)) if self.moves else ():
             index = params["start"][:, axis, None] + params["step"][:, axis, None] * jnp.arange(n, dtype=jnp.int32)
-            at.append(index)
-            inside.append((index >= 0) & (index < size))
+            indices.append(index)
+            is_inside.append((index >= 0) & (index < size))
+            # One gather per axis, in turn: each reads its axis at the clipped indices. Fill replaces the rest below.
             if size:
                 image = jnp.take_along_axis(image, _along(jnp.clip(index, 0, size - 1), axis, spec.ndim), axis=1 + axis)
             else:
                 image = jnp.zeros((*image.shape[: 1 + axis], n, *image.shape[2 + axis :]), image.dtype)
 
-        def numbers(given: Any) -> Any:
-            """A parameter by channel, as it broadcasts against the window."""
-            if channel < 0 or given.shape[1] == 1:
-                return given[:, :1].reshape(ctx.B, *(1,) * spec.ndim)
+        def by_channel(values: Any) -> Any:
+            """A parameter ``[B, channels]``, reshaped so that it broadcasts against the window along the channels."""
+            if channel < 0 or values.shape[1] == 1:
+                return values[:, :1].reshape(ctx.B, *(1,) * spec.ndim)
             if self.moves:
-                given = jnp.take_along_axis(given, jnp.clip(at[channel], 0, given.shape[1] - 1), axis=1)
-            return _along(given, channel, spec.ndim)
+                values = jnp.take_along_axis(values, jnp.clip(indices[channel], 0, values.shape[1] - 1), axis=1)
+            return _along(values, channel, spec.ndim)
 
         if "scale" in params:
-            image = convert(jnp, image, np.dtype(np.float32)) * numbers(params["scale"]) + numbers(params["offset"])
+            scale, offset = by_channel(params["scale"]), by_channel(params["offset"])
+            image = convert(jnp, image, np.dtype(np.float32)) * scale + offset
         result = convert(jnp, image, out.dtype)
         if "fill" in params:
-            filled = numbers(params["fill"]).astype(out.dtype)
-            for axis, there in enumerate(inside):
-                result = jnp.where(_along(there, axis, spec.ndim), result, filled)
+            fill = by_channel(params["fill"]).astype(out.dtype)
+            for axis, is_inside_axis in enumerate(is_inside):
+                result = jnp.where(_along(is_inside_axis, axis, spec.ndim), result, fill)
         if not self.moves:
             result = jnp.pad(result, [(0, 0), *((0, n - size) for size, n in zip(spec.shape, extents, strict=True))])
         return (jnp.transpose(result, (0, *(1 + a for a in permutation))),)
 
 
 def call_window(ctx: LowerContext, x: Any, start: Any, step: Any, extent: Any, **options: Any) -> tuple[Any, Any]:
-    """A strided window of each sample of `x`, with the arguments of `_call`. Returns (output, status)."""
+    """Launches the kernel `window` on a batch `x`, with the arguments of `_call`. Returns (output, status)."""
     call = _call(ctx, start, step, extent, **options)
     return _ffi.call("window", ctx, x, ctx.spec, ctx.out[0], *call.params, **call.attrs)
 
@@ -276,20 +292,20 @@ def _call(
     permutation: Sequence[int] = (),
     channel: int = -1,
 ) -> _ffi.KernelCall:
-    """What the kernel gets, see ffi/window/window.h.
+    """The operands and attributes of the kernel, see ffi/window/window.h.
 
     Args:
       start, step, extent: ``i32[B, ndim]`` by axis of the input.
       fill, scale, offset: ``f32[B, channels]``, see `Part`.
-      permutation: for each axis of the output the input's. Default: as they are.
-      channel: the input's axis along which fill, scale and offset vary; -1: they don't.
+      permutation: the input's axis for each axis of the output. Default: unchanged.
+      channel: the input's axis along which fill, scale and offset vary; -1: one number for the whole sample.
     """
     none = jnp.zeros((ctx.B, 0), jnp.float32)
     axes = tuple(permutation) or tuple(range(start.shape[1]))
-    numbers = (none if p is None else p for p in (fill, scale, offset))
-    return _ffi.KernelCall((start, step, extent, *numbers), {"permutation": axes, "channel": channel})
+    values = (none if x is None else x for x in (fill, scale, offset))
+    return _ffi.KernelCall((start, step, extent, *values), {"permutation": axes, "channel": channel})
 
 
 def _along(x: Any, axis: int, ndim: int) -> Any:
-    """``[B, n]`` with further axes, so that it lies along an axis of samples."""
+    """``[B, n]``, reshaped so that it broadcasts against a batch ``[B, ...]`` along an axis of the samples."""
     return x.reshape(len(x), *(x.shape[1] if a == axis else 1 for a in range(ndim)))

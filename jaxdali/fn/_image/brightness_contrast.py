@@ -16,8 +16,8 @@ from .._families import ColorMatrix
 
 
 class BrightnessContrast(ColorMatrix):
-    """``brightness_shift * range + brightness * (center + contrast * (x - center))``; arguments that are not given
-    change nothing.
+    """``brightness_shift * range + brightness * (center + contrast * (x - center))``. An argument that is not given
+    changes nothing.
     """
 
     name = "brightness_contrast"
@@ -38,7 +38,7 @@ def full_range(dtype: np.dtype) -> float:
 
 
 def default_center(dtype: np.dtype) -> float:
-    """Half the range of an element type, 128 for uint8."""
+    """The default of `contrast_center`: half the range of an element type, 128 for uint8, and 0.5 for floats."""
     return 2.0 ** (8 * dtype.itemsize - (2 if dtype.kind == "i" else 1)) if dtype.kind in "iu" else 0.5
 
 

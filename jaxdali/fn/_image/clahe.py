@@ -23,17 +23,24 @@ from .equalize import Equalize
 def lab_tables() -> np.ndarray:
     """The tables of ffi/equalize/equalize.h: sRGB to CIE L*a*b* in 8 bits and back, in OpenCV's fixed point.
     ``i32[7936]``.
+
+    The formulas are those of CIE L*a*b* (the cube root, linear below t = (6/29)**3 = 216/24389) and of the transfer
+    function of sRGB (IEC 61966-2-1: linear below 0.04045, or 0.0031308 of linear light).
     """
     linears, roots, lightnesses, gammas = LAB_SIZES
+    # sRGB values to linear light, in units of 1 / (255 * 8).
     channel = np.arange(linears) / 255
     linear = 255 * 8 * np.where(channel <= 0.04045, channel / 12.92, ((channel + 0.055) / 1.055) ** 2.4)
+    # Linear light, relative to white, to its CIE cube root, in units of 2**-15.
     t = np.arange(roots, dtype=np.float32) * np.float32(1 / (255 * 8))
     root = np.float32(1 << 15) * np.where(
         t < np.float32(216 / 24389), t * np.float32(841 / 108) + np.float32(16 / 116), np.cbrt(t)
     )
+    # L* (0 to 100 in 8 bits) back to Y and to its cube root, both in units of 2**-14.
     lightness = np.arange(lightnesses) * (100 / 255)
     root_of = np.where(lightness <= 8, 16 / 116 + lightness * (841 / 108) / (29 / 3) ** 3, (lightness + 16) / 116)
     y = np.where(lightness <= 8, lightness / (29 / 3) ** 3, root_of**3)
+    # Linear light back to sRGB values.
     light = np.arange(gammas) / gammas
     gamma = 255 * np.where(light <= 0.0031308, light * 12.92, 1.055 * light ** (1 / 2.4) - 0.055)
     return np.concatenate(
@@ -42,7 +49,7 @@ def lab_tables() -> np.ndarray:
 
 
 class Clahe(Equalize):
-    """Of tiles, blended."""
+    """Equalization by the histograms of tiles, whose tables are blended between the tiles' centres."""
 
     name = "clahe"
     tiles_x: int

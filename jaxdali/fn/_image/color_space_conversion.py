@@ -18,10 +18,10 @@ from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec, Value
 from .._families import ColorMatrix, spec_of
 
-# Affine maps, an offset in the last column. YCbCr is that of ITU-R BT.601, of the studio's range: Y 16 ... 235, Cb and
-# Cr 16 ... 240.
-_LUMA = np.array([[0.299, 0.587, 0.114, 0]])
-_SPREAD = np.array([[1.0, 0], [1, 0], [1, 0]])
+# Affine maps with the offset in the last column. YCbCr is that of ITU-R BT.601 in studio range: Y from 16 to 235, Cb
+# and Cr from 16 to 240.
+_GRAY_OF_RGB = np.array([[0.299, 0.587, 0.114, 0]])
+_RGB_OF_GRAY = np.array([[1.0, 0], [1, 0], [1, 0]])
 _YCC_OF_RGB = np.array(
     [
         [65.481 / 255, 128.553 / 255, 24.966 / 255, 16],
@@ -34,20 +34,21 @@ _RGB_OF_YCC = np.column_stack([_RGB_OF_YCC, -_RGB_OF_YCC @ [16, 128, 128]])
 _GRAY_OF_YCC = np.array([[255 / 219, 0, 0, -16 * 255 / 219]])
 _YCC_OF_GRAY = np.array([[219 / 255, 16], [0, 128], [0, 128]])
 _RGB, _BGR, _GRAY, _YCC = types.RGB, types.BGR, types.GRAY, types.YCbCr
-_MAPS = {(_RGB, _GRAY): _LUMA, (_GRAY, _RGB): _SPREAD, (_RGB, _YCC): _YCC_OF_RGB, (_YCC, _RGB): _RGB_OF_YCC}
+_MAPS = {(_RGB, _GRAY): _GRAY_OF_RGB, (_GRAY, _RGB): _RGB_OF_GRAY, (_RGB, _YCC): _YCC_OF_RGB, (_YCC, _RGB): _RGB_OF_YCC}
 _MAPS |= {(_YCC, _GRAY): _GRAY_OF_YCC, (_GRAY, _YCC): _YCC_OF_GRAY, (_RGB, _RGB): np.eye(3, 4)}
 
 
 def _matrix(source: types.DALIImageType, result: types.DALIImageType) -> np.ndarray:
-    """``f64[channels of the result, of the source + 1]``. BGR is RGB with rows or columns in another order."""
+    """The map between two colour spaces, ``f64[channels of the result, channels of the source + 1]``."""
     m = _MAPS[(_RGB if source == _BGR else source, _RGB if result == _BGR else result)]
+    # BGR is RGB with the columns or rows in another order.
     if source == _BGR:
         m = m[:, [2, 1, 0, 3]]
     return m[::-1] if result == _BGR else m
 
 
 class ColorSpaceConversion(ColorMatrix):
-    """The operator: uint8 pixels, where the number of channels may change."""
+    """A map of uint8 pixels to pixels with another number of channels, or the same."""
 
     name = "color_space_conversion"
     dtype: np.dtype | None = None

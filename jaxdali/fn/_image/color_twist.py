@@ -14,6 +14,7 @@ from ..._core.operator_function import ColorHints, Input, PerFrame, operator_fun
 from ..._core.values import Spec
 from .._families import ColorMatrix
 
+# The YIQ of NTSC (FCC, 1953), rounded to three digits as in DALI; Y has the weights of BT.601.
 _YIQ_OF_RGB = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])
 
 
@@ -28,11 +29,13 @@ class ColorTwist(ColorMatrix):
     def matrix(self, ctx: HostContext, image: Spec, a: Values) -> np.ndarray:
         angle, saturation = np.radians(a.get("hue", 0.0)), a.get("saturation", 1.0)
         brightness, contrast = a.get("brightness", 1.0) * a.get("value", 1.0), a.get("contrast", 1.0)
+        # In YIQ the hue is an angle in the plane of I and Q, and the saturation is the distance from its origin.
         turn = np.zeros((ctx.N, 3, 3))
         turn[:, 0, 0] = 1
         turn[:, 1, 1] = turn[:, 2, 2] = np.cos(angle) * saturation
         turn[:, 1, 2] = np.sin(angle) * saturation
         turn[:, 2, 1] = -turn[:, 1, 2]
+        # The contrast is about the middle of the range, which DALI takes to be 128 for all integer types.
         middle = 128.0 if image.dtype.kind in "iu" else 0.5
         matrix = np.empty((ctx.N, 3, 4))
         matrix[:, :, :3] = _RGB_OF_YIQ @ turn @ _YIQ_OF_RGB

@@ -17,7 +17,7 @@ from .._families.cropping import CropWindow, Policy, Rounding, converted
 
 
 class Crop(CropWindow):
-    """The operator: the window, converted to another element type if asked."""
+    """A crop, which may be converted to another element type."""
 
     name = "crop"
     dtype: np.dtype | None
@@ -25,7 +25,7 @@ class Crop(CropWindow):
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         return (spec_of(converted(image, self.dtype), self.crop_extents(image), self.layout(image)),)
 
-    def is_part(self, image: Spec, out: Spec) -> bool:
+    def is_plain_crop(self, image: Spec, out: Spec) -> bool:
         return not self.has_fill and out.dtype == image.dtype
 
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:

@@ -23,7 +23,7 @@ from .._families.window import DenseWindow
 
 
 class CropMirrorNormalize(CropWindow):
-    """The operator: a window that is mirrored, normalised, padded and permuted."""
+    """A crop that is mirrored, normalised, padded and permuted."""
 
     name = "crop_mirror_normalize"
     dtype: np.dtype
@@ -33,10 +33,10 @@ class CropMirrorNormalize(CropWindow):
     shift: float
 
     def doubts(self, *specs: Spec) -> str:
-        same = self.args.is_static("mean") and self.args.is_static("std")
+        is_static = self.args.is_static("mean") and self.args.is_static("std")
         return (
             byte_statistics_warning(self.args.get("mean"), self.args.get("std"))
-            if same and self.scale == 1 and specs[0].dtype == np.uint8
+            if is_static and self.scale == 1 and specs[0].dtype == np.uint8
             else ""
         )
 
@@ -56,16 +56,18 @@ class CropMirrorNormalize(CropWindow):
         return (spec_of(self.dtype, [extents[layout.index(letter)] for letter in out], out),)
 
     def mirrored(self, a: Values) -> np.ndarray | None:
-        """The samples whose left and right are exchanged; None: none are."""
+        """Which samples are mirrored, ``bool[N]``; None: no sample is."""
         return a.mirror != 0
 
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
         layout = self.layout(image.spec)
-        part = self.crop(ctx, image, a)
+        window = self.crop(ctx, image, a)
         if "W" in layout and (mirrored := self.mirrored(a)) is not None:
-            part.flip(layout.index("W"), mirrored)
-        known = "C" not in layout or image.spec.extent(layout.index("C")) is not None
-        for name in () if known and a.samples in self._same_normalisation else ("mean", "std"):
+            window.flip(layout.index("W"), mirrored)
+        # Checked once if neither the arguments nor the number of channels can change: later batches find the cached
+        # numbers.
+        has_fixed_channels = "C" not in layout or image.spec.extent(layout.index("C")) is not None
+        for name in () if has_fixed_channels and a.samples in self._static_normalisation else ("mean", "std"):
             n = a[name].size // max(1, len(a[name]))
             if n != 1 and n != (image.spec.extent(layout.index("C")) if "C" in layout else 1):
                 channels = image.shapes[:, layout.index("C")][ctx.present] if "C" in layout else np.ones(1, np.int64)
@@ -73,38 +75,36 @@ class CropMirrorNormalize(CropWindow):
                     raise ArgumentError(
                         f"argument {name} must be 1 number or one per channel, got {n} for {channels.max()} channels"
                     )
-        part.scale, part.offset = self._normalisation(a)
+        window.scale, window.offset = self._normalisation(a)
         if self.pad_output and "C" in layout:
             axis = layout.index("C")
-            part.extent[:, axis] = _padded(part.extent[:, axis])
-            if part.fill is None:
-                part.fill = np.zeros((ctx.N, 1))
-            elif part.fill.shape[1] > 1:  # further channels are 0
-                part.fill = np.pad(part.fill, ((0, 0), (0, 1)))
-        return part
+            window.extent[:, axis] = _padded(window.extent[:, axis])
+            if window.fill is None:
+                window.fill = np.zeros((ctx.N, 1))
+            elif window.fill.shape[1] > 1:  # The last number is that of all further channels, which are 0.
+                window.fill = np.pad(window.fill, ((0, 0), (0, 1)))
+        return window
 
     def _normalisation(self, a: Values) -> tuple[np.ndarray, np.ndarray]:
-        """Scale and offset of the elements, ``f32[N, numbers]`` each: one number for all channels of a sample, or one
-        per channel.
-        """
-        same = self.args.is_static("mean") and self.args.is_static("std")
-        if same and a.samples in self._same_normalisation:
-            return self._same_normalisation[a.samples]
+        """Scale and offset of the elements, ``f32[N, 1]`` or ``f32[N, channels]`` each."""
+        is_static = self.args.is_static("mean") and self.args.is_static("std")
+        if is_static and a.samples in self._static_normalisation:
+            return self._static_normalisation[a.samples]
         mean, std = (a[name].reshape(len(a[name]), -1) for name in ("mean", "std"))
         with np.errstate(divide="ignore", invalid="ignore"):
             scale = self.scale / std
             scale, offset = (x.astype(np.float32) for x in np.broadcast_arrays(scale, self.shift - mean * scale))
-        if same:
-            self._same_normalisation[a.samples] = scale, offset
+        if is_static:
+            self._static_normalisation[a.samples] = scale, offset
         return scale, offset
 
     @functools.cached_property
-    def _same_normalisation(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        """By the number of samples, if it is the same in every batch."""
+    def _static_normalisation(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """A cache of `_normalisation` by the number of samples, for arguments that are the same in every batch."""
         return {}
 
     def divided(self, spec: Spec, out: Spec) -> tuple[NativeOperator, ProgramOperator] | None:
-        # What is outside of the image is not normalised, and the second operator does not know which elements are.
+        # Fill is not normalised, but the second operator could not tell it from pixels.
         if out.shape is None or self.out_of_bounds_policy != "error":
             return None
         fields = {f.name: getattr(self, f.name) for f in self.fields()}
@@ -113,16 +113,16 @@ class CropMirrorNormalize(CropWindow):
 
 
 class _CropMirror(CropMirrorNormalize):
-    """The window alone, mirrored."""
+    """The first part of `divided`: the mirrored crop, on the host."""
 
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
-        part = super().part(ctx, image, a)
-        part.scale = part.offset = None
-        return part
+        window = super().part(ctx, image, a)
+        window.scale = window.offset = None
+        return window
 
 
 class _Normalize(CropMirrorNormalize):
-    """What is done with the elements of the window: normalisation, and padding of channels."""
+    """The second part of `divided`: normalises, and pads the channels, of images that are cropped already."""
 
     def crop_extents(self, image: Spec) -> list[int | None]:
         return [image.extent(d) for d in range(image.ndim)]
@@ -135,7 +135,7 @@ class _Normalize(CropMirrorNormalize):
 
 
 def _padded(channels: np.ndarray) -> np.ndarray:
-    """The next power of two."""
+    """The number of channels after `pad_output`: the next power of two."""
     return np.where(channels > 0, 2 ** np.ceil(np.log2(np.maximum(channels, 1))).astype(np.int64), 0)
 
 

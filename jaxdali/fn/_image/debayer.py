@@ -15,9 +15,9 @@ from ..._core.operator_function import Hints, Input, ListOf, PerFrame, operator_
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 
-_LAYOUTS = {2: "HW", 3: "HWC", 4: "FHWC"}  # of inputs without one
-_GRAY = {"R": 4899, "G": 9617, "B": 1868}  # in units of 2**-14
-_SMALL = 8  # extents below which "vng_ocv" is bilinear
+_LAYOUTS = {2: "HW", 3: "HWC", 4: "FHWC"}  # of inputs without a layout, by rank
+_GRAY = {"R": 4899, "G": 9617, "B": 1868}  # the luma of BT.601 (0.299, 0.587, 0.114) in OpenCV's units of 2**-14
+_SMALL = 8  # below this height or width, "vng_ocv" is bilinear
 
 
 class Debayer(HostOperator):
@@ -59,103 +59,119 @@ class Debayer(HostOperator):
         for i in range(ctx.N):
             x = image.sample(i)
             rows = x.shape[:-1] if x.ndim == out.ndim else x.shape  # without the axis of channels
-            made = np.zeros((*rows, channels), out.dtype)
+            colored = np.zeros((*rows, channels), out.dtype)
             if x.ndim == out.ndim and x.shape[-1] != 1:
                 ctx.fail(i, Status.INPUT, f"the input must have one channel, got {x.shape[-1]}")
             elif rows[-2] % 2 or rows[-1] % 2:
                 ctx.fail(i, Status.INPUT, f"height and width must be even, got {rows[-2]} and {rows[-1]}")
             elif ctx.present[i]:
                 frames = x.reshape(-1, *rows[-2:])
-                for frame, result in zip(frames, made.reshape(len(frames), *rows[-2:], channels)):
+                for frame, result in zip(frames, colored.reshape(len(frames), *rows[-2:], channels)):
                     result[...] = _demosaiced(frame, self.algorithm or "bilinear_ocv", int(blue[i, 0]), int(blue[i, 1]))
-            results.append(made)
+            results.append(colored)
         return (np.stack(results) if out.shape is not None else results,)
 
 
 def _demosaiced(x: np.ndarray, algorithm: str, y0: int, x0: int) -> np.ndarray:
-    """An image with its colours ``[H, W, channels]``; (y0, x0): place of blue in the tile that begins in the second row
-    and column.
+    """The colour image ``[H, W, channels]`` of a raw image ``[H, W]``.
+
+    `y0`, `x0`: place of blue in the tile of 2 x 2 filters that begins in the second row and column, as OpenCV counts.
     """
     if min(x.shape) <= 2:
         return np.zeros((*x.shape, 1 if algorithm == "gray_ocv" else 3), x.dtype)
     if algorithm == "vng_ocv" and min(x.shape) >= _SMALL:
         return _by_gradients(x, y0, x0)
+    # The outermost pixels lack neighbours. As in OpenCV they are copies of the next inner ones.
     inner = _from_neighbours(x, algorithm, y0, x0)
     return np.pad(inner, ((1, 1), (1, 1), (0, 0)), mode="edge")
 
 
 def _colours(shape: tuple[int, int], y0: int, x0: int, border: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which pixels inside the border are blue, which are red, and which are in a row with blue ones."""
+    """Masks of the pixels at least `border` from the edges: blue ones, red ones, and all in rows with blue ones."""
     y, x = (np.arange(border, n - border) for n in shape)
     in_row, in_column = ((y + 1 - y0) % 2 == 0)[:, None], ((x + 1 - x0) % 2 == 0)[None]
     return in_row & in_column, ~in_row & ~in_column, np.broadcast_to(in_row, (len(y), len(x)))
 
 
 def _from_neighbours(x: np.ndarray, algorithm: str, y0: int, x0: int) -> np.ndarray:
-    """The mean of the eight neighbours of each pixel, except at the edges."""
+    """The colours of all pixels but the outermost, by the means of their neighbours of each colour."""
 
-    def at(dy: int, dx: int) -> np.ndarray:
+    def shifted(dy: int, dx: int) -> np.ndarray:
+        """For each inner pixel the neighbour that is `dy` rows below and `dx` columns to the right."""
         return x[1 + dy : x.shape[0] - 1 + dy, 1 + dx : x.shape[1] - 1 + dx].astype(np.int64)
 
     blue, red, blue_row = _colours(x.shape, y0, x0, 1)
     green = ~(blue | red)
-    own, vertical, horizontal = at(0, 0), at(-1, 0) + at(1, 0), at(0, -1) + at(0, 1)
-    diagonal = at(-1, -1) + at(-1, 1) + at(1, -1) + at(1, 1)
+    center, vertical, horizontal = shifted(0, 0), shifted(-1, 0) + shifted(1, 0), shifted(0, -1) + shifted(0, 1)
+    diagonal = shifted(-1, -1) + shifted(-1, 1) + shifted(1, -1) + shifted(1, 1)
     if algorithm == "gray_ocv":
         r, g, b = _GRAY["R"], _GRAY["G"], _GRAY["B"]
-        of_green = own * 2 * g + vertical * np.where(blue_row, r, b) + horizontal * np.where(blue_row, b, r)
-        of_others = own * 4 * np.where(blue, b, r) + (vertical + horizontal) * g + diagonal * np.where(blue, r, b)
+        # Weighted sums of the colours, in units of 2**-15 at green pixels and of 2**-16 at the others.
+        of_green = center * 2 * g + vertical * np.where(blue_row, r, b) + horizontal * np.where(blue_row, b, r)
+        of_others = center * 4 * np.where(blue, b, r) + (vertical + horizontal) * g + diagonal * np.where(blue, r, b)
         return np.where(green, (of_green + (1 << 14)) >> 15, (of_others + (1 << 15)) >> 16)[..., None].astype(x.dtype)
+    # Rounded means of two, two and four neighbours.
     v, h, d = (vertical + 1) >> 1, (horizontal + 1) >> 1, (diagonal + 2) >> 2
     if algorithm == "edgeaware_ocv":  # along an edge, not across
-        greens = np.where(np.abs(at(0, -1) - at(0, 1)) > np.abs(at(-1, 0) - at(1, 0)), v, h)
+        greens = np.where(np.abs(shifted(0, -1) - shifted(0, 1)) > np.abs(shifted(-1, 0) - shifted(1, 0)), v, h)
     else:
         greens = (vertical + horizontal + 2) >> 2
     return np.stack(
         [
-            np.where(red, own, np.where(blue, d, np.where(blue_row, v, h))),
-            np.where(green, own, greens),
-            np.where(blue, own, np.where(red, d, np.where(blue_row, h, v))),
+            np.where(red, center, np.where(blue, d, np.where(blue_row, v, h))),
+            np.where(green, center, greens),
+            np.where(blue, center, np.where(red, d, np.where(blue_row, h, v))),
         ],
         axis=-1,
     ).astype(x.dtype)
 
 
 def _by_gradients(image: np.ndarray, y0: int, x0: int) -> np.ndarray:
-    """Means over the directions in which the image changes least (Chang, Cheung and Pang, 1999), as OpenCV 5 has it."""
+    """Means over the directions in which the image changes least, for all pixels: the variable number of gradients of
+    Chang, Cheung and Pang (1999), as OpenCV 5 implements it.
+
+    Each pixel has eight directions. A direction has a gradient, and an estimate of the differences between the colours.
+    """
     x = np.pad(image, 2, mode="reflect").astype(np.int64)
     (H, W), A = x.shape, np.abs
 
     def near(dy: int, dx: int) -> np.ndarray:
+        """The neighbours of all pixels but the outermost of the padded image."""
         return x[1 + dy : H - 1 + dy, 1 + dx : W - 1 + dx]
 
-    def gradient(values: np.ndarray) -> np.ndarray:
+    def full_size(values: np.ndarray) -> np.ndarray:
+        """An array of `near` with the extents of the padded image again."""
         return np.pad(values, 1)
 
     def at(a: np.ndarray, dy: int, dx: int) -> np.ndarray:
+        """The elements of `a` at the neighbours of the image's own pixels."""
         return a[2 + dy : H - 2 + dy, 2 + dx : W - 2 + dx]
 
     def p(dy: int, dx: int) -> np.ndarray:
+        """The raw values at the neighbours of the image's own pixels."""
         return at(x, dy, dx)
 
+    # Sums of absolute differences: across rows, along rows, and along both diagonals. Red and blue pixels take the wide
+    # sums, which have more differences.
     rising, falling = 2 * A(near(-1, 1) - near(1, -1)), 2 * A(near(-1, -1) - near(1, 1))
-    across = gradient(A(near(-1, -1) - near(1, -1)) + 2 * A(near(-1, 0) - near(1, 0)) + A(near(-1, 1) - near(1, 1)))
-    along = gradient(A(near(-1, -1) - near(-1, 1)) + 2 * A(near(0, -1) - near(0, 1)) + A(near(1, -1) - near(1, 1)))
-    rising_more = gradient(rising + A(near(-1, 0) - near(0, -1)) + A(near(1, 0) - near(0, 1)))
-    falling_more = gradient(falling + A(near(-1, 0) - near(0, 1)) + A(near(1, 0) - near(0, -1)))
-    rising, falling = gradient(rising), gradient(falling)
-    greens = gradient((near(-1, 0) + near(0, -1) + near(0, 1) + near(1, 0)) >> 1)
+    across = full_size(A(near(-1, -1) - near(1, -1)) + 2 * A(near(-1, 0) - near(1, 0)) + A(near(-1, 1) - near(1, 1)))
+    along = full_size(A(near(-1, -1) - near(-1, 1)) + 2 * A(near(0, -1) - near(0, 1)) + A(near(1, -1) - near(1, 1)))
+    rising_wide = full_size(rising + A(near(-1, 0) - near(0, -1)) + A(near(1, 0) - near(0, 1)))
+    falling_wide = full_size(falling + A(near(-1, 0) - near(0, 1)) + A(near(1, 0) - near(0, -1)))
+    rising, falling = full_size(rising), full_size(falling)
+    greens = full_size((near(-1, 0) + near(0, -1) + near(0, 1) + near(1, 0)) >> 1)
 
     blue, red, blue_row = _colours((H, W), y0, x0, 2)
     green = ~(blue | red)
 
     def diagonal(dy: int, dx: int) -> np.ndarray:
-        few, more = (rising, rising_more) if dy != dx else (falling, falling_more)
-        of_green = at(few, 0, 0) + at(few, dy, 0) + at(few, 0, dx) + at(few, dy, dx)
-        return np.where(green, of_green, at(more, 0, 0) + at(more, dy, dx))
+        """The gradients in a diagonal direction."""
+        narrow, wide = (rising, rising_wide) if dy != dx else (falling, falling_wide)
+        of_green = at(narrow, 0, 0) + at(narrow, dy, 0) + at(narrow, 0, dx) + at(narrow, dy, dx)
+        return np.where(green, of_green, at(wide, 0, 0) + at(wide, dy, dx))
 
-    # Of each direction the gradient, and twice the mean of three colours: its own; green, or that of the row of a green
-    # pixel; the other.
+    # For each direction: the gradient, and twice the mean of three colours: the pixel's own colour; green (at a green
+    # pixel the other colour of its row); and the third colour.
     directions: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
     for s in (-1, 1):
         sums = (
@@ -166,24 +182,29 @@ def _by_gradients(image: np.ndarray, y0: int, x0: int) -> np.ndarray:
         sums = 2 * p(0, s), np.where(green, p(-1, 2 * s) + p(1, 2 * s), p(-1, s) + p(1, s))
         directions.append((at(along, 0, 0) + at(along, 0, s), p(0, 2 * s) + p(0, 0), *sums))
     for dy, dx in ((-1, 1), (1, -1), (-1, -1), (1, 1)):
-        own = np.where(green, 2 * p(dy, dx), p(2 * dy, 2 * dx) + p(0, 0))
-        first = np.where(green, p(2 * dy, dx) + p(0, dx), at(greens, dy, dx))
-        directions.append((diagonal(dy, dx), own, first, np.where(green, p(dy, 0) + p(dy, 2 * dx), 2 * p(dy, dx))))
+        own_colour = np.where(green, 2 * p(dy, dx), p(2 * dy, 2 * dx) + p(0, 0))
+        second = np.where(green, p(2 * dy, dx) + p(0, dx), at(greens, dy, dx))
+        directions.append(
+            (diagonal(dy, dx), own_colour, second, np.where(green, p(dy, 0) + p(dy, 2 * dx), 2 * p(dy, dx)))
+        )
 
+    # The directions whose gradient is below this threshold count.
     gradients = np.stack([d[0] for d in directions])
     chosen = gradients < gradients.min(axis=0) + np.maximum(gradients.max(axis=0) >> 1, 1)
-    own, first, other = (sum(np.where(c, d[k], 0) for c, d in zip(chosen, directions)) for k in (1, 2, 3))
+    own_colour, second, third = (sum(np.where(c, d[k], 0) for c, d in zip(chosen, directions)) for k in (1, 2, 3))
     count = chosen.sum(axis=0)
     share = np.float32(0.5) / count.astype(np.float32)
-    # OpenCV takes a rounded constant for seven directions where it does not work on eight columns at once.
+    # The sums are twice the mean, so that the share of each is 0.5 / count. OpenCV has a rounded constant, 1 / 14, for
+    # seven directions, in the columns that it does not compute eight at a time.
     start = np.where(green[:, :1], 3, 2)
     columns, vectors = np.arange(2, W - 2), start + 8 * np.maximum(0, (W - 10 - start) // 8 + 1)
     share = np.where(((columns >= vectors) | (columns < start)) & (count == 7), np.float32(0.0714286), share)
 
     def corrected(sums: Any) -> np.ndarray:
-        return p(0, 0) + np.rint((sums - own).astype(np.float32) * share).astype(np.int64)
+        """Another colour of each pixel: its value, plus the mean difference of that colour to the pixel's own."""
+        return p(0, 0) + np.rint((sums - own_colour).astype(np.float32) * share).astype(np.int64)
 
-    a, b = corrected(first), corrected(other)
+    a, b = corrected(second), corrected(third)
     return np.clip(
         np.stack(
             [

@@ -16,7 +16,7 @@ from ..._core.values import Value
 
 
 class DumpImage(SampleOperator):
-    """Writes each sample to a file."""
+    """Writes each sample to a file PPM or PGM, and passes it on."""
 
     name = "dump_image"
     suffix: str

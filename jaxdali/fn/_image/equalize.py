@@ -21,8 +21,8 @@ _BINS = 256
 
 
 class Equalize(NativeOperator):
-    """The family of equalization: a table for each channel of each frame, from the histogram of the whole plane or of
-    its tiles.
+    """The family of equalization: each plane, which is one channel of one frame, is mapped by a table from the
+    histogram of the plane or of its tiles.
     """
 
     name = "equalize"
@@ -31,24 +31,26 @@ class Equalize(NativeOperator):
 
     @property
     def tiles(self) -> tuple[int, int]:
-        """How many tiles a plane has, vertically and horizontally."""
+        """The number of tiles of a plane, vertically and horizontally."""
         return 1, 1
 
     @property
     def stretch(self) -> bool:
-        """Whether the smallest value becomes 0."""
+        """Whether the smallest value of a plane becomes 0."""
         return True
 
     @property
     def lightness(self) -> np.ndarray:
-        """Tables of L*a*b*, when of three channels the lightness is the only plane; else empty."""
+        """The tables of L*a*b* (`lab_tables`) if the only plane of images with three channels is their lightness;
+        otherwise empty.
+        """
         return np.zeros(0, np.int32)
 
     def takes_image(self, image: Spec) -> bool:
         return True
 
     def layout(self, image: Spec) -> str:
-        """Of the input. Raises ValueError when it is not taken."""
+        """The input's layout. Raises ValueError for an unsupported one."""
         return (
             "HW"
             if image.ndim == 2 and not image.layout
@@ -56,7 +58,9 @@ class Equalize(NativeOperator):
         )
 
     def limit(self, ctx: HostContext) -> np.ndarray:
-        """How many pixels of a tile one value may count for, in units of the tile's mean, ``[N]``; 0: no limit."""
+        """The clip limit of CLAHE, ``[N]``: the largest count of one value in a tile's histogram, in units of the
+        histogram's mean. 0: no limit.
+        """
         return np.zeros(ctx.N)
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
@@ -69,7 +73,7 @@ class Equalize(NativeOperator):
         spatial = [self.layout(image.spec).index(letter) for letter in "HW"]
         planes = np.delete(image.shapes, spatial, axis=1).prod(axis=1)
         tables = (planes * np.prod(self.tiles)).reshape(ctx.S, ctx.B)
-        first = np.cumsum(tables, axis=1) - tables
+        first = np.cumsum(tables, axis=1) - tables  # of each sample, in the working memory of its shard
         limit = self.limit(ctx).astype(np.float32)
         params = {"limit": limit, "first": first.reshape(-1).astype(np.int32)}
         scratch = _BINS * int(tables.sum(axis=1).max(initial=1))
@@ -78,7 +82,8 @@ class Equalize(NativeOperator):
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
         image = arrays[0]
         elements = image.data.size if isinstance(image, Ragged) else image.size
-        histograms = elements // 8192 * 4 * _BINS  # of parts of large tiles on GPUs
+        # Histograms of parts of large tiles, which GPUs add up. The CPU kernel leaves the working memory untouched.
+        histograms = elements // 8192 * 4 * _BINS
         y, status = _ffi.call(
             "equalize",
             ctx,
@@ -88,7 +93,7 @@ class Equalize(NativeOperator):
             ctx.params["limit"],
             ctx.params["first"],
             jnp.asarray(self.lightness),
-            scratch=ctx.scratch + histograms,  # the CPU kernel leaves it untouched
+            scratch=ctx.scratch + histograms,
             height_axis=self.layout(ctx.inputs[0]).index("H"),
             tiles_y=self.tiles[0],
             tiles_x=self.tiles[1],

@@ -25,7 +25,7 @@ from .._families.ragged import fit, samples_of_blocks, shapes_of
 
 
 class Erase(HostOperator, ProgramOperator):
-    """Fills boxes. In a program each element tests whether its coordinates lie in one."""
+    """Fills boxes. In a program, each element tests whether its coordinates lie in a box."""
 
     name = "erase"
     axes: tuple[int, ...] | int | None
@@ -42,6 +42,7 @@ class Erase(HostOperator, ProgramOperator):
         return x.layout or DEFAULT_LAYOUTS.get(x.ndim, "")
 
     def _axes(self, x: Spec) -> list[int]:
+        """The axes that `anchor` and `shape` have numbers for."""
         layout = self._layout(x)
         if self.axes is None and self.axis_names is None:
             return [d for d in range(x.ndim) if layout[d : d + 1] != "C"]
@@ -61,14 +62,14 @@ class Erase(HostOperator, ProgramOperator):
         return i > 0
 
     def _boxes(self, ctx: HostContext, x: Value, a: Values) -> list[np.ndarray]:
-        """For each sample the regions as ``i64[regions, 2, ndim]``: first index, and the one after the last, both
-        clipped to the sample.
+        """The boxes of each sample, ``i64[boxes, 2, ndim]``: the first index, and the one after the last, both clipped
+        to the sample.
         """
         axes = self._axes(x.spec)
         relative = [bool(self.normalized) or bool(flag) for flag in (self.normalized_anchor, self.normalized_shape)]
         sizes = a.ragged("shape") if "shape" in a else None
         anchors = a.ragged("anchor") if "anchor" in a else None
-        found = []
+        boxes = []
         for i, dims in enumerate(x.shapes):
             size = sizes[i % len(sizes)] if sizes is not None else np.zeros(0)
             anchor = anchors[i % len(anchors)] if anchors is not None else np.zeros_like(size)
@@ -86,10 +87,10 @@ class Erase(HostOperator, ProgramOperator):
                 first = first - size / 2
             box = np.zeros((len(first), 2, len(dims)), np.int64)
             box[:, 1] = dims
-            for side, at in enumerate((first, first + size)):
-                box[:, side, axes] = np.floor(np.clip(np.nan_to_num(at), 0, extent)).astype(np.int64)
-            found.append(box)
-        return found
+            for side, position in enumerate((first, first + size)):
+                box[:, side, axes] = np.floor(np.clip(np.nan_to_num(position), 0, extent)).astype(np.int64)
+            boxes.append(box)
+        return boxes
 
     def _fill(self, ctx: HostContext, x: Value, a: Values) -> np.ndarray:
         """The fill values of each sample in the input's type, ``[N, numbers]``: one, or one per channel."""
@@ -114,53 +115,55 @@ class Erase(HostOperator, ProgramOperator):
         out = []
         for i, boxes in enumerate(self._boxes(ctx, x, a)):
             sample = x.sample(i).copy()
-            whole = fill[i, 0]
+            fill_values = fill[i, 0]
             if fill.shape[1] > 1 and fill.shape[1] == sample.shape[channels]:
-                whole = np.broadcast_to(fill[i].reshape(-1, *(1,) * (sample.ndim - 1 - channels)), sample.shape)
+                fill_values = np.broadcast_to(fill[i].reshape(-1, *(1,) * (sample.ndim - 1 - channels)), sample.shape)
             for first, last in boxes.tolist():
-                part = tuple(slice(b, e) for b, e in zip(first, last, strict=True))
-                sample[part] = whole[part] if whole.ndim else whole
+                region = tuple(slice(b, e) for b, e in zip(first, last, strict=True))
+                sample[region] = fill_values[region] if fill_values.ndim else fill_values
             out.append(sample)
         return (out if ctx.spec.shape is None else np.stack(out),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         x, a = values[0], self.arguments(ctx, values)
-        found = self._boxes(ctx, x, a)
-        most = max(map(len, found), default=0)
-        room = 1 << (most - 1).bit_length() if most else 0  # few programs are compiled
-        boxes = np.zeros((ctx.N, room, 2, x.spec.ndim), np.int32)
-        for i, box in enumerate(found):
+        sample_boxes = self._boxes(ctx, x, a)
+        largest = max(map(len, sample_boxes), default=0)
+        # Padded to a power of two, so that few programs are compiled. A box of zeros has no elements.
+        padded = 1 << (largest - 1).bit_length() if largest else 0
+        boxes = np.zeros((ctx.N, padded, 2, x.spec.ndim), np.int32)
+        for i, box in enumerate(sample_boxes):
             boxes[i, : len(box)] = box
         return Setup((shapes_of(x),), {"boxes": boxes, "fill": self._fill(ctx, x, a)})
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
         out, boxes, fill = ctx.out[0], ctx.params["boxes"], ctx.params["fill"]
         channels, ndim = self._layout(ctx.spec).find("C"), ctx.spec.ndim
+        # The sample of each element, and its coordinates there, one array for each axis.
         if out is None:
             data = arrays[0]
-            rows = jnp.arange(ctx.B, dtype=jnp.int32)
-            at = [
+            samples = jnp.arange(ctx.B, dtype=jnp.int32)
+            coordinates = [
                 jnp.arange(n, dtype=jnp.int32).reshape(*(-1 if k == d else 1 for k in range(ndim + 1)))
                 for d, n in enumerate(data.shape)
                 if d
             ]
-            rows = rows.reshape(-1, *(1,) * ndim)
+            samples = samples.reshape(-1, *(1,) * ndim)
         else:
             data = fit(arrays[0], out).data.reshape(-1, ALIGNMENT)
-            rows = samples_of_blocks(out.offsets, out.capacity)[:, None]
-            place = jnp.arange(out.capacity, dtype=jnp.int32).reshape(-1, ALIGNMENT) - out.offsets[rows] * ALIGNMENT
-            at = []
+            samples = samples_of_blocks(out.offsets, out.capacity)[:, None]
+            index = jnp.arange(out.capacity, dtype=jnp.int32).reshape(-1, ALIGNMENT) - out.offsets[samples] * ALIGNMENT
+            coordinates = []
             for d in reversed(range(ndim)):
-                extent = jnp.maximum(out.shapes[rows, d], 1)
-                at.insert(0, place % extent if d else place)
-                place = place // extent
+                extent = jnp.maximum(out.shapes[samples, d], 1)
+                coordinates.insert(0, index % extent if d else index)
+                index = index // extent
         erased = jnp.zeros(data.shape, bool)
         for r in range(boxes.shape[1]):
-            inside = jnp.ones((), bool)
+            is_inside = jnp.ones((), bool)
             for d in range(ndim):
-                inside &= (at[d] >= boxes[rows, r, 0, d]) & (at[d] < boxes[rows, r, 1, d])
-            erased |= inside
-        color = fill[rows, at[channels] if fill.shape[1] > 1 else 0]
+                is_inside &= (coordinates[d] >= boxes[samples, r, 0, d]) & (coordinates[d] < boxes[samples, r, 1, d])
+            erased |= is_inside
+        color = fill[samples, coordinates[channels] if fill.shape[1] > 1 else 0]
         data = jnp.where(erased, color, data)
         return (data if out is None else Ragged(data.reshape(-1), out.offsets, out.shapes),)
 

@@ -15,7 +15,7 @@ from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, InputPerFrame, OneOrMore, PerFrame, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Border, Status, StencilReduction
-from .._families import BORDERS, SPATIAL, Around, Stencil, spec_of
+from .._families import BORDERS, SPATIAL, Neighbourhoods, Stencil, spec_of
 
 BorderMode = Literal[
     "reflect_101",
@@ -35,7 +35,7 @@ BorderMode = Literal[
 
 
 class Filter(Stencil):
-    """Inputs: images, filters, optionally fill values, then those of `args`."""
+    """A convolution. The inputs are images, filters, optionally fill values, and then the arguments."""
 
     name = "filter"
     reduction = StencilReduction.SUM
@@ -44,7 +44,7 @@ class Filter(Stencil):
     mode: Literal["same", "valid"]
 
     @property
-    def beyond(self) -> Border:
+    def border_type(self) -> Border:
         return BORDERS[self.border]
 
     def about_axes(self, image: Spec) -> str:
@@ -54,9 +54,9 @@ class Filter(Stencil):
         layout = image.layout or SPATIAL[-image.ndim :]  # without a layout all axes are spatial, as in DALI
         spatial = [d for d, letter in enumerate(layout) if letter in SPATIAL]
         if len(spatial) not in (2, 3) or image.ndim != len(layout) or spatial[-1] - spatial[0] != len(spatial) - 1:
-            got = f"{image.ndim}-D data of layout {layout!r}"
+            actual = f"{image.ndim}-D data of layout {layout!r}"
             raise ValueError(
-                f"the input must have two or three spatial axes, D, H and W, that are neighbours; got {got}"
+                f"the input must have two or three spatial axes, D, H and W, that are neighbours; got {actual}"
             )
         return spatial[0], len(spatial)
 
@@ -77,8 +77,8 @@ class Filter(Stencil):
             return (dataclasses.replace(image, dtype=dtype),)
         extents = [image.extent(d) for d in range(image.ndim)]
         for k in range(axes):
-            have, taps = extents[first + k], filters.extent(k)
-            extents[first + k] = None if have is None or taps is None else max(have - taps + 1, 0)
+            extent, taps = extents[first + k], filters.extent(k)
+            extents[first + k] = None if extent is None or taps is None else max(extent - taps + 1, 0)
         return (spec_of(dtype, extents, image.layout),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
@@ -91,9 +91,9 @@ class Filter(Stencil):
                     int(i), Status.ARGUMENT, f"in mode 'valid' the filter must not be larger than the image; {sizes}"
                 )
             shapes[:, first : first + axes] = np.maximum(shapes[:, first : first + axes] - window + 1, 0)
-        return self.setup_of(ctx, shapes, self.around(ctx, *values))
+        return self.setup_of(ctx, shapes, self.neighbourhoods(ctx, *values))
 
-    def around(self, ctx: HostContext, *values: Value) -> Around:
+    def neighbourhoods(self, ctx: HostContext, *values: Value) -> Neighbourhoods:
         _, axes = self.axes(values[0].spec)
         window = values[1].shapes
         for i in np.flatnonzero((window < 1).any(axis=1) & ctx.present):
@@ -119,7 +119,7 @@ class Filter(Stencil):
         for fills in values[2 : len(values) - len(self.args.inputs)]:
             for i in fills.indices(ctx.present):
                 fill[i] = fills.sample(i).reshape(())
-        return Around(np.maximum(window, 1), anchor, weights, fill)
+        return Neighbourhoods(np.maximum(window, 1), anchor, weights, fill)
 
 
 @operator_function(Filter)

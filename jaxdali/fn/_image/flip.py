@@ -22,11 +22,11 @@ class Flip(Window):
         return (dataclasses.replace(image, layout=self.layout(image)),)
 
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
-        part = Part.whole(image.shapes)
-        for letter, which in (("W", a.horizontal), ("H", a.vertical), ("D", a.depthwise)):
+        window = Part.whole(image.shapes)
+        for letter, is_mirrored in (("W", a.horizontal), ("H", a.vertical), ("D", a.depthwise)):
             if letter in self.layout(image.spec):
-                part.flip(self.layout(image.spec).index(letter), which != 0)
-        return part
+                window.flip(self.layout(image.spec).index(letter), is_mirrored != 0)
+        return window
 
 
 @operator_function(Flip)

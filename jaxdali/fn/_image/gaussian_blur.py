@@ -23,12 +23,13 @@ class GaussianBlur(Separable):
     def windows(self, ctx: HostContext, axes: int, a: Values) -> tuple[np.ndarray, np.ndarray]:
         sigma = a.vector("sigma", axes, one_for_all=True).astype(np.float32)  # pyright: ignore[reportOptionalMemberAccess]
         taps = a.vector("window_size", axes, one_for_all=True).astype(np.int64)  # pyright: ignore[reportOptionalMemberAccess]
-        wrong = ((sigma == 0) & (taps == 0)) | ((taps != 0) & (taps % 2 == 0))
-        for i in np.flatnonzero(wrong.any(axis=1) & ctx.present):
+        is_wrong = ((sigma == 0) & (taps == 0)) | ((taps != 0) & (taps % 2 == 0))
+        for i in np.flatnonzero(is_wrong.any(axis=1) & ctx.present):
             reason = f"got sigma {sigma[i].tolist()} and window_size {taps[i].tolist()}"
             ctx.fail(int(i), Status.ARGUMENT, f"sigma or window_size must be above 0, and window_size odd; {reason}")
-        sigma = np.where(wrong, 1, sigma)
-        taps = np.where(wrong, 1, taps)
+        sigma = np.where(is_wrong, 1, sigma)
+        taps = np.where(is_wrong, 1, taps)
+        # The defaults are DALI's: a window of three deviations on each side, and OpenCV's deviation for a given window.
         taps = np.where(taps == 0, 2 * np.ceil(sigma * 3).astype(np.int64) + 1, taps)
         sigma = np.where(sigma == 0, ((taps - 1) * 0.5 - 1) * 0.3 + 0.8, sigma)
         distance = np.arange(int(taps.max())) - taps[..., None] // 2

@@ -18,7 +18,7 @@ from .._families import PointGather
 
 
 class GridMask(PointGather):
-    """Each pixel is either kept or replaced by black."""
+    """Blackens the pixels in the squares of a grid."""
 
     name = "grid_mask"
     points = Points.GRID
@@ -26,7 +26,7 @@ class GridMask(PointGather):
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         (spec,) = super().infer(image, *arguments)
-        return (dataclasses.replace(spec, layout=image.layout),)  # where there is none, too, as in DALI
+        return (dataclasses.replace(spec, layout=image.layout),)  # without a layout, too, as in DALI
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         a = self.arguments(ctx, values)

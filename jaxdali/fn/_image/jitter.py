@@ -26,7 +26,7 @@ class Jitter(Displacement):
     seed: int
 
     @property
-    def beyond(self) -> Border:
+    def border_type(self) -> Border:
         return Border.REPLICATE
 
     def numbers(self, ctx: HostContext) -> np.ndarray:

@@ -51,8 +51,10 @@ class JpegCompressionDistortion(NativeOperator):
         for i in np.flatnonzero((shapes[:, -1] != 3) & ctx.present):
             ctx.fail(int(i), Status.INPUT, f"the input must have 3 channels, got {shapes[i, -1]}")
         quality = np.clip(self.arguments(ctx, values).quality, 1, 100)
+        # As jpeg_quality_scaling and jpeg_add_quant_table in libjpeg: a percentage of the tables, for 8-bit quantizers.
         percent = np.where(quality < 50, 5000 // quality, 200 - 2 * quality)
         tables = np.clip((_TABLES * percent[:, None, None] + 50) // 100, 1, 255)
+        # Minimum coded units (MCU) of each sample, and the first one in the working memory of its shard.
         units = (-(-shapes[:, -3:-1] // MCU_SIDE)).prod(axis=1) * shapes[:, :-3].prod(axis=1)
         units = units.reshape(ctx.S, ctx.B)
         first = (np.cumsum(units, axis=1) - units).reshape(-1)
@@ -64,7 +66,8 @@ class JpegCompressionDistortion(NativeOperator):
         )
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
-        params = ctx.params["tables"], ctx.params["first"]  # the CPU kernel leaves the working memory untouched
+        # The CPU kernel leaves the working memory untouched.
+        params = ctx.params["tables"], ctx.params["first"]
         y, status = _ffi.call("jpeg_distortion", ctx, arrays[0], ctx.spec, ctx.out[0], *params, scratch=ctx.scratch)
         return (y,), status
 

@@ -19,7 +19,7 @@ from ..._cpu import Status
 from .._families import Separable
 from .._families.conversion import convert
 
-_MOST = 31
+_MAX_SIZE = 31  # of windows, as in DALI
 
 
 class Laplacian(Separable):
@@ -28,7 +28,7 @@ class Laplacian(Separable):
     """
 
     name = "laplacian"
-    only_kernels = False  # the derivatives are added
+    only_kernels = False  # The program also adds the derivatives.
     normalized_kernel: bool
 
     def __post_init__(self):
@@ -36,8 +36,8 @@ class Laplacian(Separable):
             raise ArgumentError("scale must not be given with normalized_kernel=True")
 
     def windows(self, ctx: HostContext, axes: int, a: Values) -> tuple[np.ndarray, np.ndarray]:
-        """``f64[N, axes of derivatives, axes, most]``, the scale in the first window of each, and ``i64[N, derivatives,
-        axes]``.
+        """Weights ``f64[N, derivatives, axes, longest]``, and how many of them each window has, ``i64[N, derivatives,
+        axes]``. There is one derivative for each axis. Its scale is a factor of the first window.
         """
         derivative = self._sizes(ctx, a, "window_size", axes, 3)
         smoothing = self._sizes(ctx, a, "smoothing_size", axes, 1) if "smoothing_size" in a else None
@@ -48,40 +48,48 @@ class Laplacian(Separable):
             axes,
             axis=2 if smoothing is None else 1,
         )
-        own = np.arange(axes)
-        taps[:, own, own] = derivative
+        diagonal = np.arange(axes)
+        taps[:, diagonal, diagonal] = derivative
         if self.normalized_kernel:
+            # So that the weights of a binomial window, whose sum is 2 ** (taps - 1), are normalised.
             scale = 2.0 ** (axes + 2 - taps.sum(axis=2))
         weights = np.zeros((*taps.shape, int(taps.max())))
         for n in np.unique(taps):
             weights[taps == n, :n] = binomial(n)
-            seconds = (taps == n) & np.eye(axes, dtype=bool)
+            is_derivative = (taps == n) & np.eye(axes, dtype=bool)
             if n >= 3:
-                weights[seconds, :n] = np.convolve(binomial(n - 2), [1, -2, 1])
+                # A smoothed second derivative, as in OpenCV's getDerivKernels.
+                weights[is_derivative, :n] = np.convolve(binomial(n - 2), [1, -2, 1])
         weights[:, :, 0] *= scale[:, :, None]
         return weights, taps
 
-    def _sizes(self, ctx: HostContext, a: Values, name: str, axes: int, least: int) -> np.ndarray:
+    def _sizes(self, ctx: HostContext, a: Values, name: str, axes: int, smallest: int) -> np.ndarray:
         sizes = a.vector(name, axes, one_for_all=True)
         assert sizes is not None
         sizes = sizes.astype(np.int64)
-        wrong = (sizes % 2 == 0) | (sizes < least) | (sizes > _MOST)
-        for i in np.flatnonzero(wrong.any(axis=1) & ctx.present):
-            ctx.fail(int(i), Status.ARGUMENT, f"{name} must be odd and in {least} ... {_MOST}, got {sizes[i].tolist()}")
-        return np.where(wrong, least, sizes)
+        is_wrong = (sizes % 2 == 0) | (sizes < smallest) | (sizes > _MAX_SIZE)
+        for i in np.flatnonzero(is_wrong.any(axis=1) & ctx.present):
+            ctx.fail(
+                int(i),
+                Status.ARGUMENT,
+                f"{name} must be odd and in {smallest} ... {_MAX_SIZE}, got {sizes[i].tolist()}",
+            )
+        return np.where(is_wrong, smallest, sizes)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
-        middle = dataclasses.replace(ctx.spec, dtype=np.float32)
+        float_spec = dataclasses.replace(ctx.spec, dtype=np.float32)
         weights, taps = ctx.params["weights"], ctx.params["taps"]
-        parts = [self.filtered(ctx, arrays[0], middle, weights[:, k], taps[:, k]) for k in range(weights.shape[1])]
-        data = [y.data if isinstance(y, Ragged) else y for y, _ in parts]
+        derivatives = [
+            self.filtered(ctx, arrays[0], float_spec, weights[:, k], taps[:, k]) for k in range(weights.shape[1])
+        ]
+        data = [y.data if isinstance(y, Ragged) else y for y, _ in derivatives]
         total = convert(jnp, sum(data[1:], data[0]), ctx.spec.dtype)
-        out, status = parts[0]  # of all parts the same
+        out, status = derivatives[0]  # All derivatives have the same shapes and statuses.
         return (dataclasses.replace(out, data=total) if isinstance(out, Ragged) else total,), status
 
 
 def binomial(n: int) -> np.ndarray:
-    """The binomial coefficients of n - 1: a smoothing window."""
+    """A smoothing window of `n` weights: the binomial coefficients of n - 1."""
     row = np.ones(1)
     for _ in range(n - 1):
         row = np.convolve(row, [1, 1])

@@ -23,16 +23,16 @@ from ..._cpu import Status
 from ...types import is_number
 from .._families import image_layout, spec_of
 
-_PAIRS = ("in_anchors", "shapes", "out_anchors")  # each also with _rel
+_PAIRS = ("in_anchors", "shapes", "out_anchors")  # arguments in pixels; each has one in fractions, with _rel
 
 
 class MultiPaste(NativeOperator):
-    """Each sample has a list of regions, which come from other samples, or one from each input."""
+    """Pastes a list of regions onto each canvas. They come from samples of one input, or one from each input."""
 
     name = "multi_paste"
     kernel = "paste"
     dtype: np.dtype | None
-    count: int = 0  # of the inputs that are images, once it is bound
+    count: int = 0  # the number of inputs that are images; `bind` sets it
 
     def __post_init__(self):
         for name in _PAIRS:
@@ -63,12 +63,12 @@ class MultiPaste(NativeOperator):
         if not (is_number(images[0].dtype) and is_number(dtype)):
             raise ValueError(f"the inputs and the output must be numbers, got {images[0].dtype} to {dtype}")
         first = layout.index("H")
-        known = [{x.extent(d) for x in images} for d in range(images[0].ndim)]
-        extents = [next(iter(k)) if len(k) == 1 else None for k in known]
+        known_extents = [{x.extent(d) for x in images} for d in range(images[0].ndim)]
+        extents = [next(iter(k)) if len(k) == 1 else None for k in known_extents]
         if "output_size" in self.args:
-            fixed = self.args.is_static("output_size")
+            is_static = self.args.is_static("output_size")
             extents[first : first + 2] = (
-                np.array(self.args.get("output_size"), np.int64)[:2].tolist() if fixed else [None, None]
+                np.array(self.args.get("output_size"), np.int64)[:2].tolist() if is_static else [None, None]
             )
         return (spec_of(dtype, extents, layout),)
 
@@ -79,16 +79,17 @@ class MultiPaste(NativeOperator):
         images = names[: len(names) - len(self.args.inputs)]
         if "in_ids" not in self.args:
             return joined(images)
-        static, of = self.args.is_static("in_ids"), images[0]
+        static, names_of_images = self.args.is_static("in_ids"), images[0]
         ids = None if static else data(len(images) + self.args.inputs.index("in_ids"))
-        if of is None or (ids is None and not static):
+        if names_of_images is None or (ids is None and not static):
             return None
-        found = [""] * len(of)
-        for here in present():
-            for i in here.tolist():
-                pasted = np.ravel(self.args.get("in_ids") if ids is None else ids.sample(i)).astype(int)
-                found[i] = ";".join(name for k in pasted if (name := of[int(here[k])]))
-        return found
+        pasted_names = [""] * len(names_of_images)
+        # `in_ids` are numbers of samples of the shard, without the missing ones.
+        for samples in present():
+            for i in samples.tolist():
+                ids_of_sample = np.ravel(self.args.get("in_ids") if ids is None else ids.sample(i)).astype(int)
+                pasted_names[i] = ";".join(name for k in ids_of_sample if (name := names_of_images[int(samples[k])]))
+        return pasted_names
 
     @property
     def mixes(self) -> bool:
@@ -101,45 +102,49 @@ class MultiPaste(NativeOperator):
         size = self._size(ctx, images, a, first)
         shapes = images[0].shapes.copy()
         shapes[:, first : first + 2] = size
-        given = {n: a.ragged(n) for stem in _PAIRS for n in (stem, f"{stem}_rel") if n in a}
-        most = max(map(len, sources))
-        # Few programs are compiled.
-        regions = np.full((ctx.N, 1 << (most - 1).bit_length() if most else 0, 7), -1, np.int32)
+        arguments = {n: a.ragged(n) for stem in _PAIRS for n in (stem, f"{stem}_rel") if n in a}
+        largest = max(map(len, sources))
+        # Padded to a power of two, so that few programs are compiled. Rows of -1 are no regions.
+        regions = np.full((ctx.N, 1 << (largest - 1).bit_length() if largest else 0, 7), -1, np.int32)
         for i in np.flatnonzero(ctx.present):
-            of = np.array([images[k].shapes[j] for k, j in sources[i]]).reshape(-1, shapes.shape[1])
-            others = [d for d in range(shapes.shape[1]) if not first <= d < first + 2]
-            if len(of):
-                shapes[i, others] = of[0, others]
+            source_shapes = np.array([images[k].shapes[j] for k, j in sources[i]]).reshape(-1, shapes.shape[1])
+            other_axes = [d for d in range(shapes.shape[1]) if not first <= d < first + 2]
+            if len(source_shapes):
+                shapes[i, other_axes] = source_shapes[0, other_axes]
             try:
-                if np.any(of[:, others] != shapes[i, others]):
-                    raise ValueError(f"pasted images must have the same channels and frames, got shapes {of.tolist()}")
-                found = _regions({n: x[i] for n, x in given.items()}, of[:, first : first + 2], size[i])
+                if np.any(source_shapes[:, other_axes] != shapes[i, other_axes]):
+                    raise ValueError(
+                        f"pasted images must have the same channels and frames, got shapes {source_shapes.tolist()}"
+                    )
+                pasted_regions = _regions(
+                    {n: x[i] for n, x in arguments.items()}, source_shapes[:, first : first + 2], size[i]
+                )
             except ValueError as e:
                 ctx.fail(int(i), Status.ARGUMENT, str(e))
                 continue
-            for k, ((which, j), region) in enumerate(zip(sources[i], found, strict=True)):
-                regions[i, k] = (which * ctx.B + j % ctx.B, *region)
+            for k, ((input, j), region) in enumerate(zip(sources[i], pasted_regions, strict=True)):
+                regions[i, k] = (input * ctx.B + j % ctx.B, *region)
         return Setup((None if ctx.spec.shape is not None else shapes,), {"regions": regions})
 
     def _sources(self, ctx: HostContext, images: tuple[Value, ...], a: Values) -> list[list[tuple[int, int]]]:
-        """For each sample, the input and the sample (among all shards) that each region comes from."""
+        """The sources of the regions of each sample: (input, sample among those of all shards)."""
         if "in_ids" not in a:
             return [[(k, i) for k in range(len(images))] for i in range(ctx.N)]
         sources = []
-        batches = [ctx.batch_of(shard) for shard in range(ctx.S)]  # samples are those of the shard
+        batches = [ctx.batch_of(shard) for shard in range(ctx.S)]  # `in_ids` are samples of the same shard
         for i, ids in enumerate(a.ragged("in_ids")):
             batch = batches[i // ctx.B]
-            bad = [n for n in ids.tolist() if not 0 <= n < len(batch)]
-            if bad:
+            invalid = [n for n in ids.tolist() if not 0 <= n < len(batch)]
+            if invalid:
                 ctx.fail(
                     i,
                     Status.ARGUMENT,
-                    f"argument in_ids must be samples of the batch, 0 ... {len(batch) - 1}; got {bad[0]:g}",
+                    f"argument in_ids must be samples of the batch, 0 ... {len(batch) - 1}; got {invalid[0]:g}",
                 )
-            found = [int(batch[int(n)]) + i % ctx.frames for n in ids if not bad]
-            if not ctx.present[found].all():
+            pasted = [int(batch[int(n)]) + i % ctx.frames for n in ids if not invalid]
+            if not ctx.present[pasted].all():
                 ctx.fail(i, Status.INPUT, f"pasted images must have the same frames; samples {ids.tolist()} differ")
-            sources.append([(0, j) for j in found])
+            sources.append([(0, j) for j in pasted])
         return sources
 
     def _size(self, ctx: HostContext, images: tuple[Value, ...], a: Values, first: int) -> np.ndarray:
@@ -151,8 +156,10 @@ class MultiPaste(NativeOperator):
             return size[:, :2].astype(np.int64)
         sizes = np.concatenate([x.shapes[ctx.present, first : first + 2] for x in images])
         if len(sizes) and np.any(sizes != sizes[0]):
-            found = np.unique(sizes, axis=0).tolist()
-            raise ArgumentError(f"argument output_size must be given for images of different sizes, got {found}")
+            distinct_sizes = np.unique(sizes, axis=0).tolist()
+            raise ArgumentError(
+                f"argument output_size must be given for images of different sizes, got {distinct_sizes}"
+            )
         return images[0].shapes[:, first : first + 2]
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
@@ -164,58 +171,65 @@ class MultiPaste(NativeOperator):
         ):
             x = jnp.concatenate(images)
         else:
-            each = [_ragged(x, ctx.B) for x in images]
-            starts = np.cumsum([0, *(x.data.shape[0] // ALIGNMENT for x in each)])
+            ragged_images = [_ragged(x, ctx.B) for x in images]
+            starts = np.cumsum([0, *(x.data.shape[0] // ALIGNMENT for x in ragged_images)])
             x = Ragged(
-                jnp.concatenate([x.data for x in each]),
-                jnp.concatenate([x.offsets + np.int32(s) for x, s in zip(each, starts)]),
-                jnp.concatenate([x.shapes for x in each]),
+                jnp.concatenate([x.data for x in ragged_images]),
+                jnp.concatenate([x.offsets + np.int32(s) for x, s in zip(ragged_images, starts)]),
+                jnp.concatenate([x.shapes for x in ragged_images]),
             )
         y, status = _ffi.call("paste", ctx, x, ctx.spec, ctx.out[0], ctx.params["regions"], first=first)
         return (y,), status
 
 
-def _regions(given: dict[str, np.ndarray], have: np.ndarray, canvas: np.ndarray) -> np.ndarray:
-    """Of each region of one sample y, x in the input, height, width, y, x on the canvas: ``i64[regions, 6]``.
+def _regions(arguments: dict[str, np.ndarray], sizes: np.ndarray, canvas: np.ndarray) -> np.ndarray:
+    """The regions of one sample, ``i64[regions, 6]``: y and x in the input, height, width, y and x on the canvas.
 
     Args:
-      given: the arguments, two numbers for each region.
-      have: ``[regions, 2]``, heights and widths of the inputs. canvas: of the output.
+      arguments: the arguments that are given, two numbers for each region.
+      sizes: ``[regions, 2]``, height and width of the input of each region.
+      canvas: height and width of the canvas.
 
     Raises:
-      ValueError: a region is not inside both, or `given` has the wrong number of elements.
+      ValueError: a region is not inside both, or an argument has the wrong number of elements.
     """
 
-    def read(name: str, of: np.ndarray, default: np.ndarray, rounding: Any) -> np.ndarray:
+    def read(name: str, extents: np.ndarray, default: np.ndarray, rounding: Any) -> np.ndarray:
+        """An argument in pixels, also if it is given as fractions of `extents`."""
         for key in (name, f"{name}_rel"):
-            if key not in given:
+            if key not in arguments:
                 continue
-            if given[key].size != have.size:
+            if arguments[key].size != sizes.size:
                 raise ValueError(
-                    f"argument {key} must have {len(have)} x 2 numbers, one pair per region; got {given[key].size}"
+                    f"argument {key} must have {len(sizes)} x 2 numbers, one pair per region; got {arguments[key].size}"
                 )
-            x = given[key].reshape(-1, 2)
-            return x.astype(np.int64) if key == name else rounding(of * x.astype(np.float32)).astype(np.int64)
+            x = arguments[key].reshape(-1, 2)
+            return x.astype(np.int64) if key == name else rounding(extents * x.astype(np.float32)).astype(np.int64)
         return default
 
-    at = read("in_anchors", have.astype(np.float32), np.zeros_like(have), np.floor)
-    size = read("shapes", have.astype(np.float32), have - at, np.ceil)
-    to = read("out_anchors", np.broadcast_to(canvas, have.shape).astype(np.float32), np.zeros_like(have), np.floor)
-    for name, start, extent in (("input", at, have), ("output", to, np.broadcast_to(canvas, have.shape))):
+    start_in = read("in_anchors", sizes.astype(np.float32), np.zeros_like(sizes), np.floor)
+    size = read("shapes", sizes.astype(np.float32), sizes - start_in, np.ceil)
+    start_out = read(
+        "out_anchors", np.broadcast_to(canvas, sizes.shape).astype(np.float32), np.zeros_like(sizes), np.floor
+    )
+    for name, start, extent in (
+        ("input", start_in, sizes),
+        ("output", start_out, np.broadcast_to(canvas, sizes.shape)),
+    ):
         for k in np.flatnonzero(((start < 0) | (size < 0) | (start + size > extent)).any(axis=1)):
             place = f"at {start[k].tolist()} and of size {size[k].tolist()}"
             raise ValueError(f"region {k} must lie inside the {name} of size {extent[k].tolist()}, it is {place}")
-    return np.concatenate([at, size, to], axis=1)
+    return np.concatenate([start_in, size, start_out], axis=1)
 
 
 def _ragged(x: Any, B: int) -> Ragged:
     """A dense batch as a ragged one."""
     if isinstance(x, Ragged):
         return x
-    flat = x.reshape(B, -1)
-    flat = jnp.pad(flat, ((0, 0), (0, -flat.shape[1] % ALIGNMENT)))
-    offsets = np.arange(B, dtype=np.int32) * np.int32(flat.shape[1] // ALIGNMENT)
-    return Ragged(flat.reshape(-1), jnp.asarray(offsets), jnp.tile(jnp.asarray(x.shape[1:], jnp.int32), (B, 1)))
+    rows = x.reshape(B, -1)
+    rows = jnp.pad(rows, ((0, 0), (0, -rows.shape[1] % ALIGNMENT)))
+    offsets = np.arange(B, dtype=np.int32) * np.int32(rows.shape[1] // ALIGNMENT)
+    return Ragged(rows.reshape(-1), jnp.asarray(offsets), jnp.tile(jnp.asarray(x.shape[1:], jnp.int32), (B, 1)))
 
 
 @operator_function(MultiPaste)
@@ -264,7 +278,8 @@ def multi_paste(
         their number of regions.
 
     Example:
-      >>> mosaic = fn.multi_paste(images, in_ids=fn.random.uniform(range=(0, 7), shape=4, dtype=types.INT32), output_size=(512, 512),
-      ...                         out_anchors=[[0, 0], [0, 256], [256, 0], [256, 256]], shapes=[[256, 256]] * 4)
+      >>> mosaic = fn.multi_paste(images, in_ids=fn.random.uniform(range=(0, 7), shape=4, dtype=types.INT32),
+      output_size=(512, 512), ...                         out_anchors=[[0, 0], [0, 256], [256, 0], [256, 256]],
+      shapes=[[256, 256]] * 4)
     """
     ...

@@ -24,7 +24,7 @@ class Pad(Window):
     axis_names: str | None
 
     def takes_image(self, image: Spec) -> bool:
-        return False  # all axes are alike
+        return False  # It pads any axis, so that the letters of the layout do not matter.
 
     @property
     def has_fill(self) -> bool:
@@ -38,7 +38,7 @@ class Pad(Window):
         return image.layout
 
     def _axes(self, x: Spec) -> list[int] | None:
-        """The axes that grow; None: they come per sample."""
+        """The axes that are padded; None: each sample has its own."""
         if "axes" in self.args and self.axis_names is not None:
             raise ArgumentError("give either axes or axis_names")
         if not self.args.is_static("axes"):
@@ -51,33 +51,36 @@ class Pad(Window):
         if axes is None:
             return (Spec(x.dtype, x.ndim, None, x.layout),)
         extents = [x.extent(d) for d in range(x.ndim)]
-        fixed = self.args.is_static("shape") and self.args.is_static("align")
-        known = (
-            fixed
+        is_static = self.args.is_static("shape") and self.args.is_static("align")
+        padded = (
+            is_static
             and x.shape is not None
             and self._extents(None, np.array([x.shape]), self.arguments(None, ()), axes)[0]
         )
         for d in axes:
-            extents[d] = int(known[d]) if known is not False else None
+            extents[d] = int(padded[d]) if padded is not False else None
         return (spec_of(x.dtype, extents, x.layout),)
 
     def _extents(self, ctx: HostContext | None, shapes: np.ndarray, a: Values, axes: list[int] | None) -> np.ndarray:
-        """The padded extents, ``i64[N, ndim]``, of samples of these."""
+        """The padded extents, ``i64[N, ndim]``, of samples of these shapes."""
         by_axis = ByAxis(ctx, shapes, a, axes)
+        # By default, all samples of the batch get the largest extent.
         extents = np.broadcast_to(shapes.max(axis=0, initial=0), shapes.shape)
-        if (wanted := by_axis.argument("shape")) is not None:
-            extents = np.where(wanted > 0, np.maximum(shapes, wanted), extents)
+        if (minimum := by_axis.argument("shape")) is not None:
+            extents = np.where(minimum > 0, np.maximum(shapes, minimum), extents)
         if (align := by_axis.argument("align")) is not None:
-            align = np.where(align > 0, align, 1)  # of other axes
+            align = np.where(align > 0, align, 1)  # NaN for axes that are not listed
             extents = np.ceil(extents / align) * align
-        return np.where(by_axis.meant, extents, shapes).astype(np.int64)
+        return np.where(by_axis.is_listed, extents, shapes).astype(np.int64)
 
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
-        part = Part.whole(image.shapes)
+        window = Part.whole(image.shapes)
         shapes = image.shapes[image.indices(ctx.present)]
-        part.extent = np.where(ctx.present[:, None], self._extents(ctx, shapes, a, self._axes(image.spec)), part.extent)
-        part.fill = a.fill_value[:, None]
-        return part
+        window.extent = np.where(
+            ctx.present[:, None], self._extents(ctx, shapes, a, self._axes(image.spec)), window.extent
+        )
+        window.fill = a.fill_value[:, None]
+        return window
 
 
 @operator_function(Pad)

@@ -18,7 +18,7 @@ from .._families import Part, Window, image_layout, spec_of
 
 
 class Paste(Window):
-    """A window that reaches outside the image on all sides."""
+    """A canvas with the image on it: a window of the canvas' size that reaches outside the image on all sides."""
 
     name = "paste"
     fill_value: tuple[int, ...] | int
@@ -55,19 +55,19 @@ class Paste(Window):
                 Status.ARGUMENT,
                 f"argument fill_value has {len(fill)} numbers for {image.shapes[i, 2]} channels",
             )
-        part = Part.whole(image.shapes)
-        size = _canvas(image.shapes[:, :2], a)
-        place = np.column_stack([a.paste_y, a.paste_x]).astype(np.float32) * (size - image.shapes[:, :2]).astype(
-            np.float32
-        )
-        part.start[:, :2] = -place.astype(np.int64)
-        part.extent[:, :2] = size
-        part.fill = np.tile(fill, (ctx.N, 1))
-        return part
+        window = Part.whole(image.shapes)
+        canvas_size = _canvas(image.shapes[:, :2], a)
+        offset = np.column_stack([a.paste_y, a.paste_x]).astype(np.float32) * (
+            canvas_size - image.shapes[:, :2]
+        ).astype(np.float32)
+        window.start[:, :2] = -offset.astype(np.int64)
+        window.extent[:, :2] = canvas_size
+        window.fill = np.tile(fill, (ctx.N, 1))
+        return window
 
 
 def _canvas(size: np.ndarray, a: Values) -> np.ndarray:
-    """Extents ``i64[N, 2]`` of the canvases of images of these extents."""
+    """Heights and widths of the canvases, ``i64[N, 2]``, for images of the size ``i64[N, 2]``."""
     grown = (a.ratio.astype(np.float32)[:, None] * size.astype(np.float32)).astype(np.int64)
     return np.maximum(grown, a.min_canvas_size.astype(np.int64)[:, None])
 

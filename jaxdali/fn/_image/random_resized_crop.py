@@ -20,7 +20,7 @@ from .resize import MAX_EXTENT, Resampling, output_spec, plan, spatial_axes
 
 
 class RandomResizedCrop(Resampling):
-    """The window is the source interval."""
+    """Resamples a random window: it is the source interval of the resize."""
 
     name = "random_resized_crop"
     random = True
@@ -63,7 +63,7 @@ class RandomResizedCrop(Resampling):
 
 
 class RandomResizedCropHints(SeededHints, total=False):
-    """Hints to DALI's resize."""
+    """Hints that only DALI uses."""
 
     minibatch_size: int | None
     temp_buffer_hint: int | None

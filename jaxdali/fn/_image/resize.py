@@ -26,10 +26,10 @@ from .._families.layouts import channels_missing
 
 LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")
 INPUT_TYPES = tuple(map(np.dtype, ("uint8", "int16", "uint16", "float16", "bfloat16", "float32")))
-FLOATS = INPUT_TYPES[3:]  # which results of all of them may have
-# Their numbers are those of Convention in ffi/resize/resize.h.
+FLOATS = INPUT_TYPES[3:]  # types that results of any input may have
+# The index of each is its number in the enumeration Convention of ffi/resize/resize.h.
 CONVENTIONS = ("dali", "pillow", "tensorflow", "torchvision")
-_FILTERS = {  # that a convention has
+_FILTERS = {  # the filters of each convention
     "dali": [f for f in types.DALIInterpType if f != types.INTERP_AREA],
     "pillow": [f for f in types.DALIInterpType if f != types.INTERP_GAUSSIAN],
     "tensorflow": list(types.DALIInterpType),
@@ -41,14 +41,14 @@ _FILTERS = {  # that a convention has
         types.INTERP_TRIANGULAR,
     ],
 }
-_ROUNDINGS = {  # of extents, by the library
+_ROUNDINGS = {  # how each library rounds an extent of the result
     "dali": ExtentRounding.ROUND,
     "pillow": ExtentRounding.PYTHON,
     "tensorflow": ExtentRounding.EVEN,  # in single precision, as in its programs
     "torchvision": ExtentRounding.TORCHVISION,
     "timm": ExtentRounding.TIMM,
 }
-MAX_EXTENT = 1 << 24  # float32 positions resolve no more
+MAX_EXTENT = 1 << 24  # float32 holds positions of single pixels up to here
 
 
 def plan(
@@ -67,38 +67,37 @@ def plan(
 
     Args:
       extents: of the input.
-      request: output extents asked for; may be fractional; 0: unset; negative: mirrored.
-      roi: first and last coordinate of the source region, mirrored when ``first > last``; None: the whole input.
-      roi_relative: `roi` is in units of the extents.
+      request: the requested extents of the output, which may be fractional. 0: not given; negative: mirrored.
+      roi: first and last coordinate of the source region, mirrored where ``first > last``. None: the whole input.
+      roi_relative: whether `roi` is in units of the extents.
       mode: as in `resize`.
       max_size: limits of the output; 0: none.
-      subpixel_scale: scale the source interval by what rounding the output extent changed.
+      subpixel_scale: whether to scale the source interval by the factor that rounding changes the output extent by.
       rounding: how an extent becomes a whole number.
-      alignment: the point of the source interval, from its start (0) to its end (1), that stays where it is when this
-        scales it; None: 0.5.
+      alignment: the point of the source interval, from its start (0) to its end (1), that `subpixel_scale` leaves in
+        its place. None: 0.5.
 
     Returns:
-      (``i64[N, axes]`` output extents, ``f32[N, axes, 2]`` source intervals, mirrored where the first is larger,
-      whether all of them can be
-      made: numbers are finite, and extents at most `MAX_EXTENT`).
+      (``i64[N, axes]`` output extents, ``f32[N, axes, 2]`` source intervals, which are mirrored if the first number is
+      larger, whether all are valid: numbers are finite, and extents at most `MAX_EXTENT`).
     """
     sizes, interval = np.empty(extents.shape, np.int64), np.empty((*extents.shape, 2), np.float32)
     first, last = (None, None) if roi is None else roi
-    source, wanted = (np.ascontiguousarray(x, np.float64) for x in (extents, request))
-    first, last, limits, fixed = (
+    source, requested = (np.ascontiguousarray(x, np.float64) for x in (extents, request))
+    first, last, limits, alignments = (
         None if x is None else np.ascontiguousarray(x, np.float64) for x in (first, last, max_size, alignment)
     )
-    how = ResizeMode[mode.upper()], limits, subpixel_scale, rounding, fixed, MAX_EXTENT
-    return sizes, interval, _cpu.plan_resize(source, wanted, first, last, roi_relative, *how, sizes, interval)
+    options = ResizeMode[mode.upper()], limits, subpixel_scale, rounding, alignments, MAX_EXTENT
+    return sizes, interval, _cpu.plan_resize(source, requested, first, last, roi_relative, *options, sizes, interval)
 
 
 def _layout(image: Spec) -> str:
-    """The layout of images, which may do without one."""
+    """The layout of an image; images and sequences without a layout are HWC and FHWC."""
     return image.layout or {3: "HWC", 4: "FHWC"}.get(image.ndim, "")
 
 
 class Resampling(StageOperator):
-    """Resampling of an interval along each spatial axis."""
+    """Resampling of an interval along each spatial axis, the source interval, to the extent of the output."""
 
     kernel = "resize"
     layouts: ClassVar[tuple[str, ...]] = LAYOUTS
@@ -113,11 +112,13 @@ class Resampling(StageOperator):
         """Layout and element type of the output. Raises ValueError or TypeError for images that are not supported."""
         layout = _layout(image)
         if layout not in self.layouts:
-            got = f"layout {layout!r}" if layout else f"{image.ndim}-D samples without a layout"
-            what = channels_missing(layout, self.layouts).removeprefix("; ") or (
+            actual = f"layout {layout!r}" if layout else f"{image.ndim}-D samples without a layout"
+            advice = channels_missing(layout, self.layouts).removeprefix("; ") or (
                 "fn.decoders.image makes images of files" if image.ndim == 1 else "external_source takes a layout"
             )
-            raise ValueError(f"the input must have one of the layouts {', '.join(self.layouts)}, got {got}; {what}")
+            raise ValueError(
+                f"the input must have one of the layouts {', '.join(self.layouts)}, got {actual}; {advice}"
+            )
         if image.dtype not in INPUT_TYPES:
             raise TypeError(
                 f"the input must be uint8, int16, uint16, float16, bfloat16 or float32, got {image.dtype}; fn.cast converts it"
@@ -147,15 +148,15 @@ class Resampling(StageOperator):
             )
 
     def resampled(self, image: Spec) -> tuple[int, int]:
-        """The first of the resampled axes, which are adjacent, and how many there are."""
+        """The first of the resampled axes, which are neighbours, and their number."""
         return spatial_axes(_layout(image))
 
     def setup_of(self, ctx: HostContext, image: Value, a: Values, sizes: np.ndarray, interval: np.ndarray) -> Setup:
-        """What `setup` returns.
+        """The outputs' shapes, unless the spec has them, and the kernel's parameters.
 
         Args:
-          sizes: ``i64[N, axes]``, extents of the outputs. interval: ``f32[N, axes, 2]``, their source intervals, as
-            `plan` returns them.
+          sizes: ``i64[N, axes]``, extents of the outputs, as `plan` returns them.
+          interval: ``f32[N, axes, 2]``, the source intervals, as `plan` returns them.
         """
         first, count = self.resampled(image.spec)
         params = {"roi": interval.reshape(len(sizes), -1), "filters": self._filters(a)}
@@ -167,21 +168,21 @@ class Resampling(StageOperator):
 
     def _filters(self, a: Values) -> np.ndarray:
         """The kernel's operand ``i32[N, 2]``: the filters for shrinking and for enlarging."""
-        same = all(map(self.args.is_static, _FILTER_ARGUMENTS))
-        if same and a.samples in self._same_filters:
-            return self._same_filters[a.samples]
+        is_static = all(map(self.args.is_static, _FILTER_ARGUMENTS))
+        if is_static and a.samples in self._static_filters:
+            return self._static_filters[a.samples]
         filters = np.empty((a.samples, 2), np.int32)
         for column, name in enumerate(("min_filter", "mag_filter")):
             filters[:, column] = a[name if name in a else "interp_type"]
-        if same:
-            self._same_filters[a.samples] = filters
+        if is_static:
+            self._static_filters[a.samples] = filters
         else:
             self._check_filters(filters)
         return filters
 
     @functools.cached_property
-    def _same_filters(self) -> dict[int, np.ndarray]:
-        """By the number of samples, if they are the same in every batch."""
+    def _static_filters(self) -> dict[int, np.ndarray]:
+        """A cache of `_filters` by the number of samples, for arguments that are the same in every batch."""
         return {}
 
     def makes_windows(self, image: Spec, made: Spec) -> bool:
@@ -200,12 +201,13 @@ class Resampling(StageOperator):
         return _ffi.KernelCall((ctx.params["roi"], ctx.params["filters"]), attrs)
 
 
+# Arguments that choose a filter.
 _FILTER_ARGUMENTS = ("interp_type", "min_filter", "mag_filter")
 _ONE_OF = "exactly one of size, resize_x/resize_y/resize_z, resize_shorter and resize_longer must be given, got {}"
 
 
 class Resize(Resampling):
-    """Of a given size."""
+    """Resizes to a given size."""
 
     name = "resize"
     sizeless: ClassVar[tuple[str, ...]] = _FILTER_ARGUMENTS  # arguments that the output's size doesn't depend on
@@ -238,13 +240,13 @@ class Resize(Resampling):
         first, count = spatial_axes(layout)
         if count < 3 and "resize_z" in self.args:
             raise ValueError(f"resize_z needs a layout with a depth axis, got {layout!r}")
-        why = (
+        advice = (
             ""
             if image.layout
             else f'; the input has no layout, so {layout} is assumed: fn.reshape(x, layout="...") gives it another'
         )
         for name in ("size", "max_size", "roi_start", "roi_end"):
-            self.args.check_width(name, count, arguments, one_for_all=True, why=why)
+            self.args.check_width(name, count, arguments, one_for_all=True, why=advice)
         sizes = self.static_sizes(layout, [image.extent(first + a) for a in range(count)])
         dims = [image.extent(i) for i in range(image.ndim)]
         dims[first : first + count] = sizes
@@ -252,17 +254,18 @@ class Resize(Resampling):
         return (*outputs, Spec(np.dtype(np.int32), 1, (count,))) if self.save_attrs else outputs
 
     def static_sizes(self, layout: str, extents: Sequence[int | None]) -> Sequence[int | None]:
-        """The output extents when they are the same for every sample; else None."""
+        """The output extents if they are the same for every sample; otherwise None for each axis."""
         count = len(extents)
         if set(self.args.inputs) - set(self.sizeless):
             return [None] * count
         request, mode, roi, _ = self._arguments(self.arguments(None, ()), count)
         if not (np.abs(request) <= MAX_EXTENT).all():
             raise ValueError(f"sizes must be finite and at most {MAX_EXTENT}, got {request[0].tolist()}")
-        enough = all(n is not None for n in extents)  # everything that the sizes depend on is known
-        enough |= roi is not None and not self.roi_relative
-        enough |= mode in ("default", "stretch") and bool((request != 0).all())
-        if not enough:
+        # The sizes depend on the extents of the input, unless a region in pixels or all sizes are given.
+        is_known = all(n is not None for n in extents)
+        is_known |= roi is not None and not self.roi_relative
+        is_known |= mode in ("default", "stretch") and bool((request != 0).all())
+        if not is_known:
             return [None] * count
         return self._planned(np.array([[1 if n is None else n for n in extents]]), self.arguments(None, ()))[1][
             0
@@ -273,54 +276,55 @@ class Resize(Resampling):
         request, mode, roi, limit = self._arguments(a, extents.shape[1])
         subpixel = self.convention == "dali" if self.subpixel_scale is None else self.subpixel_scale
         rounding = _ROUNDINGS[self.size_convention or self.convention]
-        more: dict[str, Any] = {"mode": mode, "max_size": limit, "subpixel_scale": subpixel, "rounding": rounding}
-        return request, *plan(extents, request, roi=roi, roi_relative=self.roi_relative, **more)
+        options: dict[str, Any] = {"mode": mode, "max_size": limit, "subpixel_scale": subpixel, "rounding": rounding}
+        return request, *plan(extents, request, roi=roi, roi_relative=self.roi_relative, **options)
 
     def _arguments(self, a: Values, count: int):
-        """Request, mode, ROI and limit, each ``[N, count]``."""
+        """The arguments of `plan`: request, mode, region and limit. All but the mode are ``[N, count]``."""
         mode, request = self.mode or "default", a.vector("size", count, one_for_all=True)
-        for name, then in (("resize_shorter", "not_smaller"), ("resize_longer", "not_larger")):
+        for name, implied_mode in (("resize_shorter", "not_smaller"), ("resize_longer", "not_larger")):
             if name in a:
-                mode, request = then, a.vector(name, count, one_for_all=True)
+                mode, request = implied_mode, a.vector(name, count, one_for_all=True)
         if request is None:
-            each = [a.get(f"resize_{axis}") for axis in "zyx"[3 - count :]]
-            if all(x is None for x in each):  # no earlier error, as in DALI, where an unused result does not fail
+            sizes_by_axis = [a.get(f"resize_{axis}") for axis in "zyx"[3 - count :]]
+            # Not checked when the operator is made: as in DALI, an operator whose result is unused does not fail.
+            if all(x is None for x in sizes_by_axis):
                 raise ArgumentError(_ONE_OF.format("none"))
-            unset = np.zeros(next(len(x) for x in each if x is not None))
-            request = np.column_stack([unset if x is None else x for x in each])
+            unset = np.zeros(next(len(x) for x in sizes_by_axis if x is not None))
+            request = np.column_stack([unset if x is None else x for x in sizes_by_axis])
         start, end = (a.vector(name, count, one_for_all=True) for name in ("roi_start", "roi_end"))
         roi = None if start is None or end is None else (start, end)
         return request, mode, roi, a.vector("max_size", count, one_for_all=True)
 
     def sizes_of(self, ctx: HostContext, extents: np.ndarray) -> np.ndarray | None:
-        """Extents ``i64[N, axes]`` of the results for images of `extents`; None if regions are resized, or if arguments
-        come per sample.
+        """Extents of the results, ``i64[N, axes]``, for images of these extents. None if regions are resized, or if
+        there are arguments per sample.
         """
         if self.args.inputs or "roi_start" in self.args:
             return None
         return self._planned(extents, self.arguments(ctx, ()))[1]
 
-    def parts(
+    def output_windows(
         self, ctx: HostContext, a: Values, sizes: np.ndarray, interval: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Extents and source intervals of what is made from the resized images."""
+        """Extents and source intervals of the windows of the resized images that are the results: here all of them."""
         return sizes, interval
 
     def setup(self, ctx: HostContext, image: Value, *values: Value) -> Setup:
         first, count = spatial_axes(ctx.spec.layout)
         a = self.arguments(ctx, values)
         extents = image.shapes[:, first : first + count]
-        request, sizes, interval, all_good = self._planned(extents, a)
-        if not all_good:
-            good = np.isfinite(request) & np.isfinite(interval).all(axis=2) & (sizes <= MAX_EXTENT)
-            for i in np.flatnonzero(~good.all(axis=1) & ctx.present):
+        request, sizes, interval, all_valid = self._planned(extents, a)
+        if not all_valid:
+            is_valid = np.isfinite(request) & np.isfinite(interval).all(axis=2) & (sizes <= MAX_EXTENT)
+            for i in np.flatnonzero(~is_valid.all(axis=1) & ctx.present):
                 message = (
                     f"an output of size {request[i].tolist()} can't be made of an input of size "
                     f"{extents[i].tolist()}; at most {MAX_EXTENT}"
                 )
                 ctx.fail(int(i), Status.TOO_LARGE, message)
-            sizes = np.where(good.all(axis=1, keepdims=True), sizes, 1)
-        setup = self.setup_of(ctx, image, a, *self.parts(ctx, a, sizes, interval))
+            sizes = np.where(is_valid.all(axis=1, keepdims=True), sizes, 1)
+        setup = self.setup_of(ctx, image, a, *self.output_windows(ctx, a, sizes, interval))
         return dataclasses.replace(setup, shapes=(*setup.shapes, None)) if self.save_attrs else setup
 
     def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
@@ -338,34 +342,34 @@ class Resize(Resampling):
 
 
 class ByConvention(Resize):
-    """With the numbers of another library."""
+    """A resize with the pixels of another library."""
 
     kernel = "resample"
 
 
 def output_spec(dtype: np.dtype, dims: Sequence[int | None], layout: str) -> Spec:
-    """Spec of an output with these extents (None: varies): static when all are known."""
-    known = tuple(n for n in dims if n is not None)
-    static = known if len(known) == len(dims) else None
+    """The spec of an output with these extents. None: the extent varies. The shape is static if all are known."""
+    known_extents = tuple(n for n in dims if n is not None)
+    static = known_extents if len(known_extents) == len(dims) else None
     return Spec(dtype, len(dims), static, layout, None if static is not None else tuple(dims))
 
 
 @functools.lru_cache
 def spatial_axes(layout: str) -> tuple[int, int]:
-    """Index of the first spatial axis of one of `LAYOUTS`, and how many there are."""
+    """The first spatial axis of one of `LAYOUTS`, and the number of spatial axes."""
     count = sum(axis in "DHW" for axis in layout)
     return min(layout.index(axis) for axis in "DHW" if axis in layout), count
 
 
 class ResizeHints(Hints, total=False):
-    """Hints to DALI's resize."""
+    """Hints of `resize` that only DALI uses."""
 
     minibatch_size: int | None
     temp_buffer_hint: int | None
 
 
 class ImageResizeHints(ResizeHints, ImageTypeHints, total=False):
-    """Those of `resize`."""
+    """Hints of `resize`, and the `image_type`."""
 
 
 @operator_function(Resize)

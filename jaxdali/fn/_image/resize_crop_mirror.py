@@ -1,4 +1,4 @@
-"""Resampling of a window of what the resized image would be."""
+"""Resampling of a window of the resized image: only the window is computed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CROP = ("crop", "crop_h", "crop_w", "crop_d")
 
 
 class ResizeCropMirror(Resize):
-    """Only the window is computed. The bits of `mirror` are the axes W, H, D."""
+    """A resize, of which only a window is computed. Bits 0, 1 and 2 of `mirror` stand for the axes W, H and D."""
 
     name = "resize_crop_mirror"
     sizeless = (*Resize.sizeless, "mirror", "crop_pos_x", "crop_pos_y", "crop_pos_z")
@@ -35,7 +35,7 @@ class ResizeCropMirror(Resize):
             sizes[k] = int(n[0]) or sizes[k]
         return sizes
 
-    def parts(
+    def output_windows(
         self, ctx: HostContext, a: Values, sizes: np.ndarray, interval: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         layout = ctx.spec.layout
@@ -44,18 +44,17 @@ class ResizeCropMirror(Resize):
         for k, n in _window(layout, a).items():
             extent[:, k] = np.where(n > 0, n, sizes[:, k])
             start[:, k] = crop_start(layout[first + k], sizes[:, k] - extent[:, k], a, self.rounding)
-        step = (interval[..., 1] - interval[..., 0]) / np.maximum(sizes, 1).astype(
-            np.float32
-        )  # in DALI's precision: nearest pixels depend on it
+        # The source interval per pixel of the resized image. In DALI's precision: nearest neighbours depend on it.
+        step = (interval[..., 1] - interval[..., 0]) / np.maximum(sizes, 1).astype(np.float32)
         low = interval[..., 0] + start.astype(np.float32) * step
         window = np.stack([low, low + extent.astype(np.float32) * step], axis=-1)
         bits = np.array(["WHD".index(layout[first + k]) for k in range(count)])
-        mirrored = (a.mirror[:, None] >> bits) & 1 != 0
-        return extent, np.where(mirrored[..., None], window[..., ::-1], window)
+        is_mirrored = (a.mirror[:, None] >> bits) & 1 != 0
+        return extent, np.where(is_mirrored[..., None], window[..., ::-1], window)
 
 
 def _window(layout: str, a: Values) -> dict[int, np.ndarray]:
-    """The spatial axes, from 0, that the window cuts, with its extents ``i64[N]``; frames are not cut, as in DALI."""
+    """The window's extents, ``i64[N]``, by spatial axis, counted from 0. As in DALI, frames are not cropped."""
     first, _ = spatial_axes(layout)
     return {d - first: n for d, n in crop_sizes(layout, a).items() if d >= first}
 

@@ -19,18 +19,18 @@ from .._families import Warp
 
 
 def radians(degrees: np.ndarray) -> np.ndarray:
-    """DALI's conversion: both the angle and the factor have 32 bits."""
+    """Angles in radians, by DALI's conversion: both the angle and the factor have 32 bits."""
     return (degrees.astype(np.float32) * np.float32(np.pi / 180)).astype(np.float64)
 
 
 def cos_sin(degrees: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cosine and sine; exact for quarter turns, so that these only move pixels."""
+    """Cosines and sines. They are exact for quarter turns, which therefore only move pixels."""
     a = radians(degrees)
     quarter = np.rint(degrees / 90)
-    exact = degrees == quarter * 90
-    k = np.where(exact, np.mod(quarter, 4), 0).astype(np.int64)
-    c = np.where(exact, np.array([1.0, 0.0, -1.0, 0.0])[k], np.cos(a))
-    s = np.where(exact, np.array([0.0, 1.0, 0.0, -1.0])[k], np.sin(a))
+    is_quarter_turn = degrees == quarter * 90
+    k = np.where(is_quarter_turn, np.mod(quarter, 4), 0).astype(np.int64)
+    c = np.where(is_quarter_turn, np.array([1.0, 0.0, -1.0, 0.0])[k], np.cos(a))
+    s = np.where(is_quarter_turn, np.array([0.0, 1.0, 0.0, -1.0])[k], np.sin(a))
     return c, s
 
 
@@ -58,11 +58,14 @@ def canvas(
       size: ``i64[N, D]``, extents (z,) y, x.
       degrees: ``f64[N]``.
       axis: ``f64[N, 3]`` for volumes.
-      frames: ``bool[sequences, K]``, which frames of each sequence are present, N in all. Default: each is an image.
+      frames: ``bool[sequences, K]``, which frames of each sequence are present; the N images are the frames of all
+        sequences. Default: each image is on its own.
 
     Returns:
       ``i64[N, D]``.
     """
+    # `main` is the source extent that contributes most to each extent of the canvas. 0.01 pixel is left out against
+    # rounding errors, as in DALI.
     a = radians(degrees)
     if axis is None:
         c, s = np.abs(np.cos(a)), np.abs(np.sin(a))
@@ -73,33 +76,35 @@ def canvas(
         main = np.where((s <= c)[:, None], size, size[:, ::-1])
     else:
         source = size[:, ::-1]  # x, y, z
-        need = np.abs(rotation(axis, np.cos(a), np.sin(a))).astype(np.float32)
-        own = np.diagonal(need, axis1=1, axis2=2)
-        most = np.where(need.max(axis=2) > own, need.argmax(axis=2), [[0, 1, 2]])
-        extent = np.ceil((need * source[:, None].astype(np.float32)).sum(axis=2, dtype=np.float32) - np.float32(0.01))
+        contribution = np.abs(rotation(axis, np.cos(a), np.sin(a))).astype(np.float32)
+        diagonal = np.diagonal(contribution, axis1=1, axis2=2)
+        main_axis = np.where(contribution.max(axis=2) > diagonal, contribution.argmax(axis=2), [[0, 1, 2]])
+        extent = np.ceil(
+            (contribution * source[:, None].astype(np.float32)).sum(axis=2, dtype=np.float32) - np.float32(0.01)
+        )
         extent, main = (
             np.maximum(extent, 0).astype(np.int64)[:, ::-1],
-            np.take_along_axis(source, most, axis=1)[:, ::-1],
+            np.take_along_axis(source, main_axis, axis=1)[:, ::-1],
         )
     if frames is None:
         return extent + (extent + main) % 2
-    here = frames[:, :, None]
-    extent = np.where(here, extent.reshape(*frames.shape, -1), 0).max(axis=1)
-    odd = 2 * (here & (main.reshape(*frames.shape, -1) % 2 == 1)).sum(axis=1) > here.sum(axis=1)
-    return np.repeat(extent + (extent + odd) % 2, frames.shape[1], axis=0)
+    is_present = frames[:, :, None]
+    extent = np.where(is_present, extent.reshape(*frames.shape, -1), 0).max(axis=1)
+    is_mostly_odd = 2 * (is_present & (main.reshape(*frames.shape, -1) % 2 == 1)).sum(axis=1) > is_present.sum(axis=1)
+    return np.repeat(extent + (extent + is_mostly_odd) % 2, frames.shape[1], axis=0)
 
 
 def source_map(size: np.ndarray, out: np.ndarray, degrees: np.ndarray, axis: np.ndarray | None) -> np.ndarray:
-    """The kernel's maps ``f64[N, D, D+1]``: output pixel (x, y(, z)) to the source point of its centre, about both
-    centres.
+    """The kernel's affine maps ``f64[N, D, D+1]``: from an output pixel (x, y(, z)) to the source point of its centre.
+    The centres of both images correspond.
     """
     c, s = cos_sin(degrees)
     if axis is None:
         x, y = 0.5 - out[:, 1] / 2, 0.5 - out[:, 0] / 2
-        found = np.empty((len(size), 2, 3))
-        found[:, 0, 0], found[:, 0, 1], found[:, 0, 2] = c, -s, c * x - s * y + size[:, 1] / 2
-        found[:, 1, 0], found[:, 1, 1], found[:, 1, 2] = s, c, s * x + c * y + size[:, 0] / 2
-        return found
+        matrix = np.empty((len(size), 2, 3))
+        matrix[:, 0, 0], matrix[:, 0, 1], matrix[:, 0, 2] = c, -s, c * x - s * y + size[:, 1] / 2
+        matrix[:, 1, 0], matrix[:, 1, 1], matrix[:, 1, 2] = s, c, s * x + c * y + size[:, 0] / 2
+        return matrix
     turn = rotation(axis, c, -s)
     origin = np.einsum("nij,nj->ni", turn, 0.5 - out[:, ::-1] / 2) + size[:, ::-1] / 2
     return np.concatenate([turn, origin[:, :, None]], axis=2)
@@ -118,16 +123,16 @@ class Rotate(Warp):
         if dims == 3 and self.args.is_static("axis") and not np.any(self.args.get("axis")):
             raise ArgumentError("argument axis must not be the zero vector")
         self.args.check_width("size", dims, arguments)
-        known = [image.extent(d) for d in range(first, first + dims)]
+        extents = [image.extent(d) for d in range(first, first + dims)]
         size: list[int | None] = [None] * dims
         if "size" in self.args:
             if self.args.is_static("size"):
                 size = self.extents(self.args.get("size")).tolist()
         elif self.keep_size:
-            size = known
-        elif None not in known and self.args.is_static("angle") and self.args.is_static("axis"):
+            size = extents
+        elif None not in extents and self.args.is_static("angle") and self.args.is_static("axis"):
             axis = None if dims == 2 else np.array([self.args.get("axis")], np.float64)
-            size = canvas(np.array([known]), np.array([float(self.args.get("angle"))]), axis)[0].tolist()
+            size = canvas(np.array([extents]), np.array([float(self.args.get("angle"))]), axis)[0].tolist()
         return (self.output(image, size),)
 
     def setup(self, ctx: HostContext, image: Value, *arguments: Value) -> Setup:
@@ -136,14 +141,14 @@ class Rotate(Warp):
         angle = a.angle.astype(np.float32).astype(np.float64)
         axis = a.axis if dims == 3 else None
         if axis is not None:
-            given = (axis != 0).any(axis=1)
-            for i in np.flatnonzero(~given & ctx.present):
+            is_nonzero = (axis != 0).any(axis=1)
+            for i in np.flatnonzero(~is_nonzero & ctx.present):
                 ctx.fail(int(i), Status.ARGUMENT, "argument axis must not be the zero vector")
-            axis = np.where(given[:, None], axis, 1.0)
+            axis = np.where(is_nonzero[:, None], axis, 1.0)
         size = image.shapes[:, first : first + dims]
-        wanted = a.vector("size", dims)
-        if wanted is not None:
-            out = self.extents(wanted)
+        requested = a.vector("size", dims)
+        if requested is not None:
+            out = self.extents(requested)
         elif self.keep_size:
             out = size
         else:

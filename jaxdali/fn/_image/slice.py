@@ -19,11 +19,11 @@ from ...types import is_float
 from .._families import DEFAULT_LAYOUTS, WindowOnHost, spec_of
 from .._families.cropping import Bounded, ByAxis, Policy, axes_of, converted, rounded
 
-_NAMED = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
+_NAMED_ARGUMENTS = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
 
 
 class Slice(Bounded):
-    """The window is given by the inputs anchor and shape, or by the arguments start, end and shape."""
+    """A window by the inputs anchor and shape, or by the arguments start, end and shape."""
 
     name = "slice"
     axis_names: str | None
@@ -32,14 +32,16 @@ class Slice(Bounded):
     normalized_shape: bool
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        vectors = specs[0].ndim == 1 and ctx.on_host  # these are arguments of other operators and stay on the host
-        if ctx.stage != "host" and not (ctx.stage == "cpu" and vectors):
+        # Vectors are arguments of other operators, such as labels and bounds. They stay on the host.
+        is_vector = specs[0].ndim == 1 and ctx.on_host
+        if ctx.stage != "host" and not (ctx.stage == "cpu" and is_vector):
             return self
+        # With a shape that is the same literal for all samples, the result has a static shape.
         positional = len(specs) - len(self.args.inputs) == 3 and self.args.is_static("axes")
         extent = ctx.literals[2] if positional and self.out_of_bounds_policy != "trim_to_shape" else None
-        if not vectors or extent is None or extent.size != 1 or extent.dtype.kind not in "iu" or extent.item() < 0:
+        if not is_vector or extent is None or extent.size != 1 or extent.dtype.kind not in "iu" or extent.item() < 0:
             return WindowOnHost(window=self)
-        return _OfVectors(window=self, extent=int(extent.item()))
+        return _VectorSlice(window=self, extent=int(extent.item()))
 
     def takes_image(self, image: Spec) -> bool:
         return image.ndim > 2 and "axes" not in self.args
@@ -47,14 +49,14 @@ class Slice(Bounded):
     def layout(self, image: Spec) -> str:
         return image.layout
 
-    def is_part(self, image: Spec, out: Spec) -> bool:
+    def is_plain_crop(self, image: Spec, out: Spec) -> bool:
         axes = self._axes(image)
-        plain = not self.has_fill and out.dtype == image.dtype
-        # Of unknown extents one may be 0.
-        return plain and axes is not None and all(d < 2 and out.extent(d) for d in axes)
+        is_unchanged = not self.has_fill and out.dtype == image.dtype
+        # An unknown extent may be 0, which no decoder makes.
+        return is_unchanged and axes is not None and all(d < 2 and out.extent(d) for d in axes)
 
     def _axes(self, image: Spec) -> list[int] | None:
-        """The axes that are cut; None: they come per sample."""
+        """The axes that the window's numbers are for; None: each sample has its own."""
         if "axes" in self.args and self.axis_names is not None:
             raise ArgumentError("give either axes or axis_names")
         if not self.args.is_static("axes"):
@@ -68,7 +70,7 @@ class Slice(Bounded):
         positional = len(arguments) - len(self.args.inputs)
         if positional not in (0, 2):
             raise ArgumentError("give both anchor and shape as inputs, or neither")
-        if positional and any(n in self.args for n in _NAMED):
+        if positional and any(n in self.args for n in _NAMED_ARGUMENTS):
             raise ArgumentError("give either anchor and shape as inputs, or the arguments start, end and shape")
         for names in (("start", "rel_start"), ("end", "rel_end", "shape", "rel_shape")):
             if sum(n in self.args for n in names) > 1:
@@ -98,18 +100,20 @@ class Slice(Bounded):
             end = begin + size
         else:
 
-            def either(name: str) -> np.ndarray | None:
-                x, part = by_axis.argument(name), by_axis.argument(f"rel_{name}")
-                return part * extent if part is not None else x
+            def in_elements(name: str) -> np.ndarray | None:
+                """An argument, also if it is given as a fraction of the extents."""
+                x, fraction = by_axis.argument(name), by_axis.argument(f"rel_{name}")
+                return fraction * extent if fraction is not None else x
 
-            begin = either("start")
+            begin = in_elements("start")
             begin = np.zeros_like(extent) if begin is None else begin
-            size, end = either("shape"), either("end")
+            size, end = in_elements("shape"), in_elements("end")
             end = begin + size if size is not None else extent if end is None else end
-        known = by_axis.meant & ~np.isnan(begin) & ~np.isnan(end)
+        # Axes that are not listed, which are NaN, and NaN itself, mean the whole axis.
+        is_given = by_axis.is_listed & ~np.isnan(begin) & ~np.isnan(end)
         start, stop = (
-            rounded(np.where(known, begin, 0)),
-            np.where(known, rounded(np.where(known, end, 0)), image.shapes),
+            rounded(np.where(is_given, begin, 0)),
+            np.where(is_given, rounded(np.where(is_given, end, 0)), image.shapes),
         )
         for i in np.flatnonzero((stop < start).any(axis=1) & ctx.present):
             ctx.fail(
@@ -120,8 +124,8 @@ class Slice(Bounded):
         return self.setup_of(ctx, image, self.bounded(ctx, image.shapes, start, np.maximum(stop - start, 0)))
 
 
-class _OfVectors(WindowOnHost):
-    """Whether the data are vectors from which every sample takes the same number of elements."""
+class _VectorSlice(WindowOnHost):
+    """A slice of vectors, of as many elements in each sample."""
 
     extent: int
 

@@ -16,7 +16,7 @@ from .._families.displacement import Displacement
 
 
 class Sphere(Displacement):
-    """The operator: images bulged as if on a ball."""
+    """Images bulged as if on a ball."""
 
     name = "sphere"
     points = Points.SPHERE

@@ -47,20 +47,20 @@ class TensorResize(Resampling):
         axes = None if self.axes is None else np.atleast_1d(self.axes).tolist()
         return axes_of(image.layout, image.ndim, self.axis_names, axes)
 
-    def _stays(self, image: Spec, k: int, axis: int) -> bool:
-        """Whether the axis, the `k`-th in the arguments, is known not to change."""
+    def _is_unchanged(self, image: Spec, k: int, axis: int) -> bool:
+        """Whether the axis, the `k`-th in the arguments, is known to keep its extent."""
         name = "scales" if "scales" in self.args else "sizes"
         if "roi_start" in self.args or not self.args.is_static(name):
             return False
-        given = np.broadcast_to(np.asarray(self.args.get(name), np.float64).reshape(-1), len(self._axes(image)))[k]
+        value = np.broadcast_to(np.asarray(self.args.get(name), np.float64).reshape(-1), len(self._axes(image)))[k]
         return (
-            given == 1 if name == "scales" else given == image.extent(axis) or (given == 0 and self.mode == "stretch")
+            value == 1 if name == "scales" else value == image.extent(axis) or (value == 0 and self.mode == "stretch")
         )
 
     def resampled(self, image: Spec) -> tuple[int, int]:
         axes = range(image.ndim)
         if self.mode not in ("not_larger", "not_smaller"):
-            axes = [d for k, d in enumerate(self._axes(image)) if not self._stays(image, k, d)] or [0]
+            axes = [d for k, d in enumerate(self._axes(image)) if not self._is_unchanged(image, k, d)] or [0]
         first, count = min(axes), max(axes) - min(axes) + 1
         if count > 3:
             raise ArgumentError(
@@ -92,19 +92,24 @@ class TensorResize(Resampling):
         return (spec_of(dtype, extents, image.layout),)
 
     def _planned(self, extents: np.ndarray, image: Spec, a: Values) -> tuple[np.ndarray, np.ndarray, bool]:
-        """The results of `plan` for all axes. Those that are not listed keep their extent."""
+        """The results of `plan` for all axes. Axes that are not listed keep their extent."""
         axes = self._axes(image)
 
-        def everywhere(name: str, others: np.ndarray | float) -> np.ndarray | None:
+        def for_all_axes(name: str, default: np.ndarray | float) -> np.ndarray | None:
+            """An argument ``[N, ndim]``, with the default for axes that are not listed; None if it is not given."""
             x = a.vector(name, len(axes), one_for_all=True)
             if x is None:
                 return None
-            found = np.broadcast_to(np.asarray(others, np.float64), extents.shape).copy()
-            found[:, axes] = x
-            return found
+            values = np.broadcast_to(np.asarray(default, np.float64), extents.shape).copy()
+            values[:, axes] = x
+            return values
 
-        sizes, scales, start = everywhere("sizes", extents), everywhere("scales", 1.0), everywhere("roi_start", 0.0)
-        end = everywhere("roi_end", 1.0 if self.roi_relative else extents)
+        sizes, scales, start = (
+            for_all_axes("sizes", extents),
+            for_all_axes("scales", 1.0),
+            for_all_axes("roi_start", 0.0),
+        )
+        end = for_all_axes("roi_end", 1.0 if self.roi_relative else extents)
         request = sizes if scales is None else scales.astype(np.float32) * extents.astype(np.float32)
         assert request is not None
         return plan(
@@ -113,24 +118,24 @@ class TensorResize(Resampling):
             roi=None if start is None or end is None else (start, end),
             roi_relative=self.roi_relative,
             mode=self.mode or "default",
-            max_size=everywhere("max_size", 0.0),
+            max_size=for_all_axes("max_size", 0.0),
             subpixel_scale=self.subpixel_scale,
             rounding=ExtentRounding[self.size_rounding.upper()],
-            alignment=everywhere("alignment", 0.5),
+            alignment=for_all_axes("alignment", 0.5),
         )
 
     def setup(self, ctx: HostContext, image: Value, *values: Value) -> Setup:
         first, count = self.resampled(image.spec)
         a = self.arguments(ctx, values)
-        sizes, interval, all_good = self._planned(image.shapes, image.spec, a)
-        if not all_good:
-            bad = ~np.isfinite(interval).all(axis=(1, 2)) | np.any(sizes > MAX_EXTENT, axis=1)
-            for i in np.flatnonzero(bad & ctx.present):
-                asked = (
+        sizes, interval, all_valid = self._planned(image.shapes, image.spec, a)
+        if not all_valid:
+            is_invalid = ~np.isfinite(interval).all(axis=(1, 2)) | np.any(sizes > MAX_EXTENT, axis=1)
+            for i in np.flatnonzero(is_invalid & ctx.present):
+                reason = (
                     f"an output of shape {sizes[i].tolist()} can't be made of one of shape {image.shapes[i].tolist()}"
                 )
-                ctx.fail(int(i), Status.TOO_LARGE, f"{asked}; at most {MAX_EXTENT}")
-            sizes = np.where(bad[:, None], 1, sizes)
+                ctx.fail(int(i), Status.TOO_LARGE, f"{reason}; at most {MAX_EXTENT}")
+            sizes = np.where(is_invalid[:, None], 1, sizes)
         return self.setup_of(ctx, image, a, sizes[:, first : first + count], interval[:, first : first + count])
 
 

@@ -28,7 +28,7 @@ from .._families import Warp
 
 
 class WarpAffine(Warp):
-    """The operator: a map by a given matrix."""
+    """An affine map by a matrix."""
 
     name = "warp_affine"
     inverse_map: bool
@@ -63,36 +63,36 @@ class WarpAffine(Warp):
         if not self.inverse_map:
             linear = self._inverse(ctx, linear)
             offset = -(linear * offset.swapaxes(1, 2)).sum(axis=2, keepdims=True)  # quicker than @ of small matrices
-        wanted = a.vector("size", dims)
-        size = image.shapes[:, first : first + dims] if wanted is None else self.extents(wanted)
-        shift = linear.sum(axis=2, keepdims=True) / 2  # output pixels' centres
+        requested = a.vector("size", dims)
+        size = image.shapes[:, first : first + dims] if requested is None else self.extents(requested)
+        shift = linear.sum(axis=2, keepdims=True) / 2  # moves the map's points from corners of output pixels to centres
         return self.setup_of(ctx, image, size, lambda _: np.concatenate([linear, offset + shift], axis=2))
 
     @staticmethod
     def _inverse(ctx: HostContext, linear: np.ndarray) -> np.ndarray:
         """The inverse of each matrix ``[N, D, D]``. Samples whose matrix has no inverse fail."""
         # For small matrices, np.linalg would take longer than the rest of the batch.
-        small = linear.shape[1] == 2
+        is_2d = linear.shape[1] == 2
         determinant = (
-            linear[:, 0, 0] * linear[:, 1, 1] - linear[:, 0, 1] * linear[:, 1, 0] if small else np.linalg.det(linear)
+            linear[:, 0, 0] * linear[:, 1, 1] - linear[:, 0, 1] * linear[:, 1, 0] if is_2d else np.linalg.det(linear)
         )
         if not determinant.all():
-            singular = determinant == 0
-            for i in np.flatnonzero(singular & ctx.present):
+            is_singular = determinant == 0
+            for i in np.flatnonzero(is_singular & ctx.present):
                 ctx.fail(int(i), Status.ARGUMENT, f"the matrix must have an inverse, got {linear[i].tolist()}")
-            linear = np.where(singular[:, None, None], np.eye(linear.shape[1]), linear)
-            determinant = np.where(singular, 1.0, determinant)
-        if not small:
+            linear = np.where(is_singular[:, None, None], np.eye(linear.shape[1]), linear)
+            determinant = np.where(is_singular, 1.0, determinant)
+        if not is_2d:
             return np.linalg.inv(linear)
-        found = np.empty_like(linear)
-        found[:, 0, 0], found[:, 0, 1], found[:, 1, 0], found[:, 1, 1] = (
+        inverse = np.empty_like(linear)
+        inverse[:, 0, 0], inverse[:, 0, 1], inverse[:, 1, 0], inverse[:, 1, 1] = (
             linear[:, 1, 1],
             -linear[:, 0, 1],
             -linear[:, 1, 0],
             linear[:, 0, 0],
         )
-        found /= determinant[:, None, None]
-        return found
+        inverse /= determinant[:, None, None]
+        return inverse
 
 
 @operator_function(WarpAffine)

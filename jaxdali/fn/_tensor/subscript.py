@@ -50,8 +50,8 @@ Index = int | Operand | None
 
 
 @dataclasses.dataclass(frozen=True)
-class At:
-    """One element of an axis; the axis is dropped."""
+class IntegerIndex:
+    """One element of an axis. The axis is dropped."""
 
     index: int | Operand
 
@@ -73,19 +73,19 @@ class SliceIndex:
         return self.start, self.stop, self.step
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         return self.start is None and self.stop is None and self.step in (None, 1)
 
 
 class Subscript(HostOperator, ProgramOperator):
-    """A part of each sample by Python's indexing rules."""
+    """Selects elements of each sample by Python's indexing rules."""
 
     name = "subscript"
-    axes: tuple[At | SliceIndex, ...]  # indices of the leading axes
-    new: tuple[tuple[int, str], ...]  # (position among the output's axes, letter)
+    axes: tuple[IntegerIndex | SliceIndex, ...]  # the index of each of the leading axes
+    new: tuple[tuple[int, str], ...]  # new axes as (position among the output's axes, letter)
 
     def origins(self, names: Sequence[Names], data: Any, present: Any) -> Names:
-        return names[0]  # axes are always those of the subscript
+        return names[0]  # the data's, not those of inputs that are indices
 
     def infer(self, x: Spec, *indices: Spec) -> tuple[Spec, ...]:
         if len(self.axes) > x.ndim:
@@ -120,9 +120,9 @@ class Subscript(HostOperator, ProgramOperator):
         )
 
     def is_identity(self, *specs: Spec) -> bool:
-        return not self.new and all(isinstance(a, SliceIndex) and a.whole for a in self.axes)
+        return not self.new and all(isinstance(a, SliceIndex) and a.is_whole for a in self.axes)
 
-    def _all_axes(self, ndim: int) -> tuple[At | SliceIndex, ...]:
+    def _all_axes(self, ndim: int) -> tuple[IntegerIndex | SliceIndex, ...]:
         return self.axes + (SliceIndex(),) * (ndim - len(self.axes))
 
     def _static(self, x: Spec) -> bool:
@@ -133,42 +133,43 @@ class Subscript(HostOperator, ProgramOperator):
         """The subscript in NumPy's form, for static indices."""
         key: list[Any] = []
         for a in self.axes:
-            key.append(a.index if isinstance(a, At) else slice(a.start, a.stop, a.step))
+            key.append(a.index if isinstance(a, IntegerIndex) else slice(a.start, a.stop, a.step))
         return tuple(key)
 
     def window(self, ctx: HostContext, x: Value, values: tuple[Value, ...]) -> Part:
-        """The window that is taken of each sample. Samples for which an index is out of range fail."""
+        """The window of each sample, by axes of the input. Samples fail for which an index is out of range."""
         axes = self._all_axes(x.spec.ndim)
-        part = Part.whole(x.shapes)
+        window = Part.whole(x.shapes)
 
-        def get(i: Index) -> Any:
+        def value_of(i: Index) -> Any:
+            """A static index, or the indices of all samples, ``i64[N]``."""
             return values[i.place].dense("an index").astype(np.int64) if isinstance(i, Operand) else i
 
         for d, axis in enumerate(axes):
             n = x.shapes[:, d]
-            if isinstance(axis, At):
-                at = np.broadcast_to(get(axis.index), n.shape)
-                good = (at >= -n) & (at < n)
-                for i in np.flatnonzero(~good & ctx.present):
+            if isinstance(axis, IntegerIndex):
+                index = np.broadcast_to(value_of(axis.index), n.shape)
+                is_valid = (index >= -n) & (index < n)
+                for i in np.flatnonzero(~is_valid & ctx.present):
                     ctx.fail(
-                        int(i), Status.OUT_OF_RANGE, f"index {at[i]} is out of range for axis {d} of extent {n[i]}"
+                        int(i), Status.OUT_OF_RANGE, f"index {index[i]} is out of range for axis {d} of extent {n[i]}"
                     )
-                part.start[:, d] = np.where(good, np.where(at < 0, at + n, at), 0)
-                part.extent[:, d] = 1
-            elif not axis.whole:
-                stride = np.broadcast_to(1 if axis.step is None else get(axis.step), n.shape)
+                window.start[:, d] = np.where(is_valid, np.where(index < 0, index + n, index), 0)
+                window.extent[:, d] = 1
+            elif not axis.is_whole:
+                stride = np.broadcast_to(1 if axis.step is None else value_of(axis.step), n.shape)
                 for i in np.flatnonzero((stride == 0) & ctx.present):
                     ctx.fail(int(i), Status.OUT_OF_RANGE, f"the step of the slice of axis {d} is 0")
                 stride = np.where(stride == 0, 1, stride)
-                part.start[:, d], part.step[:, d], part.extent[:, d] = _normalized(
-                    n, get(axis.start), get(axis.stop), stride
+                window.start[:, d], window.step[:, d], window.extent[:, d] = _normalized(
+                    n, value_of(axis.start), value_of(axis.stop), stride
                 )
-        return part
+        return window
 
-    def shapes(self, x: Spec, out: Spec, part: Part) -> np.ndarray:
+    def shapes(self, x: Spec, out: Spec, window: Part) -> np.ndarray:
         """Shapes of the output, ``i64[N, ndim]``."""
-        kept = [d for d, a in enumerate(self._all_axes(x.ndim)) if isinstance(a, SliceIndex)]
-        shapes = part.extent[:, kept]
+        kept_axes = [d for d, a in enumerate(self._all_axes(x.ndim)) if isinstance(a, SliceIndex)]
+        shapes = window.extent[:, kept_axes]
         for place, _ in self.new:
             shapes = np.insert(shapes, place, 1, axis=1)
         return shapes
@@ -177,18 +178,18 @@ class Subscript(HostOperator, ProgramOperator):
         if self._static(x.spec):
             data = x.dense()[(slice(None), *self._key())]
             return (data.reshape(len(data), *(ctx.spec.shape or ())),)
-        part = self.window(ctx, x, (x, *indices))
-        shapes = self.shapes(x.spec, ctx.spec, part)
+        window = self.window(ctx, x, (x, *indices))
+        shapes = self.shapes(x.spec, ctx.spec, window)
         out = []
         for i, shape in enumerate(shapes):
             source = x.sample(i)
-            # There is nothing to take, and an index of a failed sample would not exist.
+            # An empty sample has no elements to take, and the index 0 of a failed sample would not exist.
             if min(x.shapes[i], default=1) == 0:
                 out.append(np.zeros(shape, x.spec.dtype))
                 continue
             key = tuple(
                 _slice(int(a), int(s), int(n))
-                for a, s, n in zip(part.start[i], part.step[i], part.extent[i], strict=True)
+                for a, s, n in zip(window.start[i], window.step[i], window.extent[i], strict=True)
             )
             out.append(source[key].reshape(shape))
         return (np.stack(out) if ctx.spec.shape is not None else out,)
@@ -199,7 +200,7 @@ class Subscript(HostOperator, ProgramOperator):
 
 
 class _PerSampleSubscript(Subscript, Window):
-    """A subscript in a program, for samples that differ in shape, or with indices per sample."""
+    """A subscript in a program, of samples that differ in shape, or with indices per sample: a strided window."""
 
     called: str
 
@@ -208,14 +209,14 @@ class _PerSampleSubscript(Subscript, Window):
         return self.called
 
     @property
-    def cuts(self) -> bool:
+    def reads_region(self) -> bool:
         return True
 
     def setup(self, ctx: HostContext, x: Value, *indices: Value) -> Setup:
         return self.setup_of(ctx, x, self.window(ctx, x, (x, *indices)))
 
     def layout(self, image: Spec) -> str:
-        return ""  # axes are those of the subscript, regardless of their names
+        return ""  # Names of axes do not matter.
 
     def lower(self, ctx: LowerContext, x: Any, *indices: Any) -> Any:
         return Window.lower(self, ctx, x, *indices)
@@ -229,13 +230,14 @@ def _small(k: Any) -> Any:
 
 
 def _slice(start: int, step: int, extent: int) -> slice:
+    """The slice of a window along one axis. The stop of a reversed slice up to index 0 is None, as -1 means the end."""
     stop = start + extent * step
     return slice(start, stop if stop >= 0 else None, step) if extent else slice(0, 0)
 
 
 def _known_extent(axis: SliceIndex, n: int | None) -> int | None:
-    """The extent of a slice of `n` elements (None: unknown), if indices that are inputs leave it open."""
-    if axis.whole:
+    """The extent of a slice of `n` elements. None: it is unknown, because `n` or an index is."""
+    if axis.is_whole:
         return n
     if n is None or any(isinstance(i, Operand) for i in axis.indices):
         return None
@@ -263,8 +265,7 @@ def subscript(node: DataNode, key: Any) -> DataNode:
     As in Python and NumPy: integers (negative ones count from the end) drop their axis, slices may have any step and
     are clipped to the data, and missing trailing indices take everything. Every index may be a whole `types.Constant`,
     or an integer scalar DataNode, one per sample. The differences from NumPy are those of DALI: None takes the whole
-    axis like ``:``, `newaxis` makes a new axis, and neither
-      Ellipsis nor lists are supported.
+    axis like ``:``, `newaxis` makes a new axis, and neither Ellipsis nor lists are supported.
 
     Args:
       node: any tensor.
@@ -294,7 +295,7 @@ def subscript(node: DataNode, key: Any) -> DataNode:
             expected = "an integer, a slice, a whole types.Constant, an integer scalar DataNode or newaxis"
             raise TypeError(f"an index must be {expected}, got {x!r}") from None
 
-    axes: list[At | SliceIndex] = []
+    axes: list[IntegerIndex | SliceIndex] = []
     new: list[tuple[int, str]] = []
     place = 0
     for k in key if isinstance(key, tuple) else (key,):
@@ -305,12 +306,12 @@ def subscript(node: DataNode, key: Any) -> DataNode:
         elif k is None:
             axes.append(SliceIndex())
         elif isinstance(k, slice):
-            part = SliceIndex(*(None if i is None else index(i) for i in (k.start, k.stop, k.step)))
-            if part.step == 0:
+            axis = SliceIndex(*(None if i is None else index(i) for i in (k.start, k.stop, k.step)))
+            if axis.step == 0:
                 raise ValueError("the step of a slice must not be 0")
-            axes.append(part)
+            axes.append(axis)
         else:
-            axes.append(At(index(k)))
+            axes.append(IntegerIndex(index(k)))
             continue
         place += 1
     if len({letter == "" for _, letter in new}) > 1:

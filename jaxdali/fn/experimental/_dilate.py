@@ -1,4 +1,4 @@
-"""experimental.dilate: the largest element around each."""
+"""experimental.dilate: each element becomes the largest one in its neighbourhood."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, ListOf, PerFrame, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Border, Status, StencilReduction
-from .._families import BORDERS, Around, Stencil
+from .._families import BORDERS, Neighbourhoods, Stencil
 from ._median_blur import plane
 
 BorderMode = Literal["constant", "replicate", "reflect", "reflect_101", "wrap"]
@@ -30,13 +30,13 @@ class Dilate(Stencil):
     iterations: int
 
     @property
-    def beyond(self) -> Border:
+    def border_type(self) -> Border:
         return BORDERS[self.border_mode]
 
     def axes(self, image: Spec) -> tuple[int, int]:
         return plane(image)
 
-    def around(self, ctx: HostContext, *values: Value) -> Around:
+    def neighbourhoods(self, ctx: HostContext, *values: Value) -> Neighbourhoods:
         a = self.arguments(ctx, values)
         mask, anchor = a.mask_size[:, ::-1], a.anchor[:, ::-1]
         anchor = np.where(anchor == -1, mask // 2, anchor)
@@ -46,8 +46,8 @@ class Dilate(Stencil):
                 Status.ARGUMENT,
                 f"anchor must be inside of the mask {mask[i, ::-1].tolist()}, got {anchor[i, ::-1].tolist()}",
             )
-        # N iterations equal one with a larger mask.
-        return Around(mask + (self.iterations - 1) * (mask - 1), anchor * self.iterations)
+        # Each further iteration enlarges the mask by its extent less 1, so that one pass does the work of all.
+        return Neighbourhoods(mask + (self.iterations - 1) * (mask - 1), anchor * self.iterations)
 
 
 @operator_function(Dilate)

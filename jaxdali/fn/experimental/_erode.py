@@ -1,4 +1,4 @@
-"""experimental.erode: the smallest element around each."""
+"""experimental.erode: each element becomes the smallest one in its neighbourhood."""
 
 from __future__ import annotations
 

@@ -12,14 +12,14 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, ListOf, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Border, Status, StencilReduction
-from .._families import Around, Stencil, image_layout
+from .._families import Neighbourhoods, Stencil, image_layout
 
 _LAYOUTS = ("HW", "HWC", "FHWC", "CHW", "FCHW")
-_MOST = 1023
+_MAX_EXTENT = 1023
 
 
 def plane(image: Spec) -> tuple[int, int]:
-    """The number of the axis H of an image or a sequence, and the number of spatial axes, 2."""
+    """The axis H of an image or a sequence, and the number of spatial axes, which is 2."""
     layout = "HW" if image.ndim == 2 and not image.layout else image_layout(image, _LAYOUTS)
     return layout.index("H"), 2
 
@@ -31,17 +31,17 @@ class MedianBlur(Stencil):
     reduction = StencilReduction.MEDIAN
 
     @property
-    def beyond(self) -> Border:
+    def border_type(self) -> Border:
         return Border.REPLICATE
 
     def axes(self, image: Spec) -> tuple[int, int]:
         return plane(image)
 
-    def around(self, ctx: HostContext, *values: Value) -> Around:
+    def neighbourhoods(self, ctx: HostContext, *values: Value) -> Neighbourhoods:
         window = self.arguments(ctx, values).window_size[:, ::-1]
         for i in np.flatnonzero((window % 2 == 0).any(axis=1) & ctx.present):
             ctx.fail(int(i), Status.ARGUMENT, f"window_size must be odd, got {window[i, ::-1].tolist()}")
-        return Around(window, window // 2)
+        return Neighbourhoods(window, window // 2)
 
 
 @operator_function(MedianBlur)
@@ -49,7 +49,7 @@ def median_blur(
     input: Input,
     /,
     *,
-    window_size: Annotated[PerSample[ListOf[int]], Len(2), Range(1, _MOST)] = (3, 3),
+    window_size: Annotated[PerSample[ListOf[int]], Len(2), Range(1, _MAX_EXTENT)] = (3, 3),
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],

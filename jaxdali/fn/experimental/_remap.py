@@ -1,4 +1,4 @@
-"""experimental.remap: pixels gathered by given maps."""
+"""experimental.remap: pixels gathered at the points of two maps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .._families import PointGather
 
 
 class Remap(PointGather):
-    """The operator: one map for each coordinate."""
+    """Gathers pixels at points from two maps, one for each coordinate."""
 
     name = "experimental.remap"
     points = Points.GIVEN
@@ -34,23 +34,23 @@ class Remap(PointGather):
         return False
 
     def _map_layout(self, image: Spec, m: Spec) -> str:
-        """The layout of a map: HW, with F in front if there is a map per frame, and C at the end if there is such an
-        axis, of extent 1.
+        """The layout of a map: HW, with F in front if there is a map for each frame, and C at the end if it has an axis
+        of channels, of extent 1.
         """
         frames, rank = "F" if image.ndim == 4 else "", m.ndim
-        among = {2: ("HW",), 3: (f"{frames}HW", "HWC"), 4: ("FHWC",) * bool(frames)}.get(rank, ())
-        found = [
+        candidates = {2: ("HW",), 3: (f"{frames}HW", "HWC"), 4: ("FHWC",) * bool(frames)}.get(rank, ())
+        layouts = [
             x
-            for x in among
+            for x in candidates
             if len(x) == rank and (not m.layout or x == m.layout or (x[0] == "F" and m.layout[0] == "F"))
         ]
-        if not found:
-            got = f"layout {m.layout!r}" if m.layout else "no layout"
-            known = "HW, HWC, FHW or FHWC" if frames else "HW or HWC"
+        if not layouts:
+            actual = f"layout {m.layout!r}" if m.layout else "no layout"
+            expected = "HW, HWC, FHW or FHWC" if frames else "HW or HWC"
             raise ValueError(
-                f"the maps of a {image.layout or 'HWC'} input must have the layout {known}, got {rank}-D data with {got}"
+                f"the maps of a {image.layout or 'HWC'} input must have the layout {expected}, got {rank}-D data with {actual}"
             )
-        return found[0]
+        return layouts[0]
 
     def infer(self, image: Spec, *maps: Spec) -> tuple[Spec, ...]:
         sizes = []
@@ -65,8 +65,8 @@ class Remap(PointGather):
         image, x, y = values
         first = self._map_layout(image.spec, x.spec).index("H")
         frames = x.shapes[:, 0] if first else np.ones(ctx.N, np.int64)
-        bad = ~(x.shapes == y.shapes).all(axis=1) if x.spec.ndim == y.spec.ndim else np.ones(ctx.N, bool)
-        for i in np.flatnonzero(bad & ctx.present):
+        is_different = ~(x.shapes == y.shapes).all(axis=1) if x.spec.ndim == y.spec.ndim else np.ones(ctx.N, bool)
+        for i in np.flatnonzero(is_different & ctx.present):
             ctx.fail(
                 int(i),
                 Status.INPUT,

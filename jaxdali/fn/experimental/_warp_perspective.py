@@ -28,7 +28,7 @@ from .._families import BORDERS, PointGather
 
 
 class WarpPerspective(PointGather):
-    """The operator: a map by a given matrix."""
+    """Gathers pixels by a perspective map."""
 
     name = "experimental.warp_perspective"
     points = Points.PROJECTIVE
@@ -44,7 +44,7 @@ class WarpPerspective(PointGather):
         return self.interp_type
 
     @property
-    def beyond(self) -> Border:
+    def border_type(self) -> Border:
         return BORDERS[self.border_mode]
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
@@ -60,10 +60,10 @@ class WarpPerspective(PointGather):
             )
         size: list[int | None] = [image.extent(first), image.extent(first + 1)]
         if "size" in self.args:
-            fixed = self.args.is_static("size")
+            is_static = self.args.is_static("size")
             size = (
-                _whole(np.broadcast_to(np.array(self.args.get("size")).reshape(-1), 2)).tolist()
-                if fixed
+                _rounded(np.broadcast_to(np.array(self.args.get("size")).reshape(-1), 2)).tolist()
+                if is_static
                 else [None, None]
             )
         return (self.output(image, size),)
@@ -81,10 +81,10 @@ class WarpPerspective(PointGather):
             )
         matrix = matrix.astype(np.float32).astype(np.float64).reshape(-1, 3, 3)
         if not self.inverse_map:
-            singular = np.linalg.det(matrix) == 0
-            for i in np.flatnonzero(singular & ctx.present):
+            is_singular = np.linalg.det(matrix) == 0
+            for i in np.flatnonzero(is_singular & ctx.present):
                 ctx.fail(int(i), Status.ARGUMENT, f"the matrix must have an inverse, got {matrix[i].tolist()}")
-            matrix = np.linalg.inv(np.where(singular[:, None, None], np.eye(3), matrix))
+            matrix = np.linalg.inv(np.where(is_singular[:, None, None], np.eye(3), matrix))
         # The kernel maps pixel indices to points relative to the corner.
         half = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])
         matrix = matrix @ half if self.pixel_origin == "corner" else half @ matrix
@@ -93,14 +93,18 @@ class WarpPerspective(PointGather):
             ctx.fail(
                 int(i), Status.ARGUMENT, f"argument fill_value has {fills} numbers for {image.shapes[i, -1]} channels"
             )
-        wanted = a.vector("size", 2, one_for_all=True)
+        requested = a.vector("size", 2, one_for_all=True)
         return self.setup_of(
-            ctx, image, matrix.reshape(-1, 9), size=None if wanted is None else _whole(wanted), fill=self.fill_value
+            ctx,
+            image,
+            matrix.reshape(-1, 9),
+            size=None if requested is None else _rounded(requested),
+            fill=self.fill_value,
         )
 
 
-def _whole(size: np.ndarray) -> np.ndarray:
-    """Extents, rounded."""
+def _rounded(size: np.ndarray) -> np.ndarray:
+    """Sizes rounded to whole extents, at least 1."""
     return np.maximum(1, np.floor(size + 0.5)).astype(np.int64)
 
 
