@@ -1,1 +1,1 @@
-"""Operators on sound: signals, spectrograms, and what is made of them."""
+"""Operators on sound: signals, spectrograms, and features of spectrograms."""

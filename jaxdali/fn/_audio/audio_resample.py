@@ -25,7 +25,7 @@ _TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "float32")
 
 
 class AudioResample(HostOperator):
-    """A windowed sinc around each new sample."""
+    """Resamples signals: each new sample is a sum of the old ones, weighted by a windowed sinc."""
 
     name = "audio_resample"
     quality: float
@@ -61,8 +61,8 @@ class AudioResample(HostOperator):
             else:
                 scale = float(a.scale[i] if "scale" in a else a.out_rate[i] / a.in_rate[i])
                 length = math.ceil(n * scale)
-            # Scaled before: beyond its ends a signal goes on with 0, which is the least of unsigned integers, as in
-            # DALI.
+            # Scaled before it is resampled. The signal goes on with zeros outside its ends, and these become the
+            # smallest unsigned integer, as in DALI, not the middle of the range.
             samples[i] = as_type(
                 resampled(scaled(as_floats(signal), dtype), scale, length, self.quality, self.antialias), dtype
             )

@@ -1,4 +1,4 @@
-"""What is computed along one axis of a tensor: its columns as the rows of a matrix, of dense and of ragged batches."""
+"""Functions along one axis of the samples. The vectors along the axis, columns, become rows of a matrix."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from .._families.layouts import spec_of
 from .._families.ragged import samples_of_blocks
 
 
-def first_of(counts: Any, room: int) -> tuple[Any, Any, Any]:
-    """Rows of a matrix that belong to samples, one sample's after the other's.
+def rows_of_samples(counts: Any, capacity: int) -> tuple[Any, Any, Any]:
+    """Places of samples in a matrix that has the rows of one sample after those of another.
 
     Args:
-      counts: ``i32[B]``, rows of each sample.
-      room: rows of the matrix, at least their sum.
+      counts: ``i32[B]``, the number of rows of each sample.
+      capacity: the number of rows of the matrix, at least the sum of `counts`.
 
     Returns:
-      The first row of each sample, ``i32[B]``; for each row its sample, and its number there, ``i32[room]``.
+      The first row of each sample, ``i32[B]``; and for each row its sample, and its number in the sample,
+      ``i32[capacity]``.
     """
     counts = counts.astype(jnp.int32)
     first = jnp.cumsum(counts, dtype=jnp.int32) - counts
-    sample = jnp.repeat(jnp.arange(len(counts), dtype=jnp.int32), counts, total_repeat_length=room)
-    return first, sample, jnp.arange(room, dtype=jnp.int32) - first[sample]
+    sample = jnp.repeat(jnp.arange(len(counts), dtype=jnp.int32), counts, total_repeat_length=capacity)
+    return first, sample, jnp.arange(capacity, dtype=jnp.int32) - first[sample]
 
 
 def elements_of(out: Out) -> tuple[Any, Any]:
-    """For each block of a ragged buffer its sample, ``i32[blocks]``; for each element its number there, ``i32[blocks,
-    ALIGNMENT]``.
+    """The sample of each block of a ragged buffer, ``i32[blocks]``, and the number of each element in its sample,
+    ``i32[blocks, ALIGNMENT]``.
     """
     sample = samples_of_blocks(out.offsets, out.capacity)
     block = jnp.arange(len(sample), dtype=jnp.int32) - out.offsets[sample]
@@ -42,26 +43,29 @@ def elements_of(out: Out) -> tuple[Any, Any]:
 
 
 def from_columns(rows: Any, first: Any, inner: Any, out: Out) -> Ragged:
-    """A ragged batch of the columns ``[rows, m]`` of its samples ``[outer, m, inner]``.
+    """The ragged batch whose columns are the rows of a matrix ``[rows, m]``. Its samples are ``[outer, m, inner]``,
+    with the axis in the middle.
 
     Args:
+      rows: the matrix.
       first: the row of each sample's first column, ``i32[B]``.
-      inner: extent behind the axis, ``i32[B]``.
+      inner: the product of the extents behind the axis, ``i32[B]``.
     """
     sample, local = elements_of(out)
     inner = jnp.maximum(inner, 1)[sample][:, None]
+    # local = (i_outer * m + i) * inner + i_inner, and the row is first + i_outer * inner + i_inner.
     block = local // inner
     row = first[sample][:, None] + block // rows.shape[1] * inner + (local - block * inner)
-    at = row * rows.shape[1] + block % rows.shape[1]
-    return Ragged(rows.reshape(-1).at[at.reshape(-1)].get(mode="clip"), out.offsets, out.shapes)
+    index = row * rows.shape[1] + block % rows.shape[1]
+    return Ragged(rows.reshape(-1).at[index.reshape(-1)].get(mode="clip"), out.offsets, out.shapes)
 
 
 def along(f: Callable[[Any], Any], x: Any, axis: int, ctx: LowerContext) -> Any:
-    """A function of vectors of known length, along one axis of the samples of a batch.
+    """Applies a function of vectors of known length along one axis of the samples of a batch.
 
     Args:
-      f: of ``[rows, n]``, gives ``[rows, m]``; of a dense batch of any number of axes before the last.
-      axis: of the samples.
+      f: a function from ``[rows, n]`` to ``[rows, m]``. For a dense batch there may be several axes before the last.
+      axis: the axis of the samples.
     """
     if not isinstance(x, Ragged):
         if axis == x.ndim - 2:
@@ -71,26 +75,25 @@ def along(f: Callable[[Any], Any], x: Any, axis: int, ctx: LowerContext) -> Any:
     assert out is not None and n is not None and m is not None
     inner = jnp.prod(x.shapes[:, axis + 1 :], axis=1, dtype=jnp.int32)
     outer = jnp.prod(x.shapes[:, :axis], axis=1, dtype=jnp.int32)
-    first, sample, number = first_of(outer * inner, max(out.capacity // m, 1))
+    first, sample, number = rows_of_samples(outer * inner, max(out.capacity // m, 1))
     step = jnp.maximum(inner, 1)[sample]
-    at = x.offsets[sample] * ALIGNMENT + number // step * (n * step) + number % step
-    rows = x.data.at[at[:, None] + step[:, None] * jnp.arange(n, dtype=jnp.int32)].get(mode="clip")
+    start = x.offsets[sample] * ALIGNMENT + number // step * (n * step) + number % step
+    rows = x.data.at[start[:, None] + step[:, None] * jnp.arange(n, dtype=jnp.int32)].get(mode="clip")
     return from_columns(f(rows), first, inner, out)
 
 
 class AlongAxis(ProgramOperator):
-    """A function of the vectors along one axis, whose lengths are known when the pipeline is built.
+    """A function of the vectors along one axis, of a length that is known when the pipeline is built.
 
-    Where they are not, as in ragged tensors from anywhere, each sample is computed by itself, on the host:
-    `_EachSample`.
+    If the length is not known, each sample is computed on its own on the host, by `_PerSample`.
     """
 
     def axis_of(self, x: Spec) -> int:
-        """The axis of the samples."""
+        """The axis of the samples that the vectors lie along."""
         raise NotImplementedError(self.name)
 
     def length(self, n: int) -> int:
-        """How long a vector of `n` elements becomes."""
+        """The length of the result for a vector of `n` elements."""
         raise NotImplementedError(self.name)
 
     def vectors(self, xp: Any, x: Any) -> Any:
@@ -98,7 +101,7 @@ class AlongAxis(ProgramOperator):
         raise NotImplementedError(self.name)
 
     def check(self, x: Spec) -> None:
-        """Raises an error for an input that is not taken."""
+        """Raises an error for an unsupported input."""
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
         self.check(x)
@@ -110,7 +113,7 @@ class AlongAxis(ProgramOperator):
 
     def bind(self, ctx: BuildContext, x: Spec) -> Operator:
         self.check(x)
-        return self if x.extent(self.axis_of(x)) is not None else _EachSample(of=self)
+        return self if x.extent(self.axis_of(x)) is not None else _PerSample(operator=self)
 
     def setup(self, ctx: HostContext, x: Value) -> Setup:
         return Setup((None if ctx.spec.shape is not None else self._shapes(x),))
@@ -124,29 +127,31 @@ class AlongAxis(ProgramOperator):
         return (along(lambda rows: self.vectors(jnp, rows), x, self.axis_of(ctx.inputs[0]), ctx),)
 
 
-class _EachSample(HostOperator):
-    """The same on the host, of samples with vectors of different lengths."""
+class _PerSample(HostOperator):
+    """An operator `AlongAxis` on the host, sample by sample, for vectors of different lengths."""
 
-    of: AlongAxis
+    operator: AlongAxis
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.of.name
+        return self.operator.name
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
-        return self.of.infer(x)
+        return self.operator.infer(x)
 
     def run(self, ctx: HostContext, x: Value) -> tuple[Any, ...]:
-        axis = self.of.axis_of(x.spec)
+        axis = self.operator.axis_of(x.spec)
 
         def sample(i: int) -> np.ndarray:
-            return np.moveaxis(self.of.vectors(np, np.moveaxis(x.sample(i), axis, -1)), -1, axis).astype(np.float32)
+            return np.moveaxis(self.operator.vectors(np, np.moveaxis(x.sample(i), axis, -1)), -1, axis).astype(
+                np.float32
+            )
 
-        nothing = np.zeros((0,) * ctx.spec.ndim, np.float32)
-        return ([sample(i) if ctx.present[i] else nothing for i in range(ctx.N)],)
+        empty = np.zeros((0,) * ctx.spec.ndim, np.float32)
+        return ([sample(i) if ctx.present[i] else empty for i in range(ctx.N)],)
 
 
 def check_floats(x: Spec) -> None:
-    """TypeError unless the input is float32."""
+    """Raises TypeError unless the input is float32."""
     if x.dtype != np.float32:
         raise TypeError(f"the input must be float32, got {x.dtype}")

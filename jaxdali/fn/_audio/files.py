@@ -14,12 +14,12 @@ from .._families.conversion import convert
 from .amplitudes import as_type
 from .resampling import resampled
 
-# Kinds of samples that libsndfile does not scale or saturate where it gives integers.
+# Subtypes of files that libsndfile does not scale or saturate when it reads them as integers.
 _FLOATS = ("FLOAT", "DOUBLE", "VORBIS", "OPUS")
 
 
 def soundfile(operator: str) -> Any:
-    """The package; ImportError says how to install it."""
+    """Imports the package. Raises ImportError, which says how to install it."""
     try:
         import soundfile
     except ImportError as e:
@@ -27,27 +27,33 @@ def soundfile(operator: str) -> Any:
     return soundfile
 
 
-def _plain(content: bytes | memoryview) -> tuple[np.ndarray, int] | None:
-    """The samples ``int16[n, channels]`` of a WAV file of 16-bit PCM, as a view, and its rate; None: it is another
-    file.
+def _wav_samples(content: bytes | memoryview) -> tuple[np.ndarray, int] | None:
+    """The samples ``int16[n, channels]`` of a WAV file of 16-bit PCM, as a view, and its rate. None for other files.
 
-    Most speech is stored so, and libsndfile would read it through calls back into Python, in ten times the time.
+    Most speech is stored like this. libsndfile would call back into Python for each read, and take ten times as long.
     """
     if content[:4] != b"RIFF" or content[8:16] != b"WAVEfmt ":
         return None
-    at, form = 12, None
-    while at + 8 <= len(content):
-        kind, size = content[at : at + 4], int.from_bytes(content[at + 4 : at + 8], "little")
-        if kind == b"fmt " and size >= 16 and at + 24 <= len(content):
-            form = struct.unpack_from("<HHIIHH", content, at + 8)
-        if kind == b"data":
-            if form is None or form[0] != 1 or form[5] != 16 or form[4] != 2 * form[1] or not form[1] or not form[2]:
+    position, format_fields = 12, None
+    while position + 8 <= len(content):
+        chunk_id, size = (
+            content[position : position + 4],
+            int.from_bytes(content[position + 4 : position + 8], "little"),
+        )
+        if chunk_id == b"fmt " and size >= 16 and position + 24 <= len(content):
+            # Format tag (1: PCM), channels, samples per second, bytes per second, bytes per frame, bits per sample.
+            format_fields = struct.unpack_from("<HHIIHH", content, position + 8)
+        if chunk_id == b"data":
+            if format_fields is None:
                 return None
-            # Cut off, or still being written: libsndfile knows what to do.
-            if size % form[4] or at + 8 + size > len(content):
+            tag, channels, rate, _, frame_size, bits = format_fields
+            if tag != 1 or bits != 16 or frame_size != 2 * channels or not channels or not rate:
                 return None
-            return np.frombuffer(content, "<i2", size // 2, at + 8).reshape(-1, form[1]), form[2]
-        at += 8 + size + size % 2
+            # A file that is cut off, or still being written, is left to libsndfile.
+            if size % frame_size or position + 8 + size > len(content):
+                return None
+            return np.frombuffer(content, "<i2", size // 2, position + 8).reshape(-1, channels), rate
+        position += 8 + size + size % 2  # Chunks begin at even bytes.
     return None
 
 
@@ -62,23 +68,24 @@ def read(
     offset: float = 0,
     duration: float = -1,
 ) -> tuple[np.ndarray, int]:
-    """The signal of a file, and the file's sampling rate. Only the part that is asked for is decoded.
+    """Reads the signal of a file, or the part of it at `offset`. Only this part is decoded. Returns the signal, and the
+    file's sampling rate.
 
     Args:
-      content: of the file.
-      storage: bounds what is decoded of a file.
-      dtype: float32, int16 or int32. Floats of a file become integers so that full scale is their whole range; louder
-        ones saturate.
-      downmix: give the mean of the channels, ``[samples]``; otherwise ``[samples, channels]``.
-      to: the rate to resample to, in Hz; 0: none.
+      content: the content of the file.
+      storage: has the limit on the size of a decoded signal.
+      dtype: float32, int16 or int32. A file's floats become integers whose whole range is full scale; louder samples
+        saturate.
+      downmix: whether to return the mean of the channels, ``[samples]``, instead of ``[samples, channels]``.
+      to: the rate to resample to, in Hz. 0: the file's.
       quality, antialias: of resampling.
-      offset, duration: of the part, in seconds; a negative duration for all that there is.
+      offset, duration: start and length of the part, in seconds. A negative duration: up to the end.
 
     Raises:
       ValueError: the file can't be decoded, or its signal is larger than `storage` allows.
     """
     package = soundfile("audio")
-    plain = _plain(content)
+    plain = _wav_samples(content)
     try:
         f = package.SoundFile(io.BytesIO(content)) if plain is None else None
         rate, length, channels = (f.samplerate, f.frames, f.channels) if f is not None else (plain[1], *plain[0].shape)  # pyright: ignore
@@ -86,22 +93,22 @@ def read(
         if begin > length:
             raise ValueError(f"it has {length} samples, its offset is {begin}")
         count = length - begin if duration < 0 else min(math.floor(duration * rate), length - begin)
-        if why := storage.too_large(count * channels * 4):
-            raise ValueError(f"it has {count} samples of {channels} channels: {why}")
-        changed = (downmix and channels > 1) or (to > 0 and to != rate)
-        wanted = np.dtype(np.float32) if changed else dtype
+        if reason := storage.too_large(count * channels * 4):
+            raise ValueError(f"it has {count} samples of {channels} channels: {reason}")
+        is_changed = (downmix and channels > 1) or (to > 0 and to != rate)
+        read_dtype = np.dtype(np.float32) if is_changed else dtype
         if f is not None:
             with f:
                 if begin:
                     f.seek(begin)
-                if wanted.kind == "i" and f.subtype in _FLOATS:
+                if read_dtype.kind == "i" and f.subtype in _FLOATS:
                     x = _integers(
-                        f.read(count, "float64" if f.subtype == "DOUBLE" else "float32", always_2d=True), wanted
+                        f.read(count, "float64" if f.subtype == "DOUBLE" else "float32", always_2d=True), read_dtype
                     )
                 else:
-                    x = f.read(count, wanted.name, always_2d=True)
+                    x = f.read(count, read_dtype.name, always_2d=True)
         else:
-            x = _converted(plain[0][begin : begin + count], wanted)  # pyright: ignore[reportOptionalSubscript]
+            x = _converted(plain[0][begin : begin + count], read_dtype)  # pyright: ignore[reportOptionalSubscript]
     except package.SoundFileError as e:
         raise ValueError(str(e)) from e
     if downmix:
@@ -112,14 +119,14 @@ def read(
 
 
 def _integers(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Floats as integers, saturated. Those in range are what libsndfile gives for Vorbis."""
+    """Floats as integers, saturated. Those in range are converted as libsndfile does for Vorbis."""
     scale = np.float64(2**31) if dtype == np.int32 else x.dtype.type(np.iinfo(dtype).max)
     with np.errstate(over="ignore"):
         return convert(np, np.rint(x * scale), dtype)
 
 
 def _converted(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """16-bit samples as libsndfile gives them."""
+    """16-bit samples in another type, converted as libsndfile does."""
     if dtype.kind == "f":
         return np.multiply(x, np.float32(1 / 32768), dtype=np.float32)
     return x.astype(np.int32) << 16 if dtype == np.int32 else x.astype(np.int16)

@@ -21,18 +21,21 @@ from .columns import AlongAxis, check_floats
 from .spectrogram import Spectrogram
 
 _F = np.float32
-# Slaney's scale: linear up to 1 kHz, with so many Hz per mel, and logarithmic above.
+# The mel scale of Slaney's Auditory Toolbox (1998): linear up to 1 kHz, with 200 / 3 Hz per mel, and logarithmic above,
+# with 27 mel from 1 kHz to 6.4 kHz. The other scale is HTK's: 2595 log10(1 + f / 700) = 1127 ln(1 + f / 700).
 _BREAK, _STEP = _F(1000), _F(200 / 3)
 _LOG_STEP = _F(np.log(6.4) / 27)
 
 
 def _mel(hz: np.float32, htk: bool) -> np.float32:
+    """A frequency in mel."""
     if htk:
         return _F(1127) * _F(_cpu.logf(float(_F(1) + hz / _F(700))))
     return _BREAK / _STEP + _F(_cpu.logf(float(hz / _BREAK))) / _LOG_STEP if hz >= _BREAK else hz / _STEP
 
 
 def _hz(mel: np.float32, htk: bool) -> np.float32:
+    """A frequency in Hz, the inverse of `_mel`."""
     if htk:
         return _F(700) * (_F(_cpu.expf(float(mel / _F(1127)))) - _F(1))
     first = _BREAK / _STEP
@@ -41,34 +44,35 @@ def _hz(mel: np.float32, htk: bool) -> np.float32:
 
 @functools.lru_cache(maxsize=64)
 def filters(bins: int, nfilter: int, rate: float, low: float, high: float, htk: bool, normalize: bool) -> np.ndarray:
-    """The filters as rows, ``float32[nfilter, bins]``: triangles between points that are equally far from each other in
-    mel.
+    """The filters as rows, ``float32[nfilter, bins]``: triangles between points that have equal distances in mel.
 
-    Points are rounded to single precision as in DALI, by the C library's functions: narrow filters far above 0 Hz
-    depend on it. The bins are those from `low` on and below `high`, also rounded as in DALI.
+    Points are rounded to single precision by the C library's functions, as in DALI: narrow filters far above 0 Hz
+    depend on it. Only bins from `low` on and below `high` have weights; these limits are also rounded as in DALI.
     """
+    # The corners of the triangles: filter i rises from point i to point i + 1, and falls to point i + 2.
     ends = [float(_mel(_F(low), htk)), float(_mel(_F(high), htk))]
     step = (ends[1] - ends[0]) / (nfilter + 1)
     mel = [*itertools.accumulate([ends[0]] + [step] * nfilter), ends[1]]
     points = np.array([_hz(_F(m), htk) for m in mel], np.float64)
     width = float(_F(rate)) / max(2 * (bins - 1), 1)  # of a bin
     first, last = (math.ceil(float(_F(f)) * (1 / width)) for f in (low, high))
-    inside = np.arange(first, min(last, bins))
-    interval = np.searchsorted(points[1:], inside * width, side="right")  # of the points
-    inside, interval = inside[interval <= nfilter], interval[interval <= nfilter]
-    hz = inside * width
-    down = ((points[interval + 1] - hz) / (points[interval + 1] - points[interval])).astype(_F)
-    scale = np.ones(nfilter + 2, _F)  # with a filter before and after, which are not there
-    if normalize:
-        scale[1:-1] = 2 / (points[2:] - points[:-2])
+    covered = np.arange(first, min(last, bins))
+    interval = np.searchsorted(points[1:], covered * width, side="right")  # between points that each bin is in
+    covered, interval = covered[interval <= nfilter], interval[interval <= nfilter]
+    hz = covered * width
+    falling = ((points[interval + 1] - hz) / (points[interval + 1] - points[interval])).astype(_F)
+    # With a filter before the first and one after the last, so that every interval has a falling and a rising one.
+    norms = np.ones(nfilter + 2, _F)
+    if normalize:  # to the same area, in Hz
+        norms[1:-1] = 2 / (points[2:] - points[:-2])
     weights = np.zeros((nfilter + 2, bins), _F)
-    weights[interval, inside] = down * scale[interval]
-    weights[interval + 1, inside] = (_F(1) - down) * scale[interval + 1]
+    weights[interval, covered] = falling * norms[interval]
+    weights[interval + 1, covered] = (_F(1) - falling) * norms[interval + 1]
     return weights[1:-1]
 
 
 class MelFilterBank(AlongAxis):
-    """The product with a matrix."""
+    """Multiplies the frequencies of each window by the matrix of the filters."""
 
     name = "mel_filter_bank"
     nfilter: int
@@ -120,7 +124,7 @@ class MelFilterBank(AlongAxis):
 
 
 class _MelSpectrogram(Spectrogram):
-    """Of signals at once: the frequencies of a window are in the cache when they are multiplied."""
+    """A spectrogram and its mel filters in one step, so that the frequencies of a window are still in the cache."""
 
     name = "mel_filter_bank"
     filters: MelFilterBank
@@ -131,7 +135,7 @@ class _MelSpectrogram(Spectrogram):
 
     def _filters(self) -> tuple[np.ndarray, np.ndarray]:
         weights = self.filters.weights(self._nfft // 2 + 1)
-        first = (weights != 0).argmax(axis=0)  # a bin lies under two neighbouring triangles at most
+        first = (weights != 0).argmax(axis=0)  # A bin lies under two neighbouring triangles at most.
         padded = np.concatenate([weights, np.zeros_like(weights[:1])])
         bins = np.arange(weights.shape[1])
         return first.astype(np.int32), np.stack([padded[first, bins], padded[first + 1, bins]], axis=1)

@@ -17,8 +17,10 @@ from .columns import AlongAxis, check_floats
 
 @functools.lru_cache(maxsize=64)
 def cosines(n: int, count: int, kind: int, normalize: bool, lifter: float) -> np.ndarray:
-    """The transform as a matrix ``float32[count, n]``: the discrete cosine transform of a kind, then the lifter's
-    weights.
+    """The matrix ``float32[count, n]`` of the discrete cosine transform of a type, from 1 to 4, and of the lifter.
+
+    Types are as in SciPy and FFTW, but without their factor of 2. With `normalize` the transform is orthogonal. The
+    lifter scales coefficient k by ``1 + lifter / 2 * sin(pi * (k + 1) / lifter)``, as in HTK.
     """
     k, i = np.arange(count)[:, None], np.arange(n)
     if kind == 1:
@@ -30,15 +32,16 @@ def cosines(n: int, count: int, kind: int, normalize: bool, lifter: float) -> np
     else:
         matrix = np.cos(np.pi * (2 * k + 1) * (2 * i + 1) / (4 * n))
     if normalize:
-        first = {2: k, 3: i}.get(kind, np.ones(1))  # of which the scale of the constant function is another
-        matrix *= np.sqrt(2 / n) * np.where(first == 0, {2: np.sqrt(0.5), 3: np.sqrt(2)}.get(kind, 1), 1)
+        # The constant function (k = 0 in type 2, i = 0 in type 3) has another norm than the cosines.
+        frequency = {2: k, 3: i}.get(kind, np.ones(1))
+        matrix *= np.sqrt(2 / n) * np.where(frequency == 0, {2: np.sqrt(0.5), 3: np.sqrt(2)}.get(kind, 1), 1)
     if lifter > 0:
         matrix *= 1 + lifter / 2 * np.sin(np.pi * (k + 1) / lifter)
     return matrix.astype(np.float32)
 
 
 class MFCC(AlongAxis):
-    """The product with a matrix."""
+    """Multiplies the vectors along an axis by the matrix of `cosines`."""
 
     name = "mfcc"
     n_mfcc: int

@@ -1,4 +1,4 @@
-"""Where silence ends in signals, and where it begins again."""
+"""nonsilent_region: the start and length of the part of a signal between leading and trailing silence."""
 
 from __future__ import annotations
 
@@ -22,11 +22,16 @@ _TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int6
 
 
 def nonsilent(x: np.ndarray, window: int, cutoff_db: float, reference: float | None) -> tuple[int, int]:
-    """Begin and length of what is not silent."""
+    """The start and the length of the nonsilent region of a signal; (0, 0) if all of it is silent.
+
+    The region goes from the first window whose mean power reaches the threshold to the end of the last such window. The
+    threshold is `cutoff_db` relative to `reference`, or to the largest mean power if that is None.
+    """
     if not len(x):
         return 0, 0
     window = min(window, len(x))
     squares = np.square(x.astype(np.float64))
+    # The sum over a window is the difference of two cumulative sums.
     total = np.concatenate([[0.0], np.cumsum(squares)])
     power = ((total[window:] - total[:-window]) / window).astype(np.float32)
     threshold = np.float32((power.max() if reference is None else reference) * 10.0 ** (cutoff_db / 10))
@@ -35,7 +40,7 @@ def nonsilent(x: np.ndarray, window: int, cutoff_db: float, reference: float | N
 
 
 class NonsilentRegion(HostOperator):
-    """The mean power of each window, beside a threshold."""
+    """Compares the mean power of each window with a threshold."""
 
     name = "nonsilent_region"
 
@@ -53,17 +58,17 @@ class NonsilentRegion(HostOperator):
     def run(self, ctx: HostContext, x: Value, *arguments: Value) -> tuple[Any, ...]:
         a = self.arguments(ctx, arguments)
         reference, reset = a.get("reference_power"), a.reset_interval
-        found = np.zeros((2, ctx.N), np.int32)
+        regions = np.zeros((2, ctx.N), np.int32)
         for i in np.flatnonzero(ctx.present).tolist():
             window = int(a.window_length[i])
             if x.spec.dtype.kind == "f" and reset[i] != -1 and reset[i] % window:
-                why = f"argument reset_interval must be -1 or a multiple of window_length={window}, got {reset[i]}"
-                ctx.fail(i, Status.ARGUMENT, why)
+                reason = f"argument reset_interval must be -1 or a multiple of window_length={window}, got {reset[i]}"
+                ctx.fail(i, Status.ARGUMENT, reason)
                 continue
-            found[:, i] = nonsilent(
+            regions[:, i] = nonsilent(
                 x.sample(i), window, a.cutoff_db[i], None if reference is None else float(reference[i])
             )
-        return tuple(found)
+        return tuple(regions)
 
 
 @operator_function("nonsilent_region")

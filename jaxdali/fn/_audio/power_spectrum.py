@@ -13,7 +13,9 @@ from .columns import AlongAxis, check_floats
 
 
 def magnitudes(xp: Any, x: Any, nfft: int, power: int) -> Any:
-    """Amplitudes or powers of the frequencies of the last axis, of real numbers of which zeros make `nfft`."""
+    """The amplitudes (`power` 1) or powers (2) of the frequencies of real vectors along the last axis. They are padded
+    with zeros to `nfft` elements.
+    """
     spectrum = xp.fft.rfft(x, nfft)
     squares = spectrum.real * spectrum.real + spectrum.imag * spectrum.imag
     return squares if power == 2 else xp.sqrt(squares)

@@ -1,4 +1,4 @@
-"""Preemphasis: high frequencies of signals made louder."""
+"""Preemphasis, which amplifies the high frequencies of signals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int6
 
 
 class PreemphasisFilter(ProgramOperator):
-    """The difference to a part of the sample before, of a signal's elements in the order in which they lie in memory."""
+    """``x[t] - coefficient * x[t - 1]``, over a signal's elements in the order in which they lie in memory."""
 
     name = "preemphasis_filter"
     border: str
@@ -46,11 +46,14 @@ class PreemphasisFilter(ProgramOperator):
         if not isinstance(x, Ragged):
             rows = x.reshape(x.shape[0], -1)
             first = rows[:, :1] if self.border != "reflect" else rows[:, 1:2] if rows.shape[1] > 1 else rows[:, :1] * 0
-            before = jnp.concatenate([jnp.zeros_like(first) if self.border == "zero" else first, rows[:, :-1]], axis=1)
-            return (self._filtered(rows, before, coefficient[:, None]).reshape(x.shape),)
+            previous = jnp.concatenate(
+                [jnp.zeros_like(first) if self.border == "zero" else first, rows[:, :-1]], axis=1
+            )
+            return (self._filtered(rows, previous, coefficient[:, None]).reshape(x.shape),)
         assert out is not None
         data = fit(x, out).data
-        before = jnp.concatenate([data[:1], data[:-1]])
+        # The buffer moved by one element, except for the first element of each sample.
+        previous = jnp.concatenate([data[:1], data[:-1]])
         begin = x.offsets * ALIGNMENT
         size = jnp.prod(x.shapes, axis=1, dtype=jnp.int32)
         if self.border == "zero":
@@ -61,16 +64,16 @@ class PreemphasisFilter(ProgramOperator):
                 if self.border == "clamp"
                 else jnp.where(size > 1, data[begin + 1], jnp.zeros((), data.dtype))
             )
-        before = before.at[begin].set(start.astype(data.dtype), mode="drop")
+        previous = previous.at[begin].set(start.astype(data.dtype), mode="drop")
         sample = samples_of_blocks(out.offsets, out.capacity)
         blocks = self._filtered(
-            data.reshape(-1, ALIGNMENT), before.reshape(-1, ALIGNMENT), coefficient[sample][:, None]
+            data.reshape(-1, ALIGNMENT), previous.reshape(-1, ALIGNMENT), coefficient[sample][:, None]
         )
         return (Ragged(blocks.reshape(-1), out.offsets, out.shapes),)
 
-    def _filtered(self, x: Any, before: Any, coefficient: Any) -> Any:
-        x, before = x.astype(jnp.float32), before.astype(jnp.float32)
-        return convert(jnp, x - coefficient * before, self.dtype)
+    def _filtered(self, x: Any, previous: Any, coefficient: Any) -> Any:
+        x, previous = x.astype(jnp.float32), previous.astype(jnp.float32)
+        return convert(jnp, x - coefficient * previous, self.dtype)
 
 
 @operator_function(PreemphasisFilter)

@@ -22,28 +22,30 @@ from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families.layouts import spec_of
-from .columns import check_floats, first_of, from_columns
+from .columns import check_floats, from_columns, rows_of_samples
 from .power_spectrum import magnitudes
 
 
 def hann(n: int) -> np.ndarray:
-    """DALI's window: samples in the middle of `n` parts of a period."""
+    """DALI's Hann window: sampled at the middles of `n` equal parts of a period, so without zeros at its ends."""
     return 0.5 * (1 - np.cos(2 * np.pi * (np.arange(n) + 0.5) / n))
 
 
-def _reflected(xp: Any, at: Any, n: Any) -> Any:
-    """Where an index is that may be outside of 0 ... n - 1, in the signal mirrored at its first and last samples."""
+def _reflected(xp: Any, index: Any, n: Any) -> Any:
+    """Indices, which may be outside 0 ... n - 1, reflected into a signal that is mirrored at its first and last
+    samples.
+    """
     n, zero = xp.asarray(n, np.int32), np.zeros((), np.int32)
     period = xp.maximum(2 * n - 2, 1)
-    at = at % period
-    return xp.where(n > 1, xp.minimum(at, period - at), zero)
+    index = index % period
+    return xp.where(n > 1, xp.minimum(index, period - index), zero)
 
 
-_ROWS = 256
+_ROWS = 256  # rows of the matrix that are computed at once, so that they stay in the cache
 
 
 class Spectrogram(ProgramOperator):
-    """Windows of a signal as rows of a matrix, of which the Fourier transform is taken."""
+    """The Fourier transforms of windows of a signal. The windows are the rows of a matrix."""
 
     name = "spectrogram"
     nfft: int | None
@@ -73,15 +75,17 @@ class Spectrogram(ProgramOperator):
 
     @property
     def _before(self) -> int:
-        """Samples of a window before the place that it stands for."""
+        """The number of samples of a window before its reference point."""
         return self.window_length // 2 if self.center_windows else 0
 
     def _frames(self, n: Any) -> Any:
-        """How many windows a signal has; none where it is shorter than one by more than a step."""
+        """The number of windows of a signal of `n` samples; 0 if it is shorter than a window by more than a step."""
         if self.center_windows:
             return n // self.window_step + 1
-        beyond = n - self.window_length
-        return np.maximum(np.where(beyond < 0, -(-beyond // self.window_step), beyond // self.window_step) + 1, 0)
+        remaining = n - self.window_length
+        return np.maximum(
+            np.where(remaining < 0, -(-remaining // self.window_step), remaining // self.window_step) + 1, 0
+        )
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
         check_floats(x)
@@ -89,14 +93,14 @@ class Spectrogram(ProgramOperator):
             raise ArgumentError("the input must be a signal, got a scalar")
         frames = None
         if x.shape is not None:
-            if wrong := self._wrong(x.shape):
-                raise ArgumentError(wrong)
+            if problem := self._problem(x.shape):
+                raise ArgumentError(problem)
             frames = int(self._frames(int(np.prod(x.shape))))
         extents = {"f": self._bins, "t": frames}
         return (spec_of(np.dtype(np.float32), [extents[axis] for axis in self.layout], self.layout),)
 
-    def _wrong(self, shape: tuple[int, ...]) -> str:
-        """Why a signal of this shape is not taken; "" when it is."""
+    def _problem(self, shape: tuple[int, ...]) -> str:
+        """The reason why a signal of this shape is refused; "" if it is valid."""
         n = int(np.prod(shape))
         if n and max(shape) != n:
             return f"the input must be one channel: all extents but one must be 1, got {shape}"
@@ -108,43 +112,49 @@ class Spectrogram(ProgramOperator):
         if ctx.spec.shape is not None:
             return Setup((None,))
         for i in np.flatnonzero(ctx.present).tolist():
-            if wrong := self._wrong(tuple(x.shapes[i].tolist())):
-                ctx.fail(i, Status.INPUT, wrong)
+            if problem := self._problem(tuple(x.shapes[i].tolist())):
+                ctx.fail(i, Status.INPUT, problem)
         frames = self._frames(x.shapes.prod(axis=1))
         bins = np.full_like(frames, self._bins)
         return Setup((np.stack([bins, frames] if self.layout == "ft" else [frames, bins], axis=1),))
 
     def lower(self, ctx: LowerContext, x: Any) -> Any:
-        """One native call on CPUs, whose threads take a sample each; elsewhere, and for derivatives, `_defined`."""
+        """Calls the native kernel on CPUs, whose threads take a sample each. Otherwise, and for derivatives, `_in_jnp`."""
 
         out, ragged = ctx.out[0], isinstance(x, Ragged)
-        place = () if out is None else (out.offsets, out.shapes)
+        out_arrays = () if out is None else (out.offsets, out.shapes)
 
-        def with_arrays(f: Callable[[LowerContext, Any], Any], data: Any, control: Any, at: Any, place: Any) -> Any:
-            to = None if out is None else dataclasses.replace(out, offsets=place[0], shapes=place[1])
-            y = f(dataclasses.replace(ctx, control=control, out=(to,)), Ragged(data, *at) if ragged else data)
+        # JAX passes arrays only, so that `out` and `x` are taken apart and put together again.
+        def with_arrays(
+            f: Callable[[LowerContext, Any], Any], data: Any, control: Any, offsets_and_shapes: Any, out_arrays: Any
+        ) -> Any:
+            out_of_call = None if out is None else dataclasses.replace(out, offsets=out_arrays[0], shapes=out_arrays[1])
+            y = f(
+                dataclasses.replace(ctx, control=control, out=(out_of_call,)),
+                Ragged(data, *offsets_and_shapes) if ragged else data,
+            )
             return y.data if isinstance(y, Ragged) else y
 
         @jax.custom_jvp
         def spectra(*arrays: Any) -> Any:
-            cpu, default = (functools.partial(with_arrays, f) for f in (self._native, self._defined))
+            cpu, default = (functools.partial(with_arrays, f) for f in (self._native, self._in_jnp))
             return jax.lax.platform_dependent(*arrays, cpu=cpu, default=default)
 
         @spectra.defjvp
         def _derivative(primals: Any, tangents: Any) -> Any:
-            return jax.jvp(lambda data: with_arrays(self._defined, data, *primals[1:]), primals[:1], tangents[:1])
+            return jax.jvp(lambda data: with_arrays(self._in_jnp, data, *primals[1:]), primals[:1], tangents[:1])
 
         y = spectra(
             x.data if isinstance(x, Ragged) else x,
             ctx.control,
             (x.offsets, x.shapes) if isinstance(x, Ragged) else (),
-            place,
+            out_arrays,
         )
         return (y if out is None else Ragged(y, out.offsets, out.shapes),)
 
     def _native(self, ctx: LowerContext, x: Any) -> Any:
         first, weights = self._filters()
-        y, _ = _ffi.call(  # the host has checked shapes
+        y, _ = _ffi.call(  # The status is not needed: `setup` has checked the shapes.
             "spectrogram",
             ctx,
             x,
@@ -164,16 +174,16 @@ class Spectrogram(ProgramOperator):
         return y
 
     def _filters(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each bin the first filter that it belongs to, ``i32[bins]``, and its weights there and in the next;
-        empty: there are none.
+        """The first filter that each frequency belongs to, ``i32[bins]``, and its weights in this and in the next one,
+        ``f32[bins, 2]``. Empty if there are no filters.
         """
         return np.zeros(0, np.int32), np.zeros((0, 2), np.float32)
 
     def _window(self) -> np.ndarray:
         return np.asarray(hann(self.window_length) if self.window_fn is None else self.window_fn, np.float32)
 
-    def _defined(self, ctx: LowerContext, x: Any) -> Any:
-        """The definition, in jnp."""
+    def _in_jnp(self, ctx: LowerContext, x: Any) -> Any:
+        """The definition of the operator, in JAX's own operations."""
         out = ctx.out[0]
         if not isinstance(x, Ragged):
             y = self._spectra(self._dense(x.reshape(x.shape[0], -1)))
@@ -184,61 +194,74 @@ class Spectrogram(ProgramOperator):
         return from_columns(spectra, first, counts if self.layout == "ft" else jnp.ones_like(counts), out)
 
     def _spectra(self, frames: Any) -> Any:
-        """The rows of the result ``[..., bins]`` of windows ``[..., window_length]``."""
+        """The rows of the result, ``[..., bins]``, for windows ``[..., window_length]``."""
         return magnitudes(jnp, frames * self._window(), self._nfft, self.power)
 
-    def _outside(self, xp: Any, at: Any, n: Any) -> tuple[Any, Any]:
-        """Where the signal is read at places that may be outside of it, and by what is multiplied what is read there."""
+    def _padded_indices(self, xp: Any, position: Any, n: Any) -> tuple[Any, Any]:
+        """Indices into a signal of `n` samples for positions that may be outside of it, and the weights of the elements
+        there.
+
+        With `reflect_padding` the indices are reflected and the weight is 1. Otherwise they are clamped, and the
+        weights are 0 outside the signal.
+        """
         if self.center_windows and self.reflect_padding:
-            return _reflected(xp, at, n), np.ones((), np.float32)
-        return xp.clip(at, 0, xp.maximum(n - 1, 0)), ((at >= 0) & (at < n)).astype(np.float32)
+            return _reflected(xp, position, n), np.ones((), np.float32)
+        return xp.clip(position, 0, xp.maximum(n - 1, 0)), ((position >= 0) & (position < n)).astype(np.float32)
 
     def _dense(self, x: Any) -> Any:
-        """The windows ``[B, frames, window_length]`` of ``[B, n]``."""
+        """The windows ``[B, frames, window_length]`` of signals ``[B, n]``."""
         n, count = x.shape[1], int(self._frames(x.shape[1]))
         start = np.arange(count) * self.window_step
         end = max(int(start[-1]) + self.window_length - self._before, n)
-        parts = [x]
+        pieces = [x]
+        # The padding before the signal and behind it.
         for i, outside in enumerate([np.arange(-self._before, 0), np.arange(n, end)]):
-            at, weight = self._outside(np, outside, n)
-            parts.insert(2 * i, x[:, at] * weight)
-        padded = jnp.concatenate(parts, axis=1)
+            index, weight = self._padded_indices(np, outside, n)
+            pieces.insert(2 * i, x[:, index] * weight)
+        padded = jnp.concatenate(pieces, axis=1)
         return jax.vmap(lambda s: jax.lax.dynamic_slice_in_dim(padded, s, self.window_length, axis=1), out_axes=1)(
             start.astype(np.int32)
         )
 
-    def _ragged(self, x: Ragged, counts: Any, room: int) -> tuple[Any, Any]:
-        """The first row of each sample, and the rows of all windows, ``[at least room, bins]``."""
+    def _ragged(self, x: Ragged, counts: Any, capacity: int) -> tuple[Any, Any]:
+        """The first row of each sample, and the rows of all windows, ``[at least capacity, bins]``."""
         length, step = self.window_length, self.window_step
         n = jnp.prod(x.shapes, axis=1, dtype=jnp.int32)
         base = x.offsets * ALIGNMENT
-        first, sample, number = first_of(counts, room)
+        first, sample, number = rows_of_samples(counts, capacity)
         data = jnp.pad(x.data, (0, max(length - x.data.shape[0], 0)))
-        # Rows are made in parts that stay in the cache, and only as many parts as the batch has: a buffer may be twice
-        # as large.
-        rows = min(room, _ROWS)
-        start = jnp.pad(base[sample] + number * step - self._before, (0, -room % rows))
+        # Rows are computed in chunks that stay in the cache, and only as many chunks as the batch needs: the buffer may
+        # be twice as large.
+        rows = min(capacity, _ROWS)
+        start = jnp.pad(base[sample] + number * step - self._before, (0, -capacity % rows))
 
-        def part(i: Any, made: Any) -> Any:
-            places = jax.lax.dynamic_slice(start, (i * rows,), (rows,))
-            frames = jax.vmap(lambda s: jax.lax.dynamic_slice(data, (s,), (length,)))(places)
-            return jax.lax.dynamic_update_slice(made, self._spectra(frames), (i * rows, jnp.zeros_like(i)))
+        def compute_chunk(i: Any, spectra: Any) -> Any:
+            starts = jax.lax.dynamic_slice(start, (i * rows,), (rows,))
+            frames = jax.vmap(lambda s: jax.lax.dynamic_slice(data, (s,), (length,)))(starts)
+            return jax.lax.dynamic_update_slice(spectra, self._spectra(frames), (i * rows, jnp.zeros_like(i)))
 
-        parts = (jnp.sum(counts, dtype=jnp.int32) + (rows - 1)) // rows
-        made = jax.lax.fori_loop(jnp.zeros_like(parts), parts, part, jnp.zeros((len(start), self._bins), jnp.float32))
-        # What reaches beyond the signal is read once more, by element: the first and the last windows of each sample.
+        num_chunks = (jnp.sum(counts, dtype=jnp.int32) + (rows - 1)) // rows
+        spectra = jax.lax.fori_loop(
+            jnp.zeros_like(num_chunks), num_chunks, compute_chunk, jnp.zeros((len(start), self._bins), jnp.float32)
+        )
+        # The first and the last windows of a sample may reach outside the signal, where the buffer has other samples.
+        # These windows are computed once more, with indices for each element.
         leading = -(-self._before // step) if self.center_windows else 1
         trailing = (length - self._before) // step + 1 if self.center_windows else 0
         last = counts[:, None] - 1 - jnp.arange(trailing, dtype=jnp.int32)
-        of = jnp.concatenate(
+        frame_of_row = jnp.concatenate(
             [jnp.broadcast_to(jnp.arange(leading, dtype=jnp.int32), (len(counts), leading)), last], axis=1
         )
-        at, weight = self._outside(
-            jnp, (of * step - self._before)[:, :, None] + jnp.arange(length, dtype=jnp.int32), n[:, None, None]
+        index, weight = self._padded_indices(
+            jnp,
+            (frame_of_row * step - self._before)[:, :, None] + jnp.arange(length, dtype=jnp.int32),
+            n[:, None, None],
         )
-        edges = data.at[base[:, None, None] + at].get(mode="clip") * weight
-        row = jnp.where((of >= 0) & (of < counts[:, None]), first[:, None] + of, len(start))
-        return first, made.at[row.reshape(-1)].set(self._spectra(edges.reshape(-1, length)), mode="drop")
+        edges = data.at[base[:, None, None] + index].get(mode="clip") * weight
+        rows_to_replace = jnp.where(
+            (frame_of_row >= 0) & (frame_of_row < counts[:, None]), first[:, None] + frame_of_row, len(start)
+        )
+        return first, spectra.at[rows_to_replace.reshape(-1)].set(self._spectra(edges.reshape(-1, length)), mode="drop")
 
 
 @operator_function(Spectrogram)

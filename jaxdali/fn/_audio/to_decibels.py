@@ -20,7 +20,7 @@ from .columns import check_floats, elements_of
 
 
 class ToDecibels(ProgramOperator):
-    """A logarithm of ratios to a reference."""
+    """The logarithm of the ratio of each element to a reference."""
 
     name = "to_decibels"
     multiplier: float
@@ -41,38 +41,42 @@ class ToDecibels(ProgramOperator):
     def lower(self, ctx: LowerContext, x: Any) -> Any:
         out = ctx.out[0]
         if not isinstance(x, Ragged):
-            return (self._decibels(x, self._of_dense(x)),)
+            return (self._decibels(x, self._dense_reference(x)),)
         assert out is not None
         x = fit(x, out)
-        reference = self._of_ragged(x, out)
+        reference = self._ragged_reference(x, out)
         if self.reference is None:
             reference = reference[samples_of_blocks(out.offsets, out.capacity)][:, None]
         return (Ragged(self._decibels(x.data.reshape(-1, ALIGNMENT), reference).reshape(-1), out.offsets, out.shapes),)
 
-    def _of_dense(self, x: Any) -> Any:
-        """The reference, of each sample."""
+    def _dense_reference(self, x: Any) -> Any:
+        """The reference of all samples, or of each sample, of a dense batch."""
         if self.reference is not None:
             return np.float32(self.reference)
         return _positive(jnp.max(x, axis=tuple(range(1, x.ndim)), keepdims=True, initial=0))
 
-    def _of_ragged(self, x: Ragged, out: Any) -> Any:
+    def _ragged_reference(self, x: Ragged, out: Any) -> Any:
+        """The reference of all samples, or of each sample, ``[B]``, of a ragged batch."""
         if self.reference is not None:
             return np.float32(self.reference)
         sample, local = elements_of(out)
-        inside = local < jnp.prod(x.shapes, axis=1, dtype=jnp.int32)[sample][:, None]
-        blocks = jnp.max(jnp.where(inside, x.data.reshape(-1, ALIGNMENT), np.float32(0)), axis=1)
+        is_element = local < jnp.prod(x.shapes, axis=1, dtype=jnp.int32)[sample][:, None]
+        blocks = jnp.max(jnp.where(is_element, x.data.reshape(-1, ALIGNMENT), np.float32(0)), axis=1)
         return _positive(jax.ops.segment_max(blocks, sample, len(x.offsets), indices_are_sorted=True))
 
     def _decibels(self, x: Any, reference: Any) -> Any:
-        least = max(10.0 ** (self.cutoff_db / self.multiplier), 2.0**-149) if self.multiplier else 0.0
+        # 2**-149 is the smallest number above 0 in float32.
+        smallest = max(10.0 ** (self.cutoff_db / self.multiplier), 2.0**-149) if self.multiplier else 0.0
         ratio = x / reference
-        above = ratio > np.float32(least)  # false of NaN, too, which becomes the least in DALI
-        floor = np.float32(self.multiplier * np.log10(least) if self.multiplier else 0)
-        return jnp.where(above, np.float32(self.multiplier) * jnp.log10(jnp.where(above, ratio, np.float32(1))), floor)
+        is_above = ratio > np.float32(smallest)  # False for NaN, too, which DALI replaces by the smallest.
+        floor = np.float32(self.multiplier * np.log10(smallest) if self.multiplier else 0)
+        return jnp.where(
+            is_above, np.float32(self.multiplier) * jnp.log10(jnp.where(is_above, ratio, np.float32(1))), floor
+        )
 
 
 def _positive(largest: Any) -> Any:
-    """The largest element as the reference; 1 where there is none above 0."""
+    """The largest element as the reference, or 1 if it is not above 0."""
     return jnp.where(largest > 0, largest, np.float32(1))
 
 
