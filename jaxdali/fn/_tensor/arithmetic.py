@@ -30,15 +30,15 @@ from .pointwise import FUNCTIONS, Function
 
 
 class Pointwise(Elementwise):
-    """One of `FUNCTIONS`; samples are broadcast against each other as in NumPy.
+    """One of `FUNCTIONS`. Samples are broadcast against each other as in NumPy.
 
-    Numbers are attributes, not inputs: XLA folds them into the computation.
+    Operands that are numbers are attributes, not inputs, so that XLA folds them into the computation.
     """
 
     name = "arithmetic"
     function: str
-    # for each operand the number of its input, or (dtype, bytes) of a number: bytes, because 1 == 1.0 == True and NaN
-    # != NaN
+    # By operand: the index of its input, or (dtype, bytes) of a number. Operators are compared, and bytes tell 1, 1.0
+    # and True apart, and are equal for NaN.
     operands: tuple[int | tuple[np.dtype, bytes], ...]
 
     @functools.cached_property
@@ -47,11 +47,11 @@ class Pointwise(Elementwise):
 
     @functools.cached_property
     def _places(self) -> list[tuple[int, Any]]:
-        """For each operand, the number of its input and None, or None and a number as a NumPy scalar."""
+        """By operand: (index of its input, None), or (-1, the number as a NumPy scalar)."""
         return [(x, None) if isinstance(x, int) else (-1, np.frombuffer(x[1], x[0])[0]) for x in self.operands]
 
     def _values(self, inputs: Sequence[Any]) -> list[Any]:
-        """The operands: inputs, and numbers as NumPy scalars."""
+        """The operands: the inputs, and the numbers as NumPy scalars."""
         return [inputs[place] if number is None else number for place, number in self._places]
 
     def _specs(self, inputs: Sequence[Spec]) -> list[Spec]:
@@ -79,11 +79,11 @@ class Pointwise(Elementwise):
         return (Spec(dtype, ndim, shape, self._layout(operands, ndim), dims),)
 
     def _extent(self, extents: list[int | None], operands: list[Spec]) -> int | None:
-        known = {e for e in extents if e is not None and e != 1}
-        if len(known) > 1:
+        distinct = {e for e in extents if e is not None and e != 1}
+        if len(distinct) > 1:
             raise ValueError(f"the shapes do not broadcast: {self._show([_show_shape(s) for s in operands])}")
-        if known:
-            return known.pop()
+        if distinct:
+            return distinct.pop()
         return None if None in extents else 1
 
     def _layout(self, operands: list[Spec], ndim: int) -> str:
@@ -94,20 +94,21 @@ class Pointwise(Elementwise):
         return layout
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        if ctx.stage == "host" or not any(self._expands(specs)):
+        if ctx.stage == "host" or not any(self._expanded_inputs(specs)):
             return self
         return _Broadcast(function=self.function, operands=self.operands)
 
-    def _expands(self, specs: tuple[Spec, ...]) -> list[bool]:
-        """Which inputs must be broadcast by the native kernel, because a ragged value is involved."""
+    def _expanded_inputs(self, specs: tuple[Spec, ...]) -> list[bool]:
+        """Whether the native kernel must broadcast each input, because a value is ragged."""
         if all(s.shape is not None for s in specs):
             return [False] * len(specs)
         (out,) = self.infer(*specs)
         if out.shape is not None:
-            return [s.shape is None for s in specs]  # dense inputs broadcast in XLA
-        # Numbers of samples reach their elements in XLA, too, see `Elementwise`.
+            return [s.shape is None for s in specs]  # XLA broadcasts dense inputs.
+        # One number per sample needs no kernel either, see `Elementwise`.
         return [
-            s.ndim > 0 and not all(_full(specs, i, d, out.ndim) for d in range(out.ndim)) for i, s in enumerate(specs)
+            s.ndim > 0 and not all(_has_full_extent(specs, i, d, out.ndim) for d in range(out.ndim))
+            for i, s in enumerate(specs)
         ]
 
     def is_identity(self, *specs: Spec) -> bool:
@@ -119,10 +120,10 @@ class Pointwise(Elementwise):
         (out,) = self.infer(*specs)
         operands = self._specs(specs)
         function = self._function.of([s.dtype for s in operands])
-        alike = all(s.ndim == out.ndim for s in specs)
+        has_equal_ranks = all(s.ndim == out.ndim for s in specs)
 
         def evaluate(*data: np.ndarray) -> np.ndarray:
-            return function(*self._values(data if alike else [aligned(x, out.ndim) for x in data]))
+            return function(*self._values(data if has_equal_ranks else [aligned(x, out.ndim) for x in data]))
 
         return evaluate
 
@@ -132,26 +133,24 @@ class Pointwise(Elementwise):
             return Setup((None,))
         shapes = np.ones((ctx.N, out.ndim), np.int64)
         for v in values:
-            part = shapes[:, out.ndim - v.spec.ndim :]
-            wrong = ((part != v.shapes) & (part != 1) & (v.shapes != 1)).any(axis=1)
-            if (wrong & ctx.present).any():
-                i = int((wrong & ctx.present).argmax())
+            inner = shapes[:, out.ndim - v.spec.ndim :]
+            is_wrong = ((inner != v.shapes) & (inner != 1) & (v.shapes != 1)).any(axis=1)
+            if (is_wrong & ctx.present).any():
+                i = int((is_wrong & ctx.present).argmax())
                 raise ValueError(
                     f"sample {i}: the shapes do not broadcast: {self._show(_shown_shapes(self._values(values), i))}"
                 )
-            part[...] = np.where(part == 1, v.shapes, part)
-            shapes[wrong] = 0  # the sample is absent: in one operand it has no elements
+            inner[...] = np.where(inner == 1, v.shapes, inner)
+            shapes[is_wrong] = 0  # Only absent samples, which have no elements in one of the operands.
         return Setup((shapes if out.shape is None else None,))
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
-        self.setup(ctx, *values)  # for its error message
+        self.setup(ctx, *values)  # raises the error for shapes that do not broadcast
         return super().run(ctx, *values)
 
 
 class _Broadcast(Pointwise, NativeOperator):
-    """A pointwise function in a program, some of whose inputs a native kernel broadcasts, because a ragged value is
-    involved.
-    """
+    """A pointwise function in a program, with ragged values. A native kernel broadcasts some of the inputs first."""
 
     kernel = "expand"
 
@@ -161,12 +160,14 @@ class _Broadcast(Pointwise, NativeOperator):
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
         out = ctx.spec
         status = jnp.zeros((ctx.B,), jnp.int32)
-        parts = list(arrays)
-        for i, (spec, expand) in enumerate(zip(ctx.inputs, self._expands(ctx.inputs), strict=True)):
+        expanded = list(arrays)
+        for i, (spec, expand) in enumerate(zip(ctx.inputs, self._expanded_inputs(ctx.inputs), strict=True)):
             if expand:
-                parts[i], code = _ffi.call("expand", ctx, arrays[i], Spec(spec.dtype, out.ndim, out.shape), ctx.out[0])
+                expanded[i], code = _ffi.call(
+                    "expand", ctx, arrays[i], Spec(spec.dtype, out.ndim, out.shape), ctx.out[0]
+                )
                 status = jnp.where(status == 0, code, status)
-        return super().lower(ctx, *parts), status
+        return super().lower(ctx, *expanded), status
 
 
 def _extent(spec: Spec, axis: int, ndim: int) -> int | None:
@@ -175,10 +176,10 @@ def _extent(spec: Spec, axis: int, ndim: int) -> int | None:
     return 1 if axis < 0 else spec.extent(axis)
 
 
-def _full(specs: tuple[Spec, ...], i: int, axis: int, ndim: int) -> bool:
-    """Whether input `i` is certain to have the result's extent along an axis, for all possible shapes."""
-    mine = _extent(specs[i], axis, ndim)
-    if mine is not None and mine != 1:
+def _has_full_extent(specs: tuple[Spec, ...], i: int, axis: int, ndim: int) -> bool:
+    """Whether input `i` has the result's extent along an axis, for all possible shapes of ragged samples."""
+    extent = _extent(specs[i], axis, ndim)
+    if extent is not None and extent != 1:
         return True
     return all(_extent(s, axis, ndim) == 1 for k, s in enumerate(specs) if k != i)
 
@@ -221,7 +222,7 @@ def pointwise(function: str, *operands: Any) -> DataNode:
             places.append((value.dtype, value.tobytes()))
             continue
         node = x if isinstance(x, DataNode) else constant_node(x)
-        same = [i for i, n in enumerate(inputs) if n.node is node.node and n.index == node.index]
-        places.append(same[0] if same else len(inputs))
-        inputs += [] if same else [node]
+        earlier = [i for i, n in enumerate(inputs) if n.node is node.node and n.index == node.index]
+        places.append(earlier[0] if earlier else len(inputs))
+        inputs += [] if earlier else [node]
     return add(Pointwise(function=function, operands=tuple(places)), *inputs)

@@ -15,7 +15,7 @@ from .._families.drawing import uniforms
 
 
 class BatchPermutation(HostOperator):
-    """For each sample, the number of a sample of its shard."""
+    """A permutation of the samples of each shard."""
 
     name = "batch_permutation"
     random = True
@@ -31,23 +31,23 @@ class BatchPermutation(HostOperator):
         u = uniforms(ctx, self.seed, 1).reshape(ctx.N)
         out = np.zeros(ctx.N, np.int32)
         for shard in range(ctx.S):
-            here = ctx.batch_of(shard)
-            out[here] = self._numbers(u[here])
+            samples = ctx.batch_of(shard)
+            out[samples] = self._numbers(u[samples])
         return (out,)
 
     def _numbers(self, x: np.ndarray) -> np.ndarray:
-        """The permutation of a batch whose samples have each drawn a number in [0, 1)."""
-        own = np.arange(len(x))
+        """The permutation of the samples of one shard, by a random number in [0, 1) of each."""
+        numbers = np.arange(len(x))
         if self.no_fixed_points and len(x) == 1:
-            return own
+            return numbers
         if self.allow_repetitions:
-            # Without fixed points: draw one of the others. From i on, their numbers are greater by 1.
+            # Without fixed points, sample i draws one of the n - 1 others, and skips its own number.
             chosen = (x * (len(x) - self.no_fixed_points)).astype(np.int32)
-            return chosen + (self.no_fixed_points & (chosen >= own))
+            return chosen + (self.no_fixed_points & (chosen >= numbers))
         order = np.argsort(x, kind="stable")
-        if self.no_fixed_points:  # each is followed by the next, which makes a single cycle, as in DALI
-            own[order] = np.roll(order, -1)
-            return own
+        if self.no_fixed_points:  # In random order, each sample gets the next one: a single cycle, as in DALI.
+            numbers[order] = np.roll(order, -1)
+            return numbers
         return order
 
 

@@ -12,7 +12,7 @@ from .join import Join
 
 
 class Cat(Join):
-    """The operator: joins inputs along an axis that they have."""
+    """Joins inputs along one of their axes."""
 
     name = "cat"
 

@@ -62,8 +62,8 @@ class StackScalars(HostOperator):
         for x in self.constants:
             if x is not None:
                 dtypes.append(narrowed(x).dtype)
-        kind = np.float32 if any(map(types.is_float, dtypes)) else np.int64
-        dtype = np.float64 if np.dtype(np.float64) in dtypes else kind
+        default = np.float32 if any(map(types.is_float, dtypes)) else np.int64
+        dtype = np.float64 if np.dtype(np.float64) in dtypes else default
         return (Spec(np.dtype(dtype), 1, (len(self.constants),)),)
 
     def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray]:
@@ -102,9 +102,9 @@ def narrowed(x: Any) -> np.ndarray:
         target = np.dtype(np.int32 if array.dtype == np.int64 or not hasattr(x, "dtype") else np.uint32)
         limits = np.iinfo(target)
         if array.size and (array.max() > limits.max or array.min() < limits.min):
-            bad = array.max() if array.max() > limits.max else array.min()
+            number = array.max() if array.max() > limits.max else array.min()
             raise ValueError(
-                f"the constant {bad} does not fit into {target.name}; use types.Constant(..., types.INT64) for a 64-bit one"
+                f"the constant {number} does not fit into {target.name}; use types.Constant(..., types.INT64) for a 64-bit one"
             )
         return array.astype(target)
     return array

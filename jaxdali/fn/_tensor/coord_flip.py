@@ -15,12 +15,13 @@ from .points import PointMap, mapped
 
 
 class CoordFlip(PointMap):
-    """The operator: mirrors points about a centre."""
+    """Mirrors points about a centre: ``center - (x - center)``."""
 
     name = "coord_flip"
     layout: str
 
     def _letters(self, dims: int) -> str:
+        """The name of each coordinate: x, y or z."""
         if dims > 3:
             raise ArgumentError(f"points have 1 to 3 coordinates, got {dims}")
         letters = self.layout or "xyz"[:dims]
@@ -40,9 +41,9 @@ class CoordFlip(PointMap):
 
     def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:
         letters = self._letters(dims)
-        flip = np.stack([a[f"flip_{c}"] != 0 for c in letters], axis=1)
+        is_flipped = np.stack([a[f"flip_{c}"] != 0 for c in letters], axis=1)
         center = np.stack([a[f"center_{c}"] for c in letters], axis=1)
-        return np.where(flip, -1.0, 1.0)[:, :, None] * np.eye(dims), np.where(flip, 2 * center, 0)
+        return np.where(is_flipped, -1.0, 1.0)[:, :, None] * np.eye(dims), np.where(is_flipped, 2 * center, 0)
 
 
 @operator_function(CoordFlip)

@@ -19,7 +19,7 @@ _TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32")
 
 
 class CoordTransform(PointMap):
-    """The operator: maps points by a matrix and an offset."""
+    """Maps points by a matrix and an offset, both given."""
 
     name = "coord_transform"
     repeats_input = True
@@ -47,11 +47,11 @@ class CoordTransform(PointMap):
         return mapped(x, rows, self.dtype)
 
     def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:
-        both = a.get("MT")
-        if both is not None and not _is_number("MT", both.shape[1], dims):
-            both = both.reshape(len(both), _rows("MT", both.shape[1], dims + 1), dims + 1)
-            return both[:, :, :dims], both[:, :, dims]
-        m = a.get("M") if both is None else both  # a single number in MT stands for M
+        matrix = a.get("MT")
+        if matrix is not None and not _is_number("MT", matrix.shape[1], dims):
+            matrix = matrix.reshape(len(matrix), _rows("MT", matrix.shape[1], dims + 1), dims + 1)
+            return matrix[:, :, :dims], matrix[:, :, dims]
+        m = a.get("M") if matrix is None else matrix  # a single number in MT stands for M
         if m is None or m.size == len(m):
             m = np.eye(dims) * (np.ones((a.samples, 1, 1)) if m is None else m.reshape(-1, 1, 1))
         else:
@@ -61,11 +61,12 @@ class CoordTransform(PointMap):
 
 
 def _is_number(name: str, elements: int, dims: int | None) -> bool:
-    """Whether the number means a multiple of the identity, and not a matrix with one element."""
+    """Whether an argument of so many `elements` is a multiple of the identity, and not a matrix with one element."""
     return elements == 1 and (name == "M" or dims != 0)
 
 
 def _rows(name: str, elements: int, columns: int) -> int:
+    """The number of rows of a matrix."""
     if elements % columns:
         raise ArgumentError(
             f"{name} has {elements} elements, which is not a multiple of {columns}, the length of a row"

@@ -24,7 +24,7 @@ class Copy(HostOperator, ProgramOperator):
     name = "copy"
 
     def is_on_device(self, asked: str, follows: bool) -> bool:
-        return asked == "gpu"  # works wherever the input is
+        return asked == "gpu"  # wherever the input is
 
     def is_identity(self, *specs: Spec) -> bool:
         return True
@@ -69,8 +69,8 @@ def copy(
 
 @records("copy_to")
 def copy_to(node: DataNode, device: str) -> DataNode:
-    """`node` on `device` ("cpu" or "gpu"): the node itself if it is there, or the node that it is a copy of if that one
-    is there.
+    """Returns `node` on `device` ("cpu" or "gpu"): the node itself or the source that it is a copy of, if this is on
+    `device` already, otherwise a copy.
     """
     if isinstance(node.node.op, Copy) and node.node.inputs[0].device == device:
         return node.node.inputs[0]

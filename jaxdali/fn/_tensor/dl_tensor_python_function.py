@@ -17,7 +17,7 @@ _CPU = (1, 0)  # DLPack's kDLCPU, and the number of the device
 
 
 class _Exchanged:
-    """Wraps a capsule as an object with ``__dlpack__``, which NumPy can read."""
+    """A capsule as an object with ``__dlpack__``, which NumPy can read."""
 
     def __init__(self, capsule: Any):
         self._capsule = capsule

@@ -12,7 +12,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import Operator
 from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
 from ..._core.values import Spec
-from .subscript import At, Subscript
+from .subscript import IntegerIndex, Subscript
 
 
 class ElementExtract(Subscript):
@@ -61,6 +61,6 @@ def element_extract(
     elements = []
     for i in places:
         elements.append(
-            add(ElementExtract(axes=(At(i),), new=()), input, device=device, name=None if elements else name)
+            add(ElementExtract(axes=(IntegerIndex(i),), new=()), input, device=device, name=None if elements else name)
         )
     return elements if len(elements) > 1 else elements[0]

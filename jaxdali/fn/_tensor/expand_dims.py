@@ -15,7 +15,7 @@ from .reshaped import Reshaped
 
 
 class ExpandDims(Reshaped):
-    """The operator: adds axes of extent 1."""
+    """Adds axes of extent 1."""
 
     name = "expand_dims"
     axes: tuple[int, ...] | int
@@ -42,7 +42,7 @@ class ExpandDims(Reshaped):
         axes = self._axes(x)
         extents: list[int | None] = [x.extent(d) for d in range(x.ndim)]
         letters = list(x.layout)
-        named = bool(self.new_axis_names) or not axes
+        has_layout = bool(self.new_axis_names) or not axes
         for a, letter in sorted(zip(axes, self.new_axis_names or " " * len(axes))):
             extents.insert(a, 1)
             letters.insert(a, letter)
@@ -52,7 +52,7 @@ class ExpandDims(Reshaped):
                 x.dtype,
                 len(extents),
                 shape,
-                "".join(letters) if named else "",
+                "".join(letters) if has_layout else "",
                 None if shape is not None else tuple(extents),
             ),
         )

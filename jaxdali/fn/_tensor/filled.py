@@ -21,7 +21,7 @@ from .._families.ragged import samples_of_blocks
 
 
 class Filled(HostOperator, ProgramOperator):
-    """Fills a shape with a value. The value is fixed or an input; the shape comes from an argument or from an input."""
+    """A tensor filled with one value. The value is fixed or an input. The shape is an argument or that of an input."""
 
     like: ClassVar[bool] = False  # whether the result has the shape of input 0
     value: ClassVar[int | None] = None  # None: the value is an input
@@ -59,7 +59,7 @@ class Filled(HostOperator, ProgramOperator):
         return (Spec(dtype, rank, None, self.layout or ""),)
 
     def _shapes(self, ctx: HostContext, inputs: tuple[Value, ...], a: Values) -> np.ndarray:
-        """Shapes of the output; checks that the value can be broadcast to them."""
+        """Shapes of the output. Raises ValueError if the value can't be broadcast to them."""
         if self.like:
             shapes = inputs[0].shapes
         elif "shape" in a:
@@ -70,12 +70,12 @@ class Filled(HostOperator, ProgramOperator):
             shapes = inputs[0].shapes if self.value is None else np.zeros((ctx.N, 0), np.int64)
         if self.value is None:
             fill = inputs[int(self.like)].shapes
-            room = shapes[:, max(shapes.shape[1] - fill.shape[1], 0) :]
-            wrong = np.full(ctx.N, fill.shape[1] > shapes.shape[1])
-            if not wrong.any():
-                wrong = ((fill != 1) & (fill != room)).any(axis=1)
-            if (wrong & ctx.present).any():
-                i = int((wrong & ctx.present).argmax())
+            target = shapes[:, max(shapes.shape[1] - fill.shape[1], 0) :]
+            is_wrong = np.full(ctx.N, fill.shape[1] > shapes.shape[1])
+            if not is_wrong.any():
+                is_wrong = ((fill != 1) & (fill != target)).any(axis=1)
+            if (is_wrong & ctx.present).any():
+                i = int((is_wrong & ctx.present).argmax())
                 raise ValueError(
                     f"sample {i}: a value of shape {tuple(fill[i].tolist())} can't be broadcast to {tuple(shapes[i].tolist())}"
                 )
@@ -87,8 +87,8 @@ class Filled(HostOperator, ProgramOperator):
         if self.value is None:
             fill = inputs[int(self.like)]
             samples = [
-                np.broadcast_to(convert(np, fill.sample(i), dtype), s) if here else np.zeros(s, dtype)
-                for i, (s, here) in enumerate(zip(shapes.tolist(), ctx.present.tolist()))
+                np.broadcast_to(convert(np, fill.sample(i), dtype), s) if is_present else np.zeros(s, dtype)
+                for i, (s, is_present) in enumerate(zip(shapes.tolist(), ctx.present.tolist()))
             ]
             return (np.stack(samples) if ctx.spec.shape is not None else samples,)
         if ctx.spec.shape is not None:
@@ -127,7 +127,7 @@ class Filled(HostOperator, ProgramOperator):
 
 
 class _Expanded(NativeOperator):
-    """Filling in a program where shapes differ between samples: a native kernel broadcasts."""
+    """Filling in a program, where shapes differ between samples and a native kernel broadcasts the value."""
 
     kernel = "expand"
     filled: Filled

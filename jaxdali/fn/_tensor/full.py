@@ -10,7 +10,7 @@ from .filled import Filled
 
 
 class Full(Filled):
-    """The operator: a given shape."""
+    """A tensor of a given shape, filled with the value of an input."""
 
     name = "full"
     layout: str | None

@@ -10,7 +10,7 @@ from .filled import Filled
 
 
 class FullLike(Filled):
-    """The operator: an input's shape and type."""
+    """A tensor with an input's shape and type, filled with the value of another input."""
 
     name = "full_like"
     like = True

@@ -1,4 +1,4 @@
-"""get_property: what is known of samples besides their values."""
+"""get_property: properties of samples besides their values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..._core.values import Spec, Value
 
 
 class GetProperty(HostOperator):
-    """A string for each sample, as bytes. It runs on the host for every input, whose values it does not read."""
+    """A string for each sample, as bytes. It runs on the host for any input, because it does not read the values."""
 
     name = "get_property"
     of: str

@@ -1,4 +1,4 @@
-"""The family of operators that put samples of several inputs together along an axis."""
+"""The family of operators that join samples of several inputs along an axis."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .._families import call_window, spec_of
 
 
 class Join(HostOperator, ProgramOperator):
-    """Joins inputs one after the other. Subclasses define the axis, and whether it is first inserted with extent 1."""
+    """Joins inputs one after the other along an axis. Subclasses define the axis, which may be a new one."""
 
     axis: int
     axis_name: str | None
 
     def joined(self, first: Spec) -> tuple[int, bool]:
-        """The axis of the output, and whether it is new to the inputs."""
+        """The axis of the output, and whether the inputs lack it."""
         raise NotImplementedError(self.name)
 
     def layout(self, inputs: tuple[Spec, ...], axis: int) -> str:
@@ -41,38 +41,38 @@ class Join(HostOperator, ProgramOperator):
                     f"the inputs must have one type and number of dimensions: input 0 is {inputs[0].ndim}-D {inputs[0].dtype}, "
                     f"input {i} is {x.ndim}-D {x.dtype}"
                 )
-        axis, new = self.joined(inputs[0])
+        axis, is_new = self.joined(inputs[0])
         extents: list[int | None] = []
         for d in range(inputs[0].ndim):
-            known = {n for x in inputs if (n := x.extent(d)) is not None}
-            if d == axis and not new:
-                ends = [x.extent(d) for x in inputs]
-                extents.append(None if None in ends else sum(n for n in ends if n is not None))
-            elif len(known) > 1:
-                raise ArgumentError(f"the inputs differ along axis {d}: extents {sorted(known)}")
+            distinct = {n for x in inputs if (n := x.extent(d)) is not None}
+            if d == axis and not is_new:
+                parts = [x.extent(d) for x in inputs]
+                extents.append(None if None in parts else sum(n for n in parts if n is not None))
+            elif len(distinct) > 1:
+                raise ArgumentError(f"the inputs differ along axis {d}: extents {sorted(distinct)}")
             else:
-                extents.append(known.pop() if known else None)
-        if new:
+                extents.append(distinct.pop() if distinct else None)
+        if is_new:
             extents.insert(axis, len(inputs))
         return (spec_of(inputs[0].dtype, extents, self.layout(inputs, axis)),)
 
     def bind(self, ctx: BuildContext, *inputs: Spec) -> Operator:
         if ctx.stage == "host" or all(x.shape is not None for x in inputs):
             return self
-        return _Windows(join=self)
+        return _RaggedJoin(join=self)
 
     def shapes(self, ctx: HostContext, inputs: tuple[Value, ...]) -> tuple[int, list[np.ndarray]]:
         """The axis, and the inputs' shapes, ``i64[N, dimensions of the output]`` each. Raises ValueError if they don't
         match.
         """
-        axis, new = self.joined(inputs[0].spec)
-        shapes = [np.insert(x.shapes, axis, 1, axis=1) if new else x.shapes for x in inputs]
+        axis, is_new = self.joined(inputs[0].spec)
+        shapes = [np.insert(x.shapes, axis, 1, axis=1) if is_new else x.shapes for x in inputs]
         for k, s in enumerate(shapes):
-            others = np.delete(s != shapes[0], axis, axis=1).any(axis=1) & ctx.present
-            if others.any():
-                i = int(others.argmax())
-                first, other = (tuple(v.shapes[i].tolist()) for v in (inputs[0], inputs[k]))
-                raise ValueError(f"sample {i}: the inputs have the shapes {first} and {other}")
+            is_different = np.delete(s != shapes[0], axis, axis=1).any(axis=1) & ctx.present
+            if is_different.any():
+                i = int(is_different.argmax())
+                first_shape, shape = (tuple(v.shapes[i].tolist()) for v in (inputs[0], inputs[k]))
+                raise ValueError(f"sample {i}: the inputs have the shapes {first_shape} and {shape}")
         return axis, shapes
 
     def run(self, ctx: HostContext, *inputs: Value) -> tuple[Any, ...]:
@@ -90,13 +90,13 @@ class Join(HostOperator, ProgramOperator):
         return (np.stack(samples) if ctx.spec.shape is not None else samples,)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
-        axis, new = self.joined(ctx.inputs[0])
-        return (jnp.stack(arrays, axis + 1) if new else jnp.concatenate(arrays, axis + 1),)
+        axis, is_new = self.joined(ctx.inputs[0])
+        return (jnp.stack(arrays, axis + 1) if is_new else jnp.concatenate(arrays, axis + 1),)
 
 
-class _Windows(NativeOperator):
-    """Joins inputs of which some are ragged: each is put into a window as large as the output, which is zero outside,
-    and the windows are united.
+class _RaggedJoin(NativeOperator):
+    """Joins inputs of which some are ragged, by the kernel `window`: each input is placed in a window as large as the
+    output, with zeros around it. The bits of these windows are united.
     """
 
     kernel = "window"
@@ -123,27 +123,28 @@ class _Windows(NativeOperator):
         return Setup((None if ctx.spec.shape is not None else out,), params)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
-        axis, new = self.join.joined(ctx.inputs[0])
+        axis, is_new = self.join.joined(ctx.inputs[0])
         first, extent = ctx.params["first"], ctx.params["extent"]
         status = jnp.zeros((ctx.B,), jnp.int32)
-        parts = []
+        windows = []
         for i, x in enumerate(arrays):
-            if new and isinstance(x, Ragged):
+            if is_new and isinstance(x, Ragged):
                 x = Ragged(x.data, x.offsets, jnp.insert(x.shapes, axis, 1, axis=1))
-            elif new:
+            elif is_new:
                 x = jnp.expand_dims(x, axis + 1)
+            # The window begins so far before the input that this stands at its place in the output.
             start = jnp.zeros_like(extent).at[:, axis].set(-first[:, i])
-            part, code = call_window(
+            window, code = call_window(
                 ctx, x, start, jnp.ones_like(extent), extent, fill=jnp.zeros((ctx.B, 1), jnp.float32)
             )
             status = jnp.where(status == 0, code, status)
-            parts.append(_bits(part.data if isinstance(part, Ragged) else part))
-        dtype, union = ctx.spec.dtype, functools.reduce(operator.or_, parts)
+            windows.append(_bits(window.data if isinstance(window, Ragged) else window))
+        dtype, union = ctx.spec.dtype, functools.reduce(operator.or_, windows)
         data = union if dtype.kind in "biu" else lax.bitcast_convert_type(union, dtype)
         out = ctx.out[0]
         return (data if out is None else Ragged(data, out.offsets, out.shapes),), status
 
 
 def _bits(x: Any) -> Any:
-    """Floats as integers with the same bits, as a union must not change a sign or a NaN."""
+    """The bits of floats as integers, so that the union keeps signs of zeros and payloads of NaN."""
     return x if x.dtype.kind in "biu" else lax.bitcast_convert_type(x, np.dtype(f"uint{8 * x.dtype.itemsize}"))

@@ -20,11 +20,11 @@ from ..._core.values import Spec, Value
 from .._families.conversion import convert
 from .._families.ragged import fit, shapes_of
 
-_MAX_KEY = 0xFFFF
+_MAX_KEY = 0xFFFF  # as in DALI
 
 
 class LookupTable(HostOperator, ProgramOperator):
-    """The operator: the value of each element's key."""
+    """Replaces each element, which is a key, by its value."""
 
     name = "lookup_table"
     keys: tuple[int, ...] | int
@@ -39,7 +39,7 @@ class LookupTable(HostOperator, ProgramOperator):
             )
 
     def _table(self) -> np.ndarray:
-        """The values of the keys 0, 1, ..., and at the end the value of all others."""
+        """The values of the keys 0, 1, ..., and at the end the default value."""
         keys, values = (
             np.atleast_1d(np.asarray(self.keys, np.int64)),
             np.atleast_1d(np.asarray(self.values, np.float32)),
@@ -56,7 +56,7 @@ class LookupTable(HostOperator, ProgramOperator):
 
     def run(self, ctx: HostContext, x: Value) -> tuple[Any, ...]:
         table = self._table()
-        samples = [self._found(np, table, x.sample(i)) for i in range(ctx.N)]
+        samples = [self._look_up(np, table, x.sample(i)) for i in range(ctx.N)]
         return (np.stack(samples) if ctx.spec.shape is not None else samples,)
 
     def setup(self, ctx: HostContext, x: Value) -> Setup:
@@ -65,15 +65,15 @@ class LookupTable(HostOperator, ProgramOperator):
     def lower(self, ctx: LowerContext, x: Any) -> tuple[Any, ...]:
         table = jnp.asarray(self._table())
         if not isinstance(x, Ragged):
-            return (self._found(jnp, table, x),)
+            return (self._look_up(jnp, table, x),)
         x = fit(x, ctx.out[0])
-        return (dataclasses.replace(x, data=self._found(jnp, table, x.data)),)
+        return (dataclasses.replace(x, data=self._look_up(jnp, table, x.data)),)
 
     @staticmethod
-    def _found(xp: Any, table: Any, x: Any) -> Any:
-        last = len(table) - 1
-        known = (x >= 0) & (x.astype(np.uint64) < last)
-        return xp.take(table, xp.where(known, x.astype(np.int32), last).astype(np.int32), axis=0)
+    def _look_up(xp: Any, table: Any, x: Any) -> Any:
+        default = len(table) - 1
+        is_in_table = (x >= 0) & (x.astype(np.uint64) < default)
+        return xp.take(table, xp.where(is_in_table, x.astype(np.int32), default).astype(np.int32), axis=0)
 
 
 @operator_function(LookupTable)

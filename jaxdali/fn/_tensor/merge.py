@@ -20,8 +20,9 @@ from ..._core.operator import HostOperator, Names, NativeOperator, Operator, Sam
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 
-Tree = int | tuple[int, "Tree", "Tree"]  # a value's input, or (predicate's input, tree if true, tree if false)
-_MOST = 64  # inputs of one merge
+# The input of a value, or (input of a predicate, tree if it is true, tree if it is false).
+Tree = int | tuple[int, "Tree", "Tree"]
+_MAX_INPUTS = 64  # of one merge
 
 
 class Merge(HostOperator, NativeOperator):
@@ -41,17 +42,20 @@ class Merge(HostOperator, NativeOperator):
     def origins(
         self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]
     ) -> Names:
-        asked = {i: data(i) for i in range(len(names)) if i not in self.joins}
-        if None in asked.values():
+        predicates = {i: data(i) for i in range(len(names)) if i not in self.joins}
+        if None in predicates.values():
             return super().origins(names, data, present)
-        places = _places(self.tree, [asked.get(i) for i in range(len(names))]).tolist()
-        return [of[i] if (of := names[self.joins[k]]) is not None else "" for i, k in enumerate(places)]
+        places = _places(self.tree, [predicates.get(i) for i in range(len(names))]).tolist()
+        return [
+            input_names[i] if (input_names := names[self.joins[k]]) is not None else "" for i, k in enumerate(places)
+        ]
 
     def absorb(self, i: int, inner: Operator) -> Operator | None:  # see Note [Absorbing merges]
         if not isinstance(inner, Merge) or i not in _leaves(self.tree):
             return None
+        # The inner inputs take the place of input i. The outer inputs behind it move back by n - 1.
         n = max(_inputs(inner.tree)) + 1
-        if max(_inputs(self.tree)) + n > _MOST:
+        if max(_inputs(self.tree)) + n > _MAX_INPUTS:
             return None
         return dataclasses.replace(self, tree=_replaced(self.tree, i, n - 1, _replaced(inner.tree, -1, i, 0)))
 
@@ -66,10 +70,10 @@ class Merge(HostOperator, NativeOperator):
         values = [specs[i] for i in _leaves(self.tree)]
         first = dataclasses.replace(values[0], layout=_layout(values))
         extents = tuple(first.extent(d) if len({s.extent(d) for s in values}) == 1 else None for d in range(first.ndim))
-        known = tuple(n for n in extents if n is not None)
-        if len(known) == first.ndim and all(s.shape is not None for s in values):
+        known_extents = tuple(n for n in extents if n is not None)
+        if len(known_extents) == first.ndim and all(s.shape is not None for s in values):
             return (dataclasses.replace(first, keys=all(s.keys for s in values)),)
-        return (dataclasses.replace(first, shape=None, dims=extents if known else None),)
+        return (dataclasses.replace(first, shape=None, dims=extents if known_extents else None),)
 
     def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray] | None:
         if self.infer(*specs)[0].shape is None:
@@ -77,9 +81,9 @@ class Merge(HostOperator, NativeOperator):
         return lambda *data: _chosen(self.tree, data, specs[_leaves(self.tree)[0]].ndim)
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
-        leaves, nothing = _leaves(self.tree), np.zeros((0,) * ctx.spec.ndim, ctx.spec.dtype)
-        found = zip(_places(self.tree, values).tolist(), ctx.present.tolist(), strict=True)
-        return ([values[leaves[k]].sample(i) if here else nothing for i, (k, here) in enumerate(found)],)
+        leaves, empty = _leaves(self.tree), np.zeros((0,) * ctx.spec.ndim, ctx.spec.dtype)
+        places = zip(_places(self.tree, values).tolist(), ctx.present.tolist(), strict=True)
+        return ([values[leaves[k]].sample(i) if is_present else empty for i, (k, is_present) in enumerate(places)],)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         places, shapes = _places(self.tree, values), None
@@ -92,73 +96,78 @@ class Merge(HostOperator, NativeOperator):
         data = jnp.zeros((0,), spec.dtype)
         status = jnp.zeros((ctx.B,), jnp.int32)
         for k, i in enumerate(_leaves(self.tree)):
-            here = dataclasses.replace(
+            # Each call copies the samples that take this value into the same buffer. For the kernel, the others are
+            # absent.
+            branch_ctx = dataclasses.replace(
                 ctx, control=ctx.control.at[1:].multiply((ctx.params["place"] == k).astype(jnp.int32))
             )
-            y, code = _ffi.call("merge", here, arrays[i], spec, out, data, into=data if k else None)
+            y, code = _ffi.call("merge", branch_ctx, arrays[i], spec, out, data, into=data if k else None)
             data, status = (y.data if isinstance(y, Ragged) else y), status + code
         return (data if out is None else Ragged(data, out.offsets, out.shapes),), status
 
 
 class _Divergent(SampleOperator):
     """Chooses one of several values for each sample, where the branches differ in type, dimensions or layout. The
-    values that a batch takes must agree.
+    values that one batch takes must agree.
 
     The first batch determines type, dimensions and layout of the result. As these are not known before, the operator
     runs on the host, between programs.
 
     Attributes:
-      taken: the value that the samples of the last batch took, as far as there was one.
+      last_value: the spec of the value that the samples of the last batch took; empty before the first batch.
     """
 
     name = "if"
     tree: Tree
     values: tuple[Spec, ...]
-    taken: list[Spec] = dataclasses.field(default_factory=list, compare=False)
+    last_value: list[Spec] = dataclasses.field(default_factory=list, compare=False)
 
     def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
         leaves, places = _leaves(self.tree), _places(self.tree, inputs)
-        now = [self.values[k] for k in sorted(set(places[ctx.present].tolist()))]
-        if found := _difference(now):
-            raise InputTypeError(f"its branches give a variable values of different {found}")
-        self.taken[:] = [dataclasses.replace(now[0], layout=_layout(now))]
+        chosen = [self.values[k] for k in sorted(set(places[ctx.present].tolist()))]
+        if difference := _difference(chosen):
+            raise InputTypeError(f"its branches give a variable values of different {difference}")
+        self.last_value[:] = [dataclasses.replace(chosen[0], layout=_layout(chosen))]
         return [
             [np.asarray(inputs[leaves[k]].sample(i)) if ctx.present[i] else None for i, k in enumerate(places.tolist())]
         ]
 
     def changed(self, i: int, before: Spec, now: Spec) -> str:
-        found = _difference((before, now))
-        return f"its branches give a variable values of different {found} (the first in batches before; what a value is must not change)"
+        difference = _difference((before, now))
+        return (
+            f"its branches give a variable values of different {difference} "
+            "(the first in batches before; what a value is must not change)"
+        )
 
     @property
     def unseen(self) -> Spec | None:
         return self.values[0]
 
     def layout_of(self, i: int, ndim: int) -> str:
-        return next((s.layout for s in (*self.taken, *self.values) if s.ndim == ndim), "")
+        return next((s.layout for s in (*self.last_value, *self.values) if s.ndim == ndim), "")
 
 
 def _difference(values: Sequence[Spec]) -> str | None:
-    """Says in what several values differ; None if they can be one value of a batch."""
+    """The difference between several values, for an error message. None if they can be one value of a batch."""
     layout = _layout(values)
-    for what, of in (
+    for kind, get in (
         ("types", lambda s: s.dtype),
         ("numbers of dimensions", lambda s: s.ndim),
         ("layouts", lambda s: s.layout or layout),
     ):
-        if len(found := {of(s): None for s in values}) > 1:
-            how = "; fn.cast_like makes one of the other's type" if what == "types" else ""
-            return f"{what}: {', '.join(repr(str(x)) for x in found)}{how}"
+        if len(distinct := {get(s): None for s in values}) > 1:
+            advice = "; fn.cast_like makes one of the other's type" if kind == "types" else ""
+            return f"{kind}: {', '.join(repr(str(x)) for x in distinct)}{advice}"
     return None
 
 
 def _layout(values: Sequence[Spec]) -> str:
-    """The layout of a value that is one of these. Values without a layout get that of the others."""
+    """The layout of a value that is one of these. Values without a layout get the layout of the others."""
     return next((s.layout for s in values if s.layout), "")
 
 
 def _places(tree: Tree, values: Sequence[Value | None]) -> np.ndarray:
-    """The number of the leaf that each sample takes. Only the predicates need to have data."""
+    """The index, among the leaves, of the value that each sample takes, ``[N]``. Only the predicates need data."""
     data: list[Any] = [None if v is None else v.data for v in values]
     for k, i in enumerate(_leaves(tree)):
         data[i] = k
@@ -167,27 +176,28 @@ def _places(tree: Tree, values: Sequence[Value | None]) -> np.ndarray:
 
 @functools.lru_cache(maxsize=1024)
 def _leaves(tree: Tree) -> tuple[int, ...]:
-    """The inputs that are values, not predicates."""
+    """The inputs that are values, not predicates, in the order of the tree."""
     return (tree,) if isinstance(tree, int) else (*_leaves(tree[1]), *_leaves(tree[2]))
 
 
 def _inputs(tree: Tree) -> list[int]:
+    """All inputs of the tree, values and predicates."""
     return [tree] if isinstance(tree, int) else [tree[0], *_inputs(tree[1]), *_inputs(tree[2])]
 
 
-def _replaced(tree: Tree, i: int, more: int, instead: Tree) -> Tree:
-    """The tree with another tree in place of input `i`, and with higher numbers for the inputs after it."""
+def _replaced(tree: Tree, i: int, shift: int, subtree: Tree) -> Tree:
+    """The tree with `subtree` in place of input `i`, and with numbers higher by `shift` for the inputs after it."""
     if isinstance(tree, int):
-        return instead if tree == i else tree + more * (tree > i)
-    return tree[0] + more * (tree[0] > i), _replaced(tree[1], i, more, instead), _replaced(tree[2], i, more, instead)
+        return subtree if tree == i else tree + shift * (tree > i)
+    return tree[0] + shift * (tree[0] > i), _replaced(tree[1], i, shift, subtree), _replaced(tree[2], i, shift, subtree)
 
 
 def _chosen(tree: Tree, data: Sequence[Any], ndim: int) -> Any:
     """Takes each sample from one of several arrays ``[N, ...]``. `ndim`: rank of a sample."""
     if isinstance(tree, int):
         return data[tree]
-    takes = data[tree[0]].reshape(-1, *(1,) * ndim) != 0
-    return np.where(takes, _chosen(tree[1], data, ndim), _chosen(tree[2], data, ndim))
+    is_true = data[tree[0]].reshape(-1, *(1,) * ndim) != 0
+    return np.where(is_true, _chosen(tree[1], data, ndim), _chosen(tree[2], data, ndim))
 
 
 @records("_conditional.merge")
@@ -205,7 +215,7 @@ def predicate_of(x: DataNode) -> DataNode:
 
 
 class Logical(HostOperator):
-    """The checked condition of an `if`, or an operand of `and` or `or`; for `not`, its result."""
+    """Checks the condition of an `if`, or an operand of `and` or `or`, and passes it on. For `not`, negates it."""
 
     expression: str
     side: str
@@ -218,15 +228,15 @@ class Logical(HostOperator):
         return self.expression != "not"
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
-        of_numbers = self.expression in ("if", "not")
-        if x.ndim or not (of_numbers or x.dtype == np.bool_):
-            what, kind = (
+        takes_numbers = self.expression in ("if", "not")
+        if x.ndim or not (takes_numbers or x.dtype == np.bool_):
+            subject, kind = (
                 f"the {self.side} side" if self.side else "what it asks",
-                "a number" if of_numbers else "a truth value (bool)",
+                "a number" if takes_numbers else "a truth value (bool)",
             )
-            how = "take an element (x[0]), or reduce them" if x.ndim else "compare or cast them"
+            advice = "take an element (x[0]), or reduce them" if x.ndim else "compare or cast them"
             raise InputTypeError(
-                f"{what} must be {kind} for each sample, got {x.ndim}-D values of type {x.dtype}: {how}"
+                f"{subject} must be {kind} for each sample, got {x.ndim}-D values of type {x.dtype}: {advice}"
             )
         return (x if self.expression == "if" else Spec(np.dtype(np.bool_), 0, ()),)
 

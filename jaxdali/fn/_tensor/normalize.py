@@ -31,7 +31,9 @@ _TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "bfl
 
 
 class _Total(Reduction):
-    """The sum over the axes, as float64. If the user gives no axes, the shape of the second input determines them."""
+    """A sum over the axes, as float64. If the user gives no axes, they are the axes where the second input has extent
+    1.
+    """
 
     name = "normalize"
     keep_dims: bool = True
@@ -42,36 +44,37 @@ class _Total(Reduction):
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         if self.axes is not None or self.axis_names is not None or len(specs) == 1:
             return self
-        given = specs[1].shape or ctx.first_shape(1)
-        if given is None:
+        shape = specs[1].shape or ctx.first_shape(1)
+        if shape is None:
             raise ArgumentError(
                 "the shape of the given mean or stddev is not known when the pipeline is built: give axes"
             )
-        return dataclasses.replace(self, axes=tuple(d for d, n in enumerate(given) if n == 1))
+        return dataclasses.replace(self, axes=tuple(d for d, n in enumerate(shape) if n == 1))
 
-    def infer(self, x: Spec, *given: Spec) -> tuple[Spec, ...]:
-        if self.axes == ():  # except axis_names="", where as in DALI each element stands alone
+    def infer(self, x: Spec, *statistics: Spec) -> tuple[Spec, ...]:
+        # With axis_names="" each element stands alone, as in DALI.
+        if self.axes == ():
             raise ArgumentError("at least one axis must be reduced")
-        return super().infer(x, *given)
+        return super().infer(x, *statistics)
 
 
 class _Sum(_Total):
     """The sum of the elements."""
 
-    def run(self, ctx: HostContext, x: Value, *given: Value) -> tuple[Any, ...]:
+    def run(self, ctx: HostContext, x: Value, *statistics: Value) -> tuple[Any, ...]:
         return super().run(ctx, x)
 
     def run_reads(self, i: int) -> bool:
         return i == 0
 
-    def lower(self, ctx: LowerContext, x: Any, *given: Any) -> Any:
+    def lower(self, ctx: LowerContext, x: Any, *statistics: Any) -> Any:
         return super().lower(ctx, x)
 
 
 class _Squares(_Total):
     """The sum of squared differences from a mean, which is a number or the second input."""
 
-    what = Variance.what
+    kind = Variance.kind
     mean: float
 
     def origin(self) -> float:
@@ -83,8 +86,9 @@ class _Squares(_Total):
 
 
 class _Statistic(HostOperator, ProgramOperator):
-    """The mean of a sample or of the batch, from their totals; from totals of squares, the standard deviation. The
-    second input is the summed value.
+    """The mean of a sample or of the batch from the totals, or the standard deviation from the totals of squares.
+
+    Its inputs are the totals, and the values that were summed, of which only the shapes are read.
     """
 
     name = "normalize"
@@ -106,11 +110,11 @@ class _Statistic(HostOperator, ProgramOperator):
     def run(self, ctx: HostContext, total: Value, x: Value) -> tuple[Any, ...]:
         counts, out = self._counts(ctx, total, x), []
         for shard in np.arange(ctx.N).reshape(ctx.S, ctx.B):
-            here = shard[ctx.present[shard]] if self.batch else shard
+            present_samples = shard[ctx.present[shard]] if self.batch else shard
             for i in shard:
-                together = here if self.batch and ctx.present[i] else [i]
-                value = sum((total.sample(k) for k in together), np.zeros(total.shapes[i]))
-                out.append(self._finish(np, value, counts[together].sum()).astype(np.float32))
+                samples = present_samples if self.batch and ctx.present[i] else [i]
+                value = sum((total.sample(k) for k in samples), np.zeros(total.shapes[i]))
+                out.append(self._from_total(np, value, counts[samples].sum()).astype(np.float32))
         return (np.stack(out) if ctx.spec.shape is not None else out,)
 
     def setup(self, ctx: HostContext, total: Value, x: Value) -> Setup:
@@ -121,8 +125,10 @@ class _Statistic(HostOperator, ProgramOperator):
         for shard in np.arange(ctx.N).reshape(ctx.S, ctx.B) if self.batch else ():
             shapes = total.shapes[shard[ctx.present[shard]]]
             if len(shapes) and (shapes != shapes[0]).any():
-                found = sorted(set(map(tuple, x.shapes[ctx.present].tolist())))
-                raise ValueError(f"with batch=True samples may only differ in the reduced axes, got shapes {found}")
+                distinct_shapes = sorted(set(map(tuple, x.shapes[ctx.present].tolist())))
+                raise ValueError(
+                    f"with batch=True samples may only differ in the reduced axes, got shapes {distinct_shapes}"
+                )
         return x.shapes.prod(axis=1) / np.maximum(total.shapes.prod(axis=1), 1)
 
     def lower(self, ctx: LowerContext, total: Any, x: Any) -> tuple[Any]:
@@ -134,25 +140,30 @@ class _Statistic(HostOperator, ProgramOperator):
             ones = (1,) * (total.ndim - 1)
             if self.batch:
                 total = jnp.where(present.reshape(-1, *ones), total, 0.0).sum(0, keepdims=True)
-            y = self._finish(jnp, total, count.reshape(-1, *ones))
+            y = self._from_total(jnp, total, count.reshape(-1, *ones))
             return (jnp.broadcast_to(y, (ctx.B, *y.shape[1:])).astype(np.float32),)
         sample = samples_of_blocks(out.offsets, out.capacity)
         data = fit(total, out).data.reshape(-1, ALIGNMENT)
-        if self.batch:  # all samples have as many blocks
+        # With `batch`, all samples have as many blocks: they are added up block by block.
+        if self.batch:
             block = jnp.arange(len(sample), dtype=jnp.int32) - out.offsets[sample]
             data = jnp.zeros_like(data).at[block].add(jnp.where(present[sample][:, None], data, 0.0))[block]
-        y = self._finish(jnp, data, count[sample][:, None]).astype(np.float32)
+        y = self._from_total(jnp, data, count[sample][:, None]).astype(np.float32)
         return (Ragged(y.reshape(-1), out.offsets, out.shapes),)
 
-    def _finish(self, xp: Any, total: Any, count: Any) -> Any:
+    def _from_total(self, xp: Any, total: Any, count: Any) -> Any:
+        """The mean or the standard deviation from a total of so many elements."""
         if not self.deviation:
             return total / xp.maximum(count, 1.0)
-        free = count - self.ddof
-        return xp.sqrt(xp.where(free > 0, total / xp.where(free > 0, free, 1.0), 0.0) + self.epsilon)
+        degrees_of_freedom = count - self.ddof
+        return xp.sqrt(
+            xp.where(degrees_of_freedom > 0, total / xp.where(degrees_of_freedom > 0, degrees_of_freedom, 1.0), 0.0)
+            + self.epsilon
+        )
 
 
 class Standardize(HostOperator, ProgramOperator):
-    """``(x - mean) / sqrt(stddev**2 + epsilon) * scale + shift``; mean and stddev are numbers or further inputs, in
+    """``(x - mean) / sqrt(stddev**2 + epsilon) * scale + shift``. Mean and stddev are numbers, or further inputs in
     this order.
     """
 
@@ -163,13 +174,13 @@ class Standardize(HostOperator, ProgramOperator):
     scale: float
     shift: float
     dtype: np.dtype
-    doubt: str = dataclasses.field(default="", compare=False)  # if the input has bytes
+    doubt: str = dataclasses.field(default="", compare=False)  # a warning for inputs of uint8
 
     def doubts(self, *specs: Spec) -> str:
         return self.doubt if specs[0].dtype == np.uint8 else ""
 
     def origins(self, names: Sequence[Names], data: Any, present: Any) -> Names:
-        return names[0]  # statistics are arguments for the user
+        return names[0]  # For the user, statistics are arguments.
 
     def infer(self, x: Spec, *statistics: Spec) -> tuple[Spec, ...]:
         if x.dtype.name not in _TYPES:
@@ -190,8 +201,8 @@ class Standardize(HostOperator, ProgramOperator):
         if ctx.stage == "host" or not statistics or all(s.shape is not None for s in specs):
             return self
         by_channel = all(s.shape is not None for s in statistics) and len(_channels(statistics)) < 2
-        kind = _ByChannel if by_channel else _Expanded
-        return self.as_kind(kind)
+        operator_class = _ByChannel if by_channel else _Expanded
+        return self.as_kind(operator_class)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         _check(ctx, values[0], values[1:])
@@ -216,23 +227,27 @@ class Standardize(HostOperator, ProgramOperator):
         return (dataclasses.replace(x, data=self._applied(jnp, x.data, *self._parameters(jnp, statistics))),)
 
     def _parameters(self, xp: Any, statistics: Any) -> tuple[Any, Any]:
-        """The mean and the factor."""
-        rest = iter(statistics)
-        mean = np.float32(self.mean) if self.mean is not None else next(rest)
+        """The mean, and the factor ``scale / sqrt(stddev**2 + epsilon)``, which is 0 for a deviation of 0."""
+        inputs = iter(statistics)
+        mean = np.float32(self.mean) if self.mean is not None else next(inputs)
         if self.stddev is not None:
             return mean, np.float32(self.scale / np.sqrt(self.stddev**2 + self.epsilon))
-        deviation = next(rest)
+        deviation = next(inputs)
         if self.epsilon:
             deviation = xp.sqrt(deviation * deviation + np.float32(self.epsilon))
-        zero = deviation == 0
-        return mean, xp.where(zero, np.float32(0), np.float32(self.scale) / xp.where(zero, np.float32(1), deviation))
+        is_zero = deviation == 0
+        return mean, xp.where(
+            is_zero, np.float32(0), np.float32(self.scale) / xp.where(is_zero, np.float32(1), deviation)
+        )
 
     def _applied(self, xp: Any, x: Any, mean: Any, factor: Any) -> Any:
         return convert(xp, (x.astype(np.float32) - mean) * factor + np.float32(self.shift), self.dtype)
 
 
 class _ByChannel(Standardize, NativeOperator):
-    """Normalises ragged samples whose statistics vary along one axis of known extent, or along none."""
+    """Normalises ragged samples by the kernel `window`. The statistics vary along one axis of known extent, or along
+    none.
+    """
 
     kernel = "window"
 
@@ -253,6 +268,7 @@ class _ByChannel(Standardize, NativeOperator):
         return (y,), status
 
     def _width(self, ctx: LowerContext) -> int:
+        """The number of channels."""
         return max(int(np.prod(s.shape or ())) for s in ctx.inputs[1:])
 
 
@@ -266,9 +282,9 @@ class _Expanded(Standardize, NativeOperator):
 
     def lower(self, ctx: LowerContext, x: Any, *statistics: Any) -> Any:
         status, expanded = jnp.zeros((ctx.B,), jnp.int32), []
-        to = dataclasses.replace(ctx.spec, dtype=np.dtype(np.float32))
+        spec = dataclasses.replace(ctx.spec, dtype=np.dtype(np.float32))
         for s in statistics:
-            y, code = _ffi.call("expand", ctx, s, to, ctx.out[0])
+            y, code = _ffi.call("expand", ctx, s, spec, ctx.out[0])
             expanded.append(y.data if isinstance(y, Ragged) else y)
             status = jnp.where(status == 0, code, status)
         return super().lower(ctx, x, *expanded), status
@@ -280,19 +296,19 @@ def _channels(statistics: Any) -> set[int]:
 
 
 def _check(ctx: HostContext, x: Value, statistics: tuple[Value, ...], reduced: tuple[int, ...] | None = None):
-    """Raises ValueError if the extents of a sample's statistics are neither the sample's nor 1; in reduced axes they
-    must be 1.
+    """Raises ValueError unless the extents of a sample's statistics are the sample's or 1. In reduced axes they must be
+    1.
     """
     for s in statistics:
         fits = (s.shapes == x.shapes) | (s.shapes == 1)
         if reduced is not None:
             fits = s.shapes == np.where(np.isin(np.arange(x.spec.ndim), reduced), 1, x.shapes)
-        wrong = ~fits.all(axis=1) & ctx.present
-        if wrong.any():
-            i = int(wrong.argmax())
-            have, shape = (tuple(v.shapes[i].tolist()) for v in (x, s))
+        is_wrong = ~fits.all(axis=1) & ctx.present
+        if is_wrong.any():
+            i = int(is_wrong.argmax())
+            sample_shape, shape = (tuple(v.shapes[i].tolist()) for v in (x, s))
             axes = f" reduced over the axes {list(reduced)}" if reduced is not None else ""
-            raise ValueError(f"sample {i} of shape {have}{axes} does not fit a mean or stddev of shape {shape}")
+            raise ValueError(f"sample {i} of shape {sample_shape}{axes} does not fit a mean or stddev of shape {shape}")
 
 
 def _number_or_tensor(x: Any) -> Any:

@@ -23,12 +23,12 @@ from .._families.conversion import convert, cut
 
 
 def _as_index(xp: Any, x: Any, dtype: np.dtype) -> Any:
-    """Numbers as indices of that type. As in DALI, fractions are dropped."""
+    """Numbers as indices of an integer type. As in DALI, fractions are dropped."""
     return convert(xp, xp.trunc(x) if is_float(x.dtype) else x, dtype)
 
 
 class OneHot(HostOperator, ProgramOperator):
-    """The operator: adds an axis along which all elements but one have the off value."""
+    """Adds an axis along which all elements but one have the off value."""
 
     name = "one_hot"
     num_classes: int
@@ -38,8 +38,8 @@ class OneHot(HostOperator, ProgramOperator):
     axis_name: str | None
     dtype: np.dtype
 
-    def _place(self, x: Spec) -> int:
-        """The new axis of the output."""
+    def _new_axis(self, x: Spec) -> int:
+        """The index of the new axis in the output."""
         axis = -1 if self.axis is None else self.axis
         if not -1 <= axis <= x.ndim:
             raise ArgumentError(f"axis={axis} must be -1 or one of 0 ... {x.ndim}")
@@ -51,7 +51,7 @@ class OneHot(HostOperator, ProgramOperator):
 
     def bind(self, ctx: BuildContext, x: Spec) -> Operator:
         if self.axis is None and x.ndim and x.shape is None and ctx.first_shape(0) == (1,) * x.ndim:
-            return self.as_kind(_OfScalars)
+            return self.as_kind(_ScalarOneHot)
         return self
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
@@ -61,7 +61,7 @@ class OneHot(HostOperator, ProgramOperator):
             raise ArgumentError(f"axis_name must be one letter, got {self.axis_name!r}")
         if self._is_scalar(x):
             return (Spec(self.dtype, 1, (self.num_classes,), self.axis_name or ""),)
-        place = self._place(x)
+        place = self._new_axis(x)
         if self.axis_name and x.ndim and not x.layout:
             raise ArgumentError(
                 f"axis_name={self.axis_name!r} needs an input with a layout, of which it becomes a letter; got {x.ndim}-D data"
@@ -77,12 +77,12 @@ class OneHot(HostOperator, ProgramOperator):
         return on, off
 
     def run(self, ctx: HostContext, x: Value) -> tuple[Any, ...]:
-        place = 0 if self._is_scalar(x.spec) else self._place(x.spec)
+        place = 0 if self._is_scalar(x.spec) else self._new_axis(x.spec)
         classes = np.arange(self.num_classes)
         on, off = self._values
 
         def encoded(sample: np.ndarray) -> np.ndarray:
-            # A sample that is not a scalar has failed.
+            # A sample that is not a scalar has failed already, and only needs some number.
             number = np.resize(sample, ()) if self._is_scalar(x.spec) else sample
             indices = np.expand_dims(_as_index(np, number, np.dtype(np.int64)), place)
             return np.where(indices == classes.reshape(-1, *(1,) * (indices.ndim - place - 1)), on, off)
@@ -93,7 +93,7 @@ class OneHot(HostOperator, ProgramOperator):
     def setup(self, ctx: HostContext, x: Value) -> Setup:
         if ctx.spec.shape is not None:
             return Setup((None,))
-        return Setup((np.insert(x.shapes, self._place(x.spec), self.num_classes, axis=1),))
+        return Setup((np.insert(x.shapes, self._new_axis(x.spec), self.num_classes, axis=1),))
 
     def lower(self, ctx: LowerContext, x: Any) -> tuple[Any]:
         on, off = self._values
@@ -101,23 +101,24 @@ class OneHot(HostOperator, ProgramOperator):
         if isinstance(x, Ragged) and scalar:
             x = jnp.take(x.data, x.offsets * ALIGNMENT)
         if not isinstance(x, Ragged):
-            place = 0 if scalar else self._place(ctx.inputs[0])
+            place = 0 if scalar else self._new_axis(ctx.inputs[0])
             indices = jnp.expand_dims(_as_index(jnp, x.reshape(ctx.B) if scalar else x, np.dtype(np.int32)), place + 1)
             classes = jnp.arange(self.num_classes, dtype=np.int32).reshape(-1, *(1,) * (indices.ndim - place - 2))
             return (jnp.where(indices == classes, on, off),)
         out = ctx.out[0]
         assert out is not None
-        # For each element of the result: which class it stands for, and which element of the input it belongs to.
+        # For each element of the result: its sample, its index there, and the element of the input that it belongs to.
+        # The result is ``[outer, classes, inner]``, the input ``[outer, inner]``.
         sample = jnp.repeat(samples_of_blocks(out.offsets, out.capacity), ALIGNMENT)
         local = jnp.arange(out.capacity, dtype=jnp.int32) - out.offsets[sample] * ALIGNMENT
-        inner = jnp.maximum(jnp.prod(x.shapes[:, self._place(ctx.inputs[0]) :], axis=1, dtype=np.int32), 1)[sample]
+        inner = jnp.maximum(jnp.prod(x.shapes[:, self._new_axis(ctx.inputs[0]) :], axis=1, dtype=np.int32), 1)[sample]
         source = local // (inner * self.num_classes) * inner + local % inner
         element = jnp.take(x.data, x.offsets[sample] * ALIGNMENT + source, mode="clip")
         hot = _as_index(jnp, element, np.dtype(np.int32)) == local // inner % self.num_classes
         return (Ragged(jnp.where(hot, on, off), out.offsets, out.shapes),)
 
 
-class _OfScalars(OneHot):
+class _ScalarOneHot(OneHot):
     """One-hot encoding for a source of tensors whose first sample has one element."""
 
     def _is_scalar(self, x: Spec) -> bool:

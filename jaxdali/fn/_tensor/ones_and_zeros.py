@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Ones(Filled):
-    """The operator: a given shape."""
+    """A tensor of ones, of a given shape."""
 
     name = "ones"
     value = 1
@@ -31,7 +31,7 @@ class Zeros(Ones):
 
 
 class OnesLike(Filled):
-    """The operator: an input's shape."""
+    """A tensor of ones, with an input's shape."""
 
     name = "ones_like"
     value = 1
@@ -44,9 +44,9 @@ class ZerosLike(OnesLike):
     value = 0
 
 
-def _named(kind: type[Filled]) -> Callable[[F], F]:
-    """Makes an operator function from a signature and docstring that two operators share. `{}` in the docstring is the
-    operator's name.
+def _from_template(kind: type[Filled]) -> Callable[[F], F]:
+    """Decorates a function whose signature and docstring two operators share, as the operator function of one of them.
+    `{}` in the docstring stands for the operator's name.
     """
 
     def decorate(f: F) -> F:
@@ -58,7 +58,9 @@ def _named(kind: type[Filled]) -> Callable[[F], F]:
 
 
 def _of_shape(kind: type[Filled]):
-    @_named(kind)
+    """Makes `ones` or `zeros`."""
+
+    @_from_template(kind)
     def function(
         *,
         shape: PerSample[OneOrMore[int]] | None = None,
@@ -90,7 +92,9 @@ def _of_shape(kind: type[Filled]):
 
 
 def _like(kind: type[Filled]):
-    @_named(kind)
+    """Makes `ones_like` or `zeros_like`."""
+
+    @_from_template(kind)
     def function(
         data_like: Input,
         /,

@@ -1,4 +1,4 @@
-"""permute_batch: other samples of the same batch."""
+"""permute_batch: the samples of a batch in another order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .._families import samples_of_blocks
 
 
 class PermuteBatch(HostOperator, ProgramOperator):
-    """The operator: sample i becomes another sample of its shard."""
+    """Replaces each sample by another sample of its shard."""
 
     name = "permute_batch"
 
@@ -39,46 +39,46 @@ class PermuteBatch(HostOperator, ProgramOperator):
     def origins(
         self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]
     ) -> Names:
-        static, of = self.args.is_static("indices"), names[0]
-        indices = None if static else data(1)
-        if of is None or (indices is None and not static):
+        is_static, input_names = self.args.is_static("indices"), names[0]
+        indices = None if is_static else data(1)
+        if input_names is None or (indices is None and not is_static):
             return None
-        found = [""] * len(of)
-        for here in present():
-            asked = (
+        permuted = [""] * len(input_names)
+        for samples in present():
+            sources = (
                 np.atleast_1d(self.args.get("indices"))
                 if indices is None
-                else [np.ravel(indices.sample(i))[0] for i in here]
+                else [np.ravel(indices.sample(i))[0] for i in samples]
             )
-            for i, k in zip(here.tolist(), asked):
-                found[i] = of[int(here[int(k)])]
-        return found
+            for i, k in zip(samples.tolist(), sources):
+                permuted[i] = input_names[int(samples[int(k)])]
+        return permuted
 
     def _places(self, ctx: HostContext, values: tuple[Value, ...]) -> np.ndarray:
-        """For each sample, the number (of N) of the sample that it becomes, ``i64[N]``; absent samples keep their own."""
+        """The sample that replaces each sample, ``i64[N]``, counted over all shards. Absent samples stay."""
         places = np.arange(ctx.N)
         arguments = self.arguments(ctx, values)
         indices = arguments.indices if self.args.is_static("indices") else arguments.vector("indices", 1)
         assert indices is not None
         for shard in range(ctx.S):
-            here = ctx.batch_of(shard)
+            samples = ctx.batch_of(shard)
             if self.args.is_static("indices"):
-                asked = indices[0]
-                if len(here) not in (0, len(asked)):
+                sources = indices[0]
+                if len(samples) not in (0, len(sources)):
                     raise ArgumentError(
-                        f"argument indices must have a number for each of the {len(here)} samples of the batch, got {len(asked)}"
+                        f"argument indices must have a number for each of the {len(samples)} samples of the batch, got {len(sources)}"
                     )
-                asked = asked[: len(here)]
+                sources = sources[: len(samples)]
             else:
-                asked = indices[here, 0]
-            wrong = (asked < 0) | (asked >= len(here))
-            for k in np.flatnonzero(wrong):
+                sources = indices[samples, 0]
+            is_wrong = (sources < 0) | (sources >= len(samples))
+            for k in np.flatnonzero(is_wrong):
                 ctx.fail(
-                    int(here[k]),
+                    int(samples[k]),
                     Status.OUT_OF_RANGE,
-                    f"argument indices must be from 0 to {len(here) - 1}, got {asked[k]}",
+                    f"argument indices must be from 0 to {len(samples) - 1}, got {sources[k]}",
                 )
-            places[here] = here[np.where(wrong, 0, asked)]
+            places[samples] = samples[np.where(is_wrong, 0, sources)]
         return places
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:

@@ -59,16 +59,18 @@ class PointMap(HostOperator, ProgramOperator):
         return (Ragged(convert(jnp, y, ctx.spec.dtype), out.offsets, out.shapes),)
 
     def _matrices(self, ctx: HostContext, x: Value, arguments: tuple[Value, ...]) -> tuple[np.ndarray, np.ndarray, int]:
-        """The matrices, the offsets, and R, which is 0 if it is not known because no sample has points, as in DALI."""
+        """The matrices, the offsets, and R. As in DALI, R is 0 if it is not known because no sample has points."""
         dims = x.spec.extent(x.spec.ndim - 1)
         if dims is None:
-            found = np.unique(x.shapes[ctx.present & x.shapes.all(axis=1), -1])
-            if not len(found):  # there are no samples, or none has points
+            distinct_dims = np.unique(x.shapes[ctx.present & x.shapes.all(axis=1), -1])
+            if not len(distinct_dims):  # there are no samples, or none has points
                 rows = ctx.spec.extent(x.spec.ndim - 1) or 0
                 return np.zeros((ctx.N, max(rows, 1), 1), np.float32), np.zeros((ctx.N, max(rows, 1)), np.float32), rows
-            if len(found) != 1:
-                raise ValueError(f"the points must have one number of coordinates in a batch, got {found.tolist()}")
-            dims = int(found[0])
+            if len(distinct_dims) != 1:
+                raise ValueError(
+                    f"the points must have one number of coordinates in a batch, got {distinct_dims.tolist()}"
+                )
+            dims = int(distinct_dims[0])
         m, t = self.affine(self.arguments(ctx, arguments), dims)
         return m.astype(np.float32), t.astype(np.float32), m.shape[1]
 

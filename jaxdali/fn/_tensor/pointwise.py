@@ -18,8 +18,8 @@ FLOAT = np.dtype(np.float32)
 
 
 def promote(dtypes: Sequence[np.dtype]) -> np.dtype:
-    """DALI's common type. Floats take precedence over integers, and these over bool; of two types, the wider one is
-    taken. For mixed signedness it is a signed type that holds both, or int64.
+    """DALI's common type. Floats take precedence over integers, and integers over bool. Of two floats, or two integers
+    of the same signedness, it is the wider one. For mixed signedness it is a signed type that holds both, or int64.
     """
     return functools.reduce(_promote, dtypes)
 
@@ -47,9 +47,9 @@ class Function:
 
     Attributes:
       compute: ``compute(xp, *operands)``, with operands in the type of the computation; `xp` is numpy or jax.numpy.
-      rule: gives the type of the computation for the operands' types; None: operands are not converted.
-      returns: the type of the result; None: the type that `rule` gives.
-      symbol: how users write it, for error messages.
+      rule: a function from the operands' types to the type of the computation. None: operands are not converted.
+      returns: the type of the result. None: the type that `rule` returns.
+      symbol: the operator that users write, for error messages.
     """
 
     compute: Callable[..., Any]
@@ -63,11 +63,12 @@ class Function:
         return common if self.returns is None else self.returns
 
     def __call__(self, xp: Any, operands: Sequence[Any]) -> Any:
-        with np.errstate(all="ignore"):  # DALI's integers wrap, its floats are IEEE, silently
+        # As in DALI, integers wrap around and floats become infinite or NaN, without warnings.
+        with np.errstate(all="ignore"):
             return self.of([np.dtype(x.dtype) for x in operands], xp)(*map(xp.asarray, operands))
 
     def of(self, dtypes: Sequence[np.dtype], xp: Any = np) -> Callable[..., Any]:
-        """The function of operands of these types, arrays or NumPy scalars."""
+        """The function for operands of these types, which are arrays or NumPy scalars."""
         common = self.rule(dtypes) if self.rule else None
         result, compute = self.result(dtypes), self.compute
         converts = common is not None and any(d != common for d in dtypes)
@@ -111,26 +112,26 @@ def _shifting(dtypes: Sequence[np.dtype]) -> np.dtype:
 
 
 def _divide(xp: Any, a: Any, b: Any) -> Any:
-    """Divides floats; divides integers, rounding towards zero, where division by zero gives 0."""
+    """The quotient. For integers it is rounded towards zero, and 0 if the divisor is zero."""
     if is_float(a.dtype):
         return a / b
-    zero = b == xp.zeros((), b.dtype)
-    safe = xp.where(zero, xp.ones((), b.dtype), b)
+    is_zero = b == xp.zeros((), b.dtype)
+    divisor = xp.where(is_zero, xp.ones((), b.dtype), b)
     if xp is jnp:
-        quotient = lax.div(*jnp.broadcast_arrays(a, safe))
+        quotient = lax.div(*jnp.broadcast_arrays(a, divisor))
     else:
-        quotient = a // safe
+        quotient = a // divisor  # NumPy rounds down, which is 1 less for inexact quotients below 0.
         if a.dtype.kind == "i":
-            quotient = quotient + ((quotient * safe != a) & ((a < 0) != (safe < 0))).astype(a.dtype)
-    return xp.where(zero, xp.zeros((), a.dtype), quotient)
+            quotient = quotient + ((quotient * divisor != a) & ((a < 0) != (divisor < 0))).astype(a.dtype)
+    return xp.where(is_zero, xp.zeros((), a.dtype), quotient)
 
 
 def _remainder(xp: Any, a: Any, b: Any) -> Any:
-    """The remainder, with the sign of the dividend; for integers, 0 if the divisor is zero."""
+    """The remainder, with the sign of the dividend. For integers, it is 0 if the divisor is zero."""
     if is_float(a.dtype):
         return xp.fmod(a, b)
-    zero = b == xp.zeros((), b.dtype)
-    return xp.where(zero, xp.zeros((), a.dtype), xp.fmod(a, xp.where(zero, xp.ones((), b.dtype), b)))
+    is_zero = b == xp.zeros((), b.dtype)
+    return xp.where(is_zero, xp.zeros((), a.dtype), xp.fmod(a, xp.where(is_zero, xp.ones((), b.dtype), b)))
 
 
 def _power(xp: Any, base: Any, exponent: Any) -> Any:
@@ -141,13 +142,14 @@ def _power(xp: Any, base: Any, exponent: Any) -> Any:
     if xp is jnp:
         base, exponent = jnp.broadcast_arrays(base, exponent)
 
+        # By repeated squaring, one bit of the exponent at a time.
         def step(_, state):
-            result, factor, rest = state
-            odd = (rest & one) != zero
+            result, factor, remaining = state
+            is_odd = (remaining & one) != zero
             return (
-                jnp.where(odd, result * factor, result),
+                jnp.where(is_odd, result * factor, result),
                 factor * factor,
-                lax.shift_right_logical(rest, one + jnp.zeros_like(rest)),
+                lax.shift_right_logical(remaining, one + jnp.zeros_like(remaining)),
             )
 
         result, _, _ = lax.fori_loop(0, 8 * base.dtype.itemsize, step, (jnp.ones_like(base), base, exponent))
@@ -158,7 +160,7 @@ def _power(xp: Any, base: Any, exponent: Any) -> Any:
     return xp.where(exponent < zero, zero, result)
 
 
-# For each comparison: the ufunc, and the value from (less, equal).
+# By comparison: the ufunc, and the result as a function of "less" and "equal".
 _COMPARISONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "lt": ("less", lambda less, equal: less),
     "le": ("less_equal", lambda less, equal: less | equal),
@@ -176,10 +178,10 @@ def _compare(name: str) -> Callable[..., Any]:
     def compute(xp: Any, a: Any, b: Any) -> Any:
         kinds = a.dtype.kind + b.dtype.kind
         if np.dtype(np.uint64) in (a.dtype, b.dtype) and "i" in kinds:
-            # No integer type holds both: compare as uint64, where the signed one is not negative.
-            negative = (a if kinds[0] == "i" else b) < 0
+            # No integer type holds both. Where the signed operand is not negative, uint64 does.
+            is_negative = (a if kinds[0] == "i" else b) < 0
             x, y = a.astype(np.uint64), b.astype(np.uint64)
-            return pick(xp.where(negative, xp.asarray(kinds[0] == "i"), x < y), ~negative & (x == y))
+            return pick(xp.where(is_negative, xp.asarray(kinds[0] == "i"), x < y), ~is_negative & (x == y))
         common = promote([a.dtype, b.dtype])
         return getattr(xp, ufunc)(*(x if x.dtype == common else x.astype(common) for x in (a, b)))
 

@@ -22,8 +22,8 @@ from ...types import is_number
 class PythonFunction(SampleOperator):
     """Calls a user function. Each shard has its own function.
 
-    For another framework's tensors, a subclass converts arrays to tensors with `given`, and tensors to arrays with
-    `returned`.
+    For another framework's tensors, a subclass overrides `given`, which converts arrays to tensors, and `returned`,
+    which converts tensors to arrays.
     """
 
     name = "python_function"
@@ -66,33 +66,35 @@ class PythonFunction(SampleOperator):
         return layout
 
     def given(self, x: np.ndarray) -> Any:
-        """Converts the array of a sample to what the function gets. Nothing else refers to `x`."""
+        """Converts the array of a sample to the function's argument. Nothing else refers to `x`."""
         return x
 
     def returned(self, x: Any) -> np.ndarray:
-        """Converts what the function returned to an array."""
+        """Converts a result of the function to an array."""
         array = np.asarray(x)
         if x is None or not (array.dtype == np.bool_ or is_number(array.dtype)):
             raise TypeError(f"the function must return arrays of numbers, got {type(x).__name__}")
         return array
 
     def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
-        found: list[list[np.ndarray | None]] = [[None] * ctx.N for _ in range(self.outputs)]
+        outputs: list[list[np.ndarray | None]] = [[None] * ctx.N for _ in range(self.outputs)]
         for s, function in enumerate(self.of_shards):
-            here = (s * ctx.B + np.flatnonzero(ctx.present[s * ctx.B : (s + 1) * ctx.B])).tolist()
-            samples = [
-                # The function may keep and change arrays.
-                [x.sample(i) if x.spec.is_metadata else self.given(np.array(x.sample(i))) for i in here]
+            present = (s * ctx.B + np.flatnonzero(ctx.present[s * ctx.B : (s + 1) * ctx.B])).tolist()
+            arguments = [
+                # Copies, because the function may keep and change its arguments.
+                [x.sample(i) if x.spec.is_metadata else self.given(np.array(x.sample(i))) for i in present]
                 for x in inputs
             ]
             if self.batch:
-                rows = zip(*(self._of_batch(x, len(here)) for x in self._split(function(*samples))), strict=True)
+                results = zip(
+                    *(self._of_batch(x, len(present)) for x in self._split(function(*arguments))), strict=True
+                )
             else:
-                rows = (self._split(function(*(x[k] for x in samples))) for k in range(len(here)))
-            for i, row in zip(here, rows, strict=bool(self.outputs) or not self.batch):
-                for output, x in zip(found, row, strict=True):
+                results = (self._split(function(*(x[k] for x in arguments))) for k in range(len(present)))
+            for i, result in zip(present, results, strict=bool(self.outputs) or not self.batch):
+                for output, x in zip(outputs, result, strict=True):
                     output[i] = self.returned(x)
-        return found
+        return outputs
 
     def _split(self, result: Any) -> Sequence[Any]:
         """Splits the result of the function by output."""
@@ -109,9 +111,10 @@ class PythonFunction(SampleOperator):
 
     @staticmethod
     def _of_batch(x: Any, count: int) -> Sequence[Any]:
+        """One output of a function with `batch_processing`, after a check of its length."""
         if not hasattr(x, "__len__") or len(x) != count:
-            got = f"{len(x)}" if hasattr(x, "__len__") else f"a {type(x).__name__}"
-            raise ValueError(f"with batch_processing=True an output must be a list of {count} arrays, got {got}")
+            actual = f"{len(x)}" if hasattr(x, "__len__") else f"a {type(x).__name__}"
+            raise ValueError(f"with batch_processing=True an output must be a list of {count} arrays, got {actual}")
         return x
 
 

@@ -11,7 +11,7 @@ from .reshape import Reshape, add_reshape
 
 
 class Reinterpret(Reshape):
-    """The operator: `Reshape` with another element type."""
+    """A reshape with another element type."""
 
     name = "reinterpret"
 

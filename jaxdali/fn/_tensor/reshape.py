@@ -19,7 +19,7 @@ from .reshaped import Reshaped, same_volume
 
 
 class Reshape(Reshaped):
-    """The operator: extents that are given, or relative to the input's; a negative extent is inferred."""
+    """Gives samples a new shape, or one relative to the input's. A negative extent is inferred."""
 
     name = "reshape"
     src_dims: tuple[int, ...] | None
@@ -30,7 +30,7 @@ class Reshape(Reshaped):
         return dataclasses.replace(self, args=self.args.measure(ctx, specs, "shape", "rel_shape"))
 
     def _sources(self, ndim: int, rank: int) -> tuple[int, ...]:
-        """The axis of the input that an axis of the output refers to; -1: none."""
+        """The axis of the input that each axis of the output refers to. -1: none."""
         if self.src_dims is not None:
             return self.src_dims
         return tuple(d if d < ndim else -1 for d in range(rank))
@@ -59,39 +59,39 @@ class Reshape(Reshaped):
                 )
         if "rel_shape" in self.args and self.src_dims is not None and rank != len(self.src_dims):
             raise ArgumentError(f"rel_shape has {rank} elements, src_dims {len(self.src_dims)}")
-        dims = self._known(x, rank)
+        dims = self._static_extents(x, rank)
         layout = x.layout if self.layout is None and rank == x.ndim else self.layout or ""
         if all(d is not None for d in dims):
             return (Spec(dtype, rank, tuple(int(d) for d in dims if d is not None), layout),)
         return (Spec(dtype, rank, None, layout, dims),)
 
-    def _known(self, x: Spec, rank: int) -> tuple[int | None, ...]:
-        """The extents that are known to be the same in all samples."""
+    def _static_extents(self, x: Spec, rank: int) -> tuple[int | None, ...]:
+        """The extents of the output. None: unknown, or not the same in all samples."""
         if any(not self.args.is_static(n) for n in ("shape", "rel_shape")):
             return (None,) * rank
         source = [1 if d < 0 else x.extent(d) for d in self._sources(x.ndim, rank)][:rank]
-        wanted = self.args.get("shape")
-        if wanted is None and "rel_shape" in self.args:
-            wanted = [
+        extents = self.args.get("shape")
+        if extents is None and "rel_shape" in self.args:
+            extents = [
                 -1 if r < 0 else None if s is None else _scaled(s, r)
                 for s, r in zip(source, self.args.get("rel_shape"))
             ]
-        elif wanted is None:
-            scale = self._bytes(x)
+        elif extents is None:
+            itemsizes = self._itemsizes(x)
             return (
                 tuple(source)
-                if scale is None or not source
-                else (*source[:-1], None if source[-1] is None else source[-1] * scale[0] // scale[1])
+                if itemsizes is None or not source
+                else (*source[:-1], None if source[-1] is None else source[-1] * itemsizes[0] // itemsizes[1])
             )
-        free = [i for i, n in enumerate(wanted) if n is not None and n < 0]
-        if free and x.shape is not None and None not in wanted:
-            have = int(np.prod(x.shape)) * x.dtype.itemsize // (self.dtype or x.dtype).itemsize
-            rest = int(np.prod([n for n in wanted if n is not None and n >= 0]))
-            wanted = [have // rest if i in free and rest else n for i, n in enumerate(wanted)]
-        return tuple(None if n is None or n < 0 else int(n) for n in wanted)
+        inferred = [i for i, n in enumerate(extents) if n is not None and n < 0]
+        if inferred and x.shape is not None and None not in extents:
+            volume = int(np.prod(x.shape)) * x.dtype.itemsize // (self.dtype or x.dtype).itemsize
+            known_volume = int(np.prod([n for n in extents if n is not None and n >= 0]))
+            extents = [volume // known_volume if i in inferred and known_volume else n for i, n in enumerate(extents)]
+        return tuple(None if n is None or n < 0 else int(n) for n in extents)
 
-    def _bytes(self, x: Spec) -> tuple[int, int] | None:
-        """Bytes of an element before and after; None: the same."""
+    def _itemsizes(self, x: Spec) -> tuple[int, int] | None:
+        """Bytes of an element of the input and of the output. None: they are the same."""
         if self.dtype is None or self.dtype.itemsize == x.dtype.itemsize:
             return None
         return x.dtype.itemsize, self.dtype.itemsize
@@ -111,24 +111,25 @@ class Reshape(Reshaped):
             relative = a.get("rel_shape")
             if relative is not None:
                 shapes = np.where(relative < 0, -1, np.floor(shapes * relative + 0.5).astype(np.int64))
-            elif (scale := self._bytes(x.spec)) is not None and rank:
-                if (shapes[:, -1] * scale[0] % scale[1]).any():
+            elif (itemsizes := self._itemsizes(x.spec)) is not None and rank:
+                if (shapes[:, -1] * itemsizes[0] % itemsizes[1]).any():
                     raise ValueError(
                         f"the last extent of {x.spec.dtype} does not make up whole elements of {ctx.spec.dtype}; give a shape"
                     )
-                shapes = np.concatenate([shapes[:, :-1], shapes[:, -1:] * scale[0] // scale[1]], axis=1)
+                shapes = np.concatenate([shapes[:, :-1], shapes[:, -1:] * itemsizes[0] // itemsizes[1]], axis=1)
         shapes = shapes.astype(np.int64)
-        free = shapes < 0
-        if (free.sum(axis=1) > 1).any():
+        is_inferred = shapes < 0
+        if (is_inferred.sum(axis=1) > 1).any():
             raise ValueError("only one extent may be negative (inferred from the others)")
-        if free.any():
-            rest = np.where(free, 1, shapes).prod(axis=1)
-            for i in np.flatnonzero((rest == 0) & free.any(axis=1) & ctx.present):
-                wanted = shapes[i].tolist()
+        if is_inferred.any():
+            known_volume = np.where(is_inferred, 1, shapes).prod(axis=1)
+            for i in np.flatnonzero((known_volume == 0) & is_inferred.any(axis=1) & ctx.present):
+                extents = shapes[i].tolist()
                 raise ValueError(
-                    f"sample {i} of shape {tuple(x.shapes[i].tolist())}: the negative extent can't be inferred, as {wanted} has an extent 0"
+                    f"sample {i} of shape {tuple(x.shapes[i].tolist())}: the negative extent can't be inferred, "
+                    f"as {extents} has an extent 0"
                 )
-            shapes = np.where(free, (volume // np.maximum(rest, 1))[:, None], shapes)
+            shapes = np.where(is_inferred, (volume // np.maximum(known_volume, 1))[:, None], shapes)
         same_volume(ctx, x, shapes)
         return shapes
 
@@ -140,10 +141,11 @@ def _scaled(extent: int, factor: float) -> int:
 def add_reshape(
     kind: type[Reshape], dtype: Any, data, shape_input, shape, rel_shape, src_dims, layout, device, name
 ) -> DataNode:
-    given = [n for n, x in (("shape_input", shape_input), ("shape", shape), ("rel_shape", rel_shape)) if x is not None]
-    if len(given) > 1:
-        raise ArgumentError(f"{' and '.join(given)} can't be given together")
-    if not given and src_dims is None and layout is None and dtype is None:
+    """Adds a `Reshape` or `Reinterpret` with the arguments of `fn.reshape`, after checks."""
+    names = [n for n, x in (("shape_input", shape_input), ("shape", shape), ("rel_shape", rel_shape)) if x is not None]
+    if len(names) > 1:
+        raise ArgumentError(f"{' and '.join(names)} can't be given together")
+    if not names and src_dims is None and layout is None and dtype is None:
         raise ArgumentError("give a shape, rel_shape, src_dims or layout")
     if isinstance(shape, tuple):
         if sum(n < 0 for n in shape) > 1:
@@ -152,11 +154,11 @@ def add_reshape(
             raise ArgumentError(f"an extent may not be 0, got shape={list(shape)}")
     if shape_input is not None:
         shape = shape_input if is_node(shape_input) else tuple(np.asarray(shape_input, np.int64).reshape(-1).tolist())
-    as_lists = {
+    shape_arguments = {
         n: x if x is None or is_node(x) or isinstance(x, tuple) else (x,)
         for n, x in (("shape", shape), ("rel_shape", rel_shape))
     }
-    args, nodes = Arguments.of(as_lists, is_node)
+    args, nodes = Arguments.of(shape_arguments, is_node)
     src_dims = (src_dims,) if isinstance(src_dims, int) else src_dims
     return add(kind(args=args, src_dims=src_dims, layout=layout, dtype=dtype), data, *nodes, device=device, name=name)
 

@@ -18,14 +18,14 @@ class Reshaped(HostOperator, ProgramOperator):
     """An operator whose output has the bytes of its first input. Subclasses define the shapes."""
 
     def shapes(self, ctx: HostContext, x: Value, *arguments: Value) -> np.ndarray:
-        """Shapes of the output, ``i64[N, ndim]``; the shapes of absent samples don't matter."""
+        """Shapes of the output, ``i64[N, ndim]``. The rows of absent samples are not used."""
         raise NotImplementedError(self.name)
 
     def setup_reads(self, i: int) -> bool:
         return i > 0
 
     def setup(self, ctx: HostContext, x: Value, *arguments: Value) -> Setup:
-        shapes = self._shapes(ctx, x, arguments)  # even if they are static, because this checks them
+        shapes = self._shapes(ctx, x, arguments)  # Static shapes, too, because this checks them.
         return Setup((shapes if ctx.spec.shape is None else None,))
 
     def run(self, ctx: HostContext, x: Value, *arguments: Value) -> tuple[Any, ...]:
@@ -38,8 +38,8 @@ class Reshaped(HostOperator, ProgramOperator):
         ]
         if spec.shape is None:
             return (samples,)
-        missing = np.zeros(spec.shape, spec.dtype)
-        return (np.stack([s if here else missing for s, here in zip(samples, ctx.present.tolist())]),)
+        empty = np.zeros(spec.shape, spec.dtype)
+        return (np.stack([s if is_present else empty for s, is_present in zip(samples, ctx.present.tolist())]),)
 
     def lower(self, ctx: LowerContext, x: Any, *arguments: Any) -> tuple[Any, ...]:
         out, spec = ctx.out[0], ctx.spec
@@ -54,7 +54,7 @@ class Reshaped(HostOperator, ProgramOperator):
 
     def _shapes(self, ctx: HostContext, x: Value, arguments: tuple[Value, ...]) -> np.ndarray:
         shapes = self.shapes(ctx, x, *arguments)
-        # An absent sample keeps its size, so that the others keep their places.
+        # An absent sample keeps its size, as a vector, so that the others keep their places in the buffer.
         if not ctx.present.all() and shapes.shape[1]:
             absent = np.ones_like(shapes)
             absent[:, 0] = x.shapes.prod(axis=1) * x.spec.dtype.itemsize // ctx.spec.dtype.itemsize
@@ -64,20 +64,20 @@ class Reshaped(HostOperator, ProgramOperator):
 
 def same_volume(ctx: HostContext, x: Value, shapes: np.ndarray) -> None:
     """Raises ValueError if a sample has more or fewer bytes than its new shape needs."""
-    have = x.shapes.prod(axis=1) * x.spec.dtype.itemsize
-    wrong = (have != shapes.prod(axis=1) * ctx.spec.dtype.itemsize) & ctx.present
-    if wrong.any():
-        i = int(wrong.argmax())
+    available = x.shapes.prod(axis=1) * x.spec.dtype.itemsize
+    is_wrong = (available != shapes.prod(axis=1) * ctx.spec.dtype.itemsize) & ctx.present
+    if is_wrong.any():
+        i = int(is_wrong.argmax())
         unit = (
             "elements"
             if x.spec.dtype.itemsize == ctx.spec.dtype.itemsize == 1 or x.spec.dtype == ctx.spec.dtype
             else "bytes"
         )
         size = 1 if unit == "bytes" else x.spec.dtype.itemsize
-        need = int(shapes[i].prod()) * ctx.spec.dtype.itemsize // size
+        required = int(shapes[i].prod()) * ctx.spec.dtype.itemsize // size
         raise ValueError(
-            f"sample {i} of shape {tuple(x.shapes[i].tolist())} has {int(have[i]) // size} {unit}, "
-            f"the shape {tuple(shapes[i].tolist())} needs {need}"
+            f"sample {i} of shape {tuple(x.shapes[i].tolist())} has {int(available[i]) // size} {unit}, "
+            f"the shape {tuple(shapes[i].tolist())} needs {required}"
         )
 
 
@@ -98,11 +98,12 @@ def _viewed(x: Any, dtype: np.dtype) -> Any:
 
 
 def _fitted(data: Any, capacity: int) -> Any:
+    """A buffer cut or padded to a capacity."""
     return data[:capacity] if data.shape[0] >= capacity else jnp.pad(data, (0, capacity - data.shape[0]))
 
 
 def _ragged(x: Ragged, dtype: np.dtype, out: Out) -> Ragged:
-    """The samples at the offsets of `out`. These differ from the input's only if the element size changes."""
+    """The samples at the offsets of `out`, which differ from the input's only if the size of elements changes."""
     old, new = x.dtype.itemsize, dtype.itemsize
     if old == new:
         return Ragged(_fitted(_viewed(x.data, dtype), out.capacity), out.offsets, out.shapes)
@@ -115,7 +116,7 @@ def _ragged(x: Ragged, dtype: np.dtype, out: Out) -> Ragged:
 
 
 def _dense(x: Ragged, spec: Spec) -> Any:
-    """Samples that happen to have one size, as one array."""
+    """Ragged samples of one size as a dense batch."""
     assert spec.shape is not None
     size = int(np.prod(spec.shape)) * spec.dtype.itemsize // x.dtype.itemsize
     rows = x.offsets[:, None] + jnp.arange(-(-size // ALIGNMENT), dtype=jnp.int32)

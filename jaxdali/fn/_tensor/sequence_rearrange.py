@@ -1,4 +1,4 @@
-"""sequence_rearrange: other orders of the elements of sequences."""
+"""sequence_rearrange: the frames of sequences in another order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .._families import samples_of_blocks, spec_of
 
 
 class SequenceRearrange(HostOperator, ProgramOperator):
-    """Takes elements along the first axis. In a program, each element of the result computes where it comes from."""
+    """Takes frames along the first axis. In a program, each element of the result computes its place in the input."""
 
     name = "sequence_rearrange"
 
@@ -37,14 +37,14 @@ class SequenceRearrange(HostOperator, ProgramOperator):
         return (spec_of(x.dtype, (length, *map(x.extent, range(1, x.ndim))), x.layout),)
 
     def _orders(self, ctx: HostContext, *values: Value) -> list[np.ndarray]:
-        """The order of each sample, ``i64[length of its result]``; a missing element is replaced by element 0."""
+        """The order of each sample, ``i64[length of its result]``. A number that is out of range is replaced by 0."""
         orders = self.arguments(ctx, values).ragged("new_order")
         for i, length in enumerate(values[0].shapes[:, 0].tolist()):
-            wrong = (orders[i] < 0) | (orders[i] >= length)
-            if ctx.present[i] and (wrong.any() or not len(wrong)):
-                got = f"got {orders[i][wrong][0]:g}" if len(wrong) else "got none"
-                ctx.fail(i, Status.OUT_OF_RANGE, f"argument new_order must be numbers from 0 to {length - 1}, {got}")
-            orders[i] = np.where(wrong, 0, orders[i]).astype(np.int64)
+            is_wrong = (orders[i] < 0) | (orders[i] >= length)
+            if ctx.present[i] and (is_wrong.any() or not len(is_wrong)):
+                actual = f"got {orders[i][is_wrong][0]:g}" if len(is_wrong) else "got none"
+                ctx.fail(i, Status.OUT_OF_RANGE, f"argument new_order must be numbers from 0 to {length - 1}, {actual}")
+            orders[i] = np.where(is_wrong, 0, orders[i]).astype(np.int64)
         return orders
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
@@ -57,9 +57,10 @@ class SequenceRearrange(HostOperator, ProgramOperator):
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         x, orders = values[0], self._orders(ctx, *values)
-        most = max(map(len, orders))
-        room = most if ctx.spec.extent(0) is not None else 1 << (most - 1).bit_length()  # few programs are compiled
-        order = np.zeros((ctx.N, room), np.int32)
+        longest = max(map(len, orders))
+        # Lengths that vary are padded to a power of two, so that few programs are compiled.
+        width = longest if ctx.spec.extent(0) is not None else 1 << (longest - 1).bit_length()
+        order = np.zeros((ctx.N, width), np.int32)
         for row, o in zip(order, orders, strict=True):
             row[: len(o)] = o
         shapes = np.concatenate([np.array([[len(o)] for o in orders]), x.shapes[:, 1:]], axis=1)
@@ -71,7 +72,7 @@ class SequenceRearrange(HostOperator, ProgramOperator):
             return (jnp.take_along_axis(x, order.reshape(*order.shape, *(1,) * (x.ndim - 2)), axis=1),)
         if isinstance(x, Ragged):
             data, first = x.data, x.offsets * ALIGNMENT
-            size = jnp.prod(x.shapes[:, 1:], axis=1, dtype=np.int32)  # number of elements in a frame
+            size = jnp.prod(x.shapes[:, 1:], axis=1, dtype=np.int32)  # elements of a frame
         else:
             data, first = x.reshape(-1), jnp.arange(ctx.B, dtype=np.int32) * int(np.prod(x.shape[1:]))
             size = jnp.full((ctx.B,), int(np.prod(x.shape[2:])), np.int32)

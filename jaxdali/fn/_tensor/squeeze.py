@@ -15,13 +15,14 @@ from .reshaped import Reshaped
 
 
 class Squeeze(Reshaped):
-    """The operator: removes some axes, which must have extent 1."""
+    """Removes some axes, which must have extent 1."""
 
     name = "squeeze"
     axes: tuple[int, ...] | int | None
     axis_names: str | None
 
-    def _kept(self, x: Spec) -> list[int]:
+    def _kept_axes(self, x: Spec) -> list[int]:
+        """The axes that are not removed."""
         if (self.axes is None) == (self.axis_names is None):
             raise ArgumentError("give either axes or axis_names")
         if self.axes is not None:
@@ -39,25 +40,25 @@ class Squeeze(Reshaped):
         return [d for d in range(x.ndim) if d not in axes]
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
-        kept = self._kept(x)
+        axes = self._kept_axes(x)
         sizes = [x.extent(d) for d in range(x.ndim)]
         for d in range(x.ndim):
-            if d not in kept and x.extent(d) not in (None, 1) and None not in sizes and 0 not in sizes:
+            if d not in axes and x.extent(d) not in (None, 1) and None not in sizes and 0 not in sizes:
                 raise ArgumentError(f"axis {d} has extent {x.extent(d)}, only axes of extent 1 can be removed")
-        dims = tuple(x.extent(d) for d in kept)
+        dims = tuple(x.extent(d) for d in axes)
         shape = tuple(d for d in dims if d is not None)
-        layout = "".join(x.layout[d] for d in kept) if x.layout else ""
+        layout = "".join(x.layout[d] for d in axes) if x.layout else ""
         if len(shape) == len(dims) and (x.shape is not None or not dims):
             return (Spec(x.dtype, len(dims), shape, layout),)
         return (Spec(x.dtype, len(dims), None, layout, dims),)
 
     def shapes(self, ctx: HostContext, x: Value) -> np.ndarray:
-        kept = self._kept(x.spec)
-        shapes = x.shapes[:, kept]
-        # An empty sample has no elements to lose, as in DALI.
-        wrong = (shapes.prod(axis=1) != x.shapes.prod(axis=1)) & ctx.present
-        if wrong.any():
-            i = int(wrong.argmax())
+        axes = self._kept_axes(x.spec)
+        shapes = x.shapes[:, axes]
+        # As in DALI, any axis of an empty sample may be removed: it has no elements to lose.
+        is_wrong = (shapes.prod(axis=1) != x.shapes.prod(axis=1)) & ctx.present
+        if is_wrong.any():
+            i = int(is_wrong.argmax())
             raise ValueError(
                 f"sample {i} has shape {tuple(x.shapes[i].tolist())}: only axes of extent 1 can be removed"
             )

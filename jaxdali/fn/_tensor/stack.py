@@ -12,7 +12,7 @@ from .join import Join
 
 
 class Stack(Join):
-    """The operator: joins inputs along a new axis."""
+    """Joins inputs along a new axis."""
 
     name = "stack"
 

@@ -14,7 +14,7 @@ from .._families import Part, Window, spec_of
 
 
 class Transpose(Window):
-    """The operator: each whole sample, with its axes permuted."""
+    """A window that is the whole sample, with its axes permuted."""
 
     name = "transpose"
     perm: tuple[int, ...] | int | None
@@ -33,7 +33,7 @@ class Transpose(Window):
         return perm
 
     def takes_image(self, image: Spec) -> bool:
-        return False  # `perm` says which axes these are
+        return False  # `perm` names the axes, whatever the layout is.
 
     def is_identity(self, *specs: Spec) -> bool:
         return specs[0].ndim == 0

@@ -6,7 +6,7 @@ from typing import Literal, Unpack
 
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
-from ..._cpu import Reduction as Kind
+from ..._cpu import Reduction as ReductionKind
 from ._min import Min
 
 
@@ -14,7 +14,7 @@ class Max(Min):
     """The greatest element."""
 
     name = "reductions.max"
-    what = Kind.MAX
+    kind = ReductionKind.MAX
 
 
 @operator_function(Max)

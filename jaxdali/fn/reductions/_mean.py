@@ -24,7 +24,7 @@ class Mean(Reduction):
     def finish(self, xp: Any, total: Any, count: Any) -> Any:
         if self.dtype is None or self.dtype.kind not in "iu":
             return total / count
-        # As DALI, which sums in this type.
+        # As in DALI, which sums in this type, where the sum may wrap around.
         return xp.trunc(total.astype(np.int64).astype(self.dtype).astype(np.float64) / count)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..._core.declaration import DType
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
-from ..._cpu import Reduction as Kind
+from ..._cpu import Reduction as ReductionKind
 from ._reduction import Reduction
 
 
@@ -17,7 +17,7 @@ class MeanSquare(Reduction):
     """The mean of the squares."""
 
     name = "reductions.mean_square"
-    what = Kind.SQUARES
+    kind = ReductionKind.SQUARES
     dtype: np.dtype | None
 
     def result(self, dtype: np.dtype) -> np.dtype:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
-from ..._cpu import Reduction as Kind
+from ..._cpu import Reduction as ReductionKind
 from ._reduction import Reduction
 
 
@@ -16,7 +16,7 @@ class Min(Reduction):
     """The least element."""
 
     name = "reductions.min"
-    what = Kind.MIN
+    kind = ReductionKind.MIN
 
     def result(self, dtype: np.dtype) -> np.dtype:
         return dtype

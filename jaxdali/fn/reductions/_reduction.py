@@ -1,4 +1,4 @@
-"""What reductions share: the elements over some axes become one number, computed in double precision."""
+"""The base of reductions, which turn the elements over some axes into one number, computed in double precision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..._core.errors import ArgumentError
 from ..._core.operator import HostOperator, NativeOperator, Setup
 from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
-from ..._cpu import Reduction as Kind
+from ..._cpu import Reduction as ReductionKind
 from ...types import is_number
 from .._families import call_reduce, samples_of_blocks, spec_of
 from .._families.conversion import convert
@@ -24,20 +24,20 @@ _BLOCK = 1 << 15  # elements that stay in the cache
 
 
 class Reduction(HostOperator, NativeOperator):
-    """Computes a number in double precision from the elements over some axes; `finish` turns it into the result."""
+    """Reduces the elements over some axes to a total, a number in double precision. `finish` makes the result of it."""
 
     kernel = "reduce"
-    what: ClassVar[Kind] = Kind.SUM
+    kind: ClassVar[ReductionKind] = ReductionKind.SUM
     axes: tuple[int, ...] | int | None
     axis_names: str | None
     keep_dims: bool
 
     def finish(self, xp: Any, total: Any, count: Any) -> Any:
-        """The result, from the kernel's total and the number of elements."""
+        """The result from the total and the number of elements."""
         return total
 
     def origin(self) -> float:
-        """The number that is subtracted before squaring, if no input gives it."""
+        """The number that is subtracted before squaring, if it is not an input."""
         return 0.0
 
     def result(self, dtype: np.dtype) -> np.dtype:
@@ -45,6 +45,7 @@ class Reduction(HostOperator, NativeOperator):
         return np.dtype(np.float32)
 
     def _axes(self, x: Spec) -> tuple[int, ...]:
+        """The axes that are reduced."""
         if self.axes is not None and self.axis_names is not None:
             raise ArgumentError("give either axes or axis_names")
         if self.axis_names == "" or (self.axes is not None and np.size(self.axes) == 0):
@@ -80,11 +81,11 @@ class Reduction(HostOperator, NativeOperator):
                 out.append(np.zeros(ctx.spec.shape, ctx.spec.dtype))
                 continue
             sample = x.sample(i)
-            kept = [1 if d in axes else n for d, n in enumerate(sample.shape)]
-            middle = center[0].sample(i).astype(np.float64).reshape(kept) if center else self.origin()
+            kept_shape = [1 if d in axes else n for d, n in enumerate(sample.shape)]
+            origin = center[0].sample(i).astype(np.float64).reshape(kept_shape) if center else self.origin()
             with np.errstate(all="ignore"):
                 total = self.finish(
-                    np, _reduced(self.what, sample, middle, axes), float(np.prod([sample.shape[d] for d in axes]))
+                    np, _reduced(self.kind, sample, origin, axes), float(np.prod([sample.shape[d] for d in axes]))
                 )
                 out.append(convert(np, total, ctx.spec.dtype).reshape(shapes[i]))
         return (np.stack(out) if ctx.spec.shape is not None else out,)
@@ -98,6 +99,7 @@ class Reduction(HostOperator, NativeOperator):
         return Setup((None if ctx.spec.shape is not None else self._shapes(x),), {"count": count})
 
     def _shapes(self, x: Value) -> np.ndarray:
+        """The shapes of the results, ``i64[N, ndim]``."""
         axes = self._axes(x.spec)
         shapes = x.shapes.copy()
         shapes[:, axes] = 1
@@ -105,9 +107,9 @@ class Reduction(HostOperator, NativeOperator):
 
     def lower(self, ctx: LowerContext, x: Any, *center: Any) -> Any:
         out, spec = ctx.out[0], ctx.spec
-        double = dataclasses.replace(spec, dtype=np.dtype(np.float64))
-        middle = self._center(ctx, *center)
-        y, status = call_reduce(ctx, x, double, out, middle, self.what, self._axes(ctx.inputs[0]))
+        double_spec = dataclasses.replace(spec, dtype=np.dtype(np.float64))
+        origins = self._center(ctx, *center)
+        y, status = call_reduce(ctx, x, double_spec, out, origins, self.kind, self._axes(ctx.inputs[0]))
         count = ctx.params["count"]
         if isinstance(y, Ragged):
             data = y.data.reshape(-1, ALIGNMENT)
@@ -137,22 +139,23 @@ class Reduction(HostOperator, NativeOperator):
         return center.reshape(-1).astype(jnp.float64)
 
 
-def _reduced(what: Kind, x: np.ndarray, center: Any, axes: tuple[int, ...]) -> np.ndarray:
-    """Computes with NumPy what the kernel computes, for one sample; reduced axes stay."""
-    if what == Kind.SUM:
-        wide = np.dtype(np.float64)
-        if x.dtype.kind in "iu" and x.dtype.itemsize <= 2:  # exact, and faster
-            wide = np.dtype(np.int32 if x.size < 1 << 31 - 8 * x.dtype.itemsize else np.int64)
-        return _over(np.add, x, axes, wide).astype(np.float64)
-    if what != Kind.SQUARES:
+def _reduced(kind: ReductionKind, x: np.ndarray, center: Any, axes: tuple[int, ...]) -> np.ndarray:
+    """The total of one sample, with NumPy, as the kernel computes it. Reduced axes stay, with extent 1."""
+    if kind == ReductionKind.SUM:
+        sum_dtype = np.dtype(np.float64)
+        if x.dtype.kind in "iu" and x.dtype.itemsize <= 2:  # Sums of integers are exact, and faster.
+            sum_dtype = np.dtype(np.int32 if x.size < 1 << 31 - 8 * x.dtype.itemsize else np.int64)
+        return _over(np.add, x, axes, sum_dtype).astype(np.float64)
+    if kind != ReductionKind.SQUARES:
         if not all(x.shape[d] for d in axes):
-            kept = [1 if d in axes else n for d, n in enumerate(x.shape)]
-            return np.full(kept, np.inf if what == Kind.MIN else -np.inf)
-        return _over(np.minimum if what == Kind.MIN else np.maximum, x, axes, x.dtype).astype(np.float64)
-    rows = max(1, _BLOCK * len(x) // max(x.size, 1)) if 0 in axes else 0
+            kept_shape = [1 if d in axes else n for d, n in enumerate(x.shape)]
+            return np.full(kept_shape, np.inf if kind == ReductionKind.MIN else -np.inf)
+        return _over(np.minimum if kind == ReductionKind.MIN else np.maximum, x, axes, x.dtype).astype(np.float64)
+    # In blocks of rows that stay in the cache, if the rows are reduced.
+    block_rows = max(1, _BLOCK * len(x) // max(x.size, 1)) if 0 in axes else 0
     total: Any = 0.0
-    for part in (x[i : i + rows] for i in range(0, len(x), rows)) if rows and len(x) else [x]:
-        distance = part.astype(np.float64)
+    for block in (x[i : i + block_rows] for i in range(0, len(x), block_rows)) if block_rows and len(x) else [x]:
+        distance = block.astype(np.float64)
         distance -= center
         distance *= distance
         total = total + _over(np.add, distance, axes, distance.dtype)
@@ -160,8 +163,8 @@ def _reduced(what: Kind, x: np.ndarray, center: Any, axes: tuple[int, ...]) -> n
 
 
 def _over(ufunc: np.ufunc, x: np.ndarray, axes: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Reduces one axis after the other, from the first: working by rows is many times faster than reducing all axes
-    together.
+    """Reduces one axis after the other, from the first on. NumPy works by rows then, which is many times faster than
+    reducing all axes at once.
     """
     if len(axes) == x.ndim and x.flags.c_contiguous:
         return ufunc.reduce(x.reshape(-1), dtype=dtype).reshape((1,) * x.ndim)

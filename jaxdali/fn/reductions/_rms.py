@@ -7,7 +7,7 @@ from typing import Any, Literal, Unpack
 from ..._core.declaration import DType
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
-from ..._cpu import Reduction as Kind
+from ..._cpu import Reduction as ReductionKind
 from ._mean_square import MeanSquare
 
 
@@ -15,7 +15,7 @@ class Rms(MeanSquare):
     """The root of the mean of the squares."""
 
     name = "reductions.rms"
-    what = Kind.SQUARES
+    kind = ReductionKind.SQUARES
 
     def finish(self, xp: Any, total: Any, count: Any) -> Any:
         return xp.sqrt(total / count)

@@ -25,7 +25,8 @@ class Sum(Reduction):
     def finish(self, xp: Any, total: Any, count: Any) -> Any:
         if self.dtype is None or self.dtype.kind not in "iu" or self.dtype.itemsize == 8:
             return total
-        return convert(xp, total, np.dtype(np.int64)).astype(self.dtype)  # as DALI, which sums in this type
+        # DALI sums in this type, so the sum wraps around.
+        return convert(xp, total, np.dtype(np.int64)).astype(self.dtype)
 
 
 @operator_function(Sum)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Unpack
 from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
-from ..._cpu import Reduction as Kind
+from ..._cpu import Reduction as ReductionKind
 from ._reduction import Reduction
 
 
@@ -15,7 +15,7 @@ class Variance(Reduction):
     """The mean of the squared distances from a given mean."""
 
     name = "reductions.variance"
-    what = Kind.SQUARES
+    kind = ReductionKind.SQUARES
     ddof: int
 
     def finish(self, xp: Any, total: Any, count: Any) -> Any:
