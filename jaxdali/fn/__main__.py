@@ -1,5 +1,5 @@
-"""``python -m jaxdali.fn``: the operators by group, with where they run; ``python -m jaxdali.fn resize``: the help of
-one.
+"""The command ``python -m jaxdali.fn`` lists the operators by group, with the devices they run on. ``python -m
+jaxdali.fn resize`` shows the help of one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from jaxdali._core.names import members
 
 def operators(module: types.ModuleType = fn, prefix: str = "") -> dict[str, Callable[..., Any]]:
     """The operators of a module and its public submodules, by dotted name."""
-    found = {}
+    by_name = {}
     for name, x in members(module).items():
         if inspect.ismodule(x) and x.__name__.startswith(f"{fn.__name__}."):
-            found |= operators(x, f"{prefix}{name}.")
+            by_name |= operators(x, f"{prefix}{name}.")
         elif inspect.isfunction(x):
-            found[prefix + name] = x
-    return found
+            by_name[prefix + name] = x
+    return by_name
 
 
 def group(name: str, operator: Callable[..., Any]) -> str:
@@ -40,28 +40,30 @@ def group(name: str, operator: Callable[..., Any]) -> str:
 
 
 def placements(operator: Callable[..., Any]) -> list[str]:
-    """The values of its argument `device`, as annotated."""
+    """The values of an operator's argument `device`, by its annotation."""
     device = inspect.signature(operator).parameters.get("device")
     return [] if device is None else re.findall(r"[\"'](\w+)[\"']", str(device.annotation))
 
 
-def table(of: str | None = None) -> str:
-    """The operators, a row each: all, or those of a group."""
-    found = {name: x for name, x in operators().items() if of in (None, group(name, x))}
-    width = max(map(len, found))
-    rows, before = [], ""
-    for name, operator in sorted(found.items(), key=lambda item: (group(*item), item[0])):
-        if group(name, operator) != before:
-            before = group(name, operator)
-            rows += [f"\n{before}"]
-        where = " ".join(placements(operator))
-        rows.append(f"  {name:<{width}}  {where:<13}  {(operator.__doc__ or '').partition(chr(10))[0]}".rstrip())
+def table(only: str | None = None) -> str:
+    """The operators, a row each: all, or those of one group."""
+    by_name = {name: x for name, x in operators().items() if only in (None, group(name, x))}
+    width = max(map(len, by_name))
+    rows, heading = [], ""
+    for name, operator in sorted(by_name.items(), key=lambda item: (group(*item), item[0])):
+        if group(name, operator) != heading:
+            heading = group(name, operator)
+            rows += [f"\n{heading}"]
+        devices = " ".join(placements(operator))
+        rows.append(f"  {name:<{width}}  {devices:<13}  {(operator.__doc__ or '').partition(chr(10))[0]}".rstrip())
     return "\n".join(rows).strip()
 
 
 def expected(annotation: Any, names: Mapping[str, Any]) -> str:
-    """An annotation without limits, which stand in the docstring, and with the choices that one of the `names` stands
-    for.
+    """An annotation as users read it: without limits, which the docstring has, and with the choices of a `Literal` in
+    place of its name.
+
+    `names`: the global names of the operator's module.
     """
     text = str(annotation)
     match ast.parse(text, mode="eval").body:
@@ -76,13 +78,13 @@ def expected(annotation: Any, names: Mapping[str, Any]) -> str:
 
 
 def describe(name: str) -> str:
-    """Signature and docstring of an operator."""
+    """The signature and the docstring of an operator."""
     operator = operators()[name]
     signature, names = inspect.signature(operator), inspect.unwrap(operator).__globals__
-    lines, named = [], False
+    lines, has_keywords = [], False
     for p in signature.parameters.values():
-        if p.kind is p.KEYWORD_ONLY and not named:
-            named = True
+        if p.kind is p.KEYWORD_ONLY and not has_keywords:
+            has_keywords = True
             lines.append("*")
         star = "*" if p.kind is p.VAR_POSITIONAL else ""
         default = f"types.{p.default.name}" if isinstance(p.default, enum.Enum) else repr(p.default)
@@ -94,7 +96,7 @@ def describe(name: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints one or the other. Returns 1 where there is no such operator."""
+    """Prints the list, or the help of the named operators or groups. Returns 1 if there is no such operator."""
     parser = argparse.ArgumentParser("python -m jaxdali.fn", description="The operators, or the help of some of them.")
     parser.add_argument("operator", nargs="*", help='as in a script: "resize", "readers.file"; or a group: "random"')
     names = [n.removeprefix("fn.") for n in parser.parse_args(arguments).operator]
@@ -116,5 +118,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads may stop, as `head` does
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that a reader such as `head` can stop early without a traceback
     sys.exit(main())

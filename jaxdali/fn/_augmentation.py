@@ -1,4 +1,4 @@
-"""The operators of which augmentations consist where those of `fn` would take many steps."""
+"""Operators of `jaxdali.auto_aug`, for augmentations that would take many steps with the operators of `fn`."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from .._cpu import Reduction
 from ._families import call_reduce, image_layout
 from ._families.conversion import convert
 
-_VALUES = np.arange(256, dtype=np.uint8)
+_VALUES = np.arange(256, dtype=np.uint8)  # all values of a byte: an operator's table is its function of these
 
 
 class Gather(HostOperator):
-    """An entry of a table for each sample."""
+    """Takes an entry of a table for each sample."""
 
     name = "auto_aug.parameter"
     table: Any = dataclasses.field(compare=False)
-    text: bytes  # of the table, which can't be compared
+    text: bytes  # the table's bytes: operators are compared, which arrays can't be
 
     def infer(self, place: Spec) -> tuple[Spec, ...]:
         return (Spec(self.table.dtype, self.table.ndim - 1, self.table.shape[1:]),)
@@ -46,13 +46,13 @@ def taken(table: np.ndarray, place: DataNode) -> DataNode:
 
 
 class LookupOperator(NativeOperator):
-    """A function of bytes, as a table for each sample."""
+    """A function of bytes that depends on a parameter. The kernel gets it as a table for each sample."""
 
     kernel = "table"
     only_kernels = True
 
     def table(self, parameter: np.ndarray | None, N: int) -> np.ndarray:
-        """``u8[N, 256]``, or ``[1, 256]`` for all, of a number for each sample."""
+        """The tables by the parameters ``[N, 1]``: ``u8[N, 256]``, or ``[1, 256]`` for all samples."""
         raise NotImplementedError(self.name)
 
     def infer(self, x: Spec, *parameter: Spec) -> tuple[Spec, ...]:
@@ -110,16 +110,19 @@ class Inverted(LookupOperator):
 
 
 class FromStatistics(NativeOperator):
-    """A function of bytes that depends on what an image, or a frame of a sequence, holds: on numbers of each channel,
-    of all pixels.
-    """
+    """A function of bytes that depends on statistics of the image, or the frame: on reductions of each channel."""
 
     kernel = "table"
     reductions: ClassVar[tuple[Reduction, ...]]
 
-    def table(self, values: Any, found: list[Any], pixels: Any, parameter: Any) -> Any:
-        """``f32[images, 1 or channels, 256]``, of `values` ``f32[256]``, each reduction's ``f64[images, channels]``,
-        numbers.
+    def table(self, values: Any, totals: list[Any], pixels: Any, parameter: Any) -> Any:
+        """The tables, ``f32[images, 1 or channels, 256]``.
+
+        Args:
+          values: all values of a byte, ``f32[256]``.
+          totals: the result of each reduction, ``f64[images, channels]``.
+          pixels: the number of pixels, ``[images, 1]``.
+          parameter: ``f32[images]``, if the operator has one.
         """
         raise NotImplementedError(self.name)
 
@@ -133,8 +136,8 @@ class FromStatistics(NativeOperator):
         if x.dtype != np.uint8:
             raise TypeError(f"the input must be of type uint8, got {x.dtype}")
         if x.extent(x.ndim - 1) not in (1, 3):
-            of_source = "known when the pipeline is built (from external_source: by its layout or shape)"
-            raise ValueError(f"the input must have 1 or 3 channels, {of_source}, got {x.extent(x.ndim - 1)}")
+            advice = "known when the pipeline is built (from external_source: by its layout or shape)"
+            raise ValueError(f"the input must have 1 or 3 channels, {advice}, got {x.extent(x.ndim - 1)}")
         return (dataclasses.replace(x, layout=layout),)
 
     def setup(self, ctx: HostContext, x: Value, *parameter: Value) -> Setup:
@@ -147,59 +150,59 @@ class FromStatistics(NativeOperator):
         spec, params = ctx.spec, ctx.params
         channels = spec.extent(2)
         assert channels is not None
-        of, none = Spec(np.dtype(np.float64), 1, (channels,)), jnp.zeros((0,), jnp.float64)
-        found, codes = [], []
+        total_spec, no_center = Spec(np.dtype(np.float64), 1, (channels,)), jnp.zeros((0,), jnp.float64)
+        totals, codes = [], []
         for reduction in self.reductions:
-            y, code = call_reduce(ctx, x, of, None, none, reduction, (0, 1))
-            found.append(y)
+            y, code = call_reduce(ctx, x, total_spec, None, no_center, reduction, (0, 1))
+            totals.append(y)
             codes.append(code)
         table = self.table(
-            jnp.arange(256, dtype=jnp.float32), found, params["pixels"][:, None], params.get("parameter")
+            jnp.arange(256, dtype=jnp.float32), totals, params["pixels"][:, None], params.get("parameter")
         )
         y, code = _ffi.call("table", ctx, x, spec, ctx.out[0], convert(jnp, table, np.dtype(np.uint8)))
         return (y,), jnp.max(jnp.stack([*codes, code]), axis=0)
 
 
 class Contrasted(FromStatistics):
-    """The distance from an image's mean brightness, as the weights of ITU-R BT.601 have it, times a number."""
+    """Scales the distance from an image's mean brightness, with the weights of ITU-R BT.601, by the parameter."""
 
     name = "auto_aug.contrast"
     reductions = (Reduction.SUM,)
 
-    def table(self, values: Any, found: list[Any], pixels: Any, parameter: Any) -> Any:
-        mean = (found[0] / pixels).astype(jnp.float32)
+    def table(self, values: Any, totals: list[Any], pixels: Any, parameter: Any) -> Any:
+        mean = (totals[0] / pixels).astype(jnp.float32)
         center = (mean * jnp.array([0.299, 0.587, 0.114], jnp.float32)).sum(axis=1)[:, None, None]
         return center + (values - center) * parameter[:, None, None]
 
 
 class ContrastedByArea(FromStatistics):
-    """The distance from the number of pixels / 256, times a number: what TensorFlow's RandAugment takes for the mean
-    brightness.
+    """Scales the distance from the number of pixels / 256, which TensorFlow's RandAugment uses as the mean brightness,
+    by the parameter.
     """
 
     name = "auto_aug.contrast_by_area"
     reductions = ()
 
-    def table(self, values: Any, found: list[Any], pixels: Any, parameter: Any) -> Any:
+    def table(self, values: Any, totals: list[Any], pixels: Any, parameter: Any) -> Any:
         center = jnp.floor(jnp.minimum(pixels / 256, 255)).astype(jnp.float32)[:, :, None]
         return jnp.floor(center + (values - center) * parameter[:, None, None])
 
 
 class Stretched(FromStatistics):
-    """Each channel stretched to the whole range."""
+    """Stretches each channel to the whole range."""
 
     name = "auto_aug.auto_contrast"
     reductions = (Reduction.MIN, Reduction.MAX)
 
-    def table(self, values: Any, found: list[Any], pixels: Any, parameter: Any) -> Any:
-        low, high = (x.astype(jnp.float32)[:, :, None] for x in found)
-        flat = high <= low
-        scale = jnp.float32(255) / jnp.where(flat, jnp.float32(255), high - low)
-        return (values - jnp.where(flat, jnp.float32(0), low)) * scale
+    def table(self, values: Any, totals: list[Any], pixels: Any, parameter: Any) -> Any:
+        low, high = (x.astype(jnp.float32)[:, :, None] for x in totals)
+        is_flat = high <= low
+        scale = jnp.float32(255) / jnp.where(is_flat, jnp.float32(255), high - low)
+        return (values - jnp.where(is_flat, jnp.float32(0), low)) * scale
 
 
-def _of(kind: type[Any]) -> Callable[..., DataNode]:
-    """The function that adds an operator, which files may call, too."""
+def _adder(kind: type[Any]) -> Callable[..., DataNode]:
+    """Makes the function that adds an operator to a pipeline. Serialized pipelines call it, too."""
 
     @records(kind.name)
     def function(data: DataNode, *parameter: DataNode) -> DataNode:
@@ -208,7 +211,7 @@ def _of(kind: type[Any]) -> Callable[..., DataNode]:
     return function
 
 
-posterized, solarized, shifted, inverted = _of(Masked), _of(Solarized), _of(Shifted), _of(Inverted)
+posterized, solarized, shifted, inverted = _adder(Masked), _adder(Solarized), _adder(Shifted), _adder(Inverted)
 
 
 @operator_function(Contrasted)

@@ -1,4 +1,4 @@
-"""`fn._conditional`: what an `if` on DataNodes is rewritten to in DALI, for those who write it themselves."""
+"""`fn._conditional`: the operators that DALI rewrites an `if` on DataNodes to, for users who call them directly."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from ._tensor.merge import merge as _merge
 
 
 def _branches(predicate: DataNode, *inputs: DataNode) -> tuple[Branch, Branch]:
-    """Of the samples for which a predicate is not 0, and of the others: the same for all that is split by it."""
+    """The two branches of a predicate: for samples where it is not 0, and for the others. They are made once, for all
+    inputs that are split by it.
+    """
     outer = innermost_branch((predicate, *inputs), current_branch())
     splits = predicate.node.splits
     if (predicate.index, outer) not in splits:
-        asked, where = predicate_of(predicate), user_line()
-        yes, no = (Branch(asked, taken, outer, where, by_inputs=True) for taken in (True, False))
-        splits[predicate.index, outer] = (yes, no)
+        condition, line = predicate_of(predicate), user_line()
+        if_true, if_false = (Branch(condition, is_true, outer, line, by_inputs=True) for is_true in (True, False))
+        splits[predicate.index, outer] = (if_true, if_false)
     return splits[predicate.index, outer]
 
 
@@ -67,18 +69,18 @@ def merge(
     device: Literal["cpu", "gpu"] | None = None,
     **hints: Unpack[Hints],
 ) -> Any:
-    """One value of all samples, of what became of both parts of a `split`.
+    """Joins the results for both parts of a `split` to one value of all samples.
 
     Args:
-      if_true: of the samples for which the predicate is not 0. A list of DataNodes gives a list.
-      if_false: of the others.
-      predicate: what the parts were split by.
-      device: "cpu", "gpu" or None: where the result is.
+      if_true: the value of the samples for which the predicate is not 0. For lists of DataNodes, the result is a list.
+      if_false: the value of the other samples.
+      predicate: the predicate of the `split`.
+      device: the device of the result, "cpu", "gpu" or None.
       **hints: to DALI's executor, without effect here.
 
     Raises:
       ValueError: lists of different lengths.
-      OperatorError: a value is of other samples.
+      OperatorError: a value belongs to other samples.
     """
     if not isinstance(if_true, list) and not isinstance(if_false, list):
         return _of_both(if_true, if_false, predicate, device)
@@ -93,25 +95,25 @@ def merge(
 
 @records("_conditional.of_both")
 def _of_both(if_true: Any, if_false: Any, predicate: Any, device: str | None) -> DataNode:
-    asked = as_node(predicate, "_conditional.merge")
-    yes, no = _branches(asked)
+    condition = as_node(predicate, "_conditional.merge")
+    true_branch, false_branch = _branches(condition)
     a, b = as_node(if_true, "_conditional.merge"), as_node(if_false, "_conditional.merge")
-    check_reach(a, yes, "as what _conditional.merge takes where its predicate is true")
-    check_reach(b, no, "as what _conditional.merge takes where its predicate is false")
-    merged = _merge(a, b, yes.predicate)
+    check_reach(a, true_branch, "as what _conditional.merge takes where its predicate is true")
+    check_reach(b, false_branch, "as what _conditional.merge takes where its predicate is false")
+    merged = _merge(a, b, true_branch.predicate)
     return merged if device is None else add(Copy(), merged, device=device)
 
 
 def not_(input: Any, /, **hints: Unpack[Hints]) -> DataNode:
-    """What `not` gives of a number for each sample: a truth value. Hints are without effect."""
+    """Negates a number of each sample, as `not` does. The result is a truth value. Hints are without effect."""
     return logical(input, "not", "right")
 
 
 def validate_logical(input: Any, /, *, expression_name: str, expression_side: str, **hints: Unpack[Hints]) -> DataNode:
-    """A truth value for each sample, unchanged; anything else is an error that names the expression.
+    """Returns a truth value of each sample unchanged. For anything else, raises an error that names the expression.
 
     Args:
-      input: what is checked.
+      input: the value to check.
       expression_name: "and" or "or".
       expression_side: "left" or "right".
       **hints: to DALI's executor, without effect here.

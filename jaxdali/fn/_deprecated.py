@@ -1,4 +1,4 @@
-"""Names that DALI gave up: each warns, and is the function that took its place."""
+"""Names that DALI deprecated. Each warns, and calls the function that replaces it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def renamed(old: str, new: str, function: F) -> F:
-    """The function `new` under its `old` name, both without the `fn.` before them."""
+    """Returns the function `new` under its `old` name, with a warning. Both names are without `fn.`."""
 
     @functools.wraps(function)
     def deprecated(*inputs: Any, **arguments: Any) -> Any:
@@ -26,15 +26,15 @@ def renamed(old: str, new: str, function: F) -> F:
 
 
 def alias(name: str, of: str, function: F) -> F:
-    """The function `of` under another `name` that DALI has for it, too."""
+    """Returns the function `of` under another `name` of DALI's, without a warning."""
 
     @functools.wraps(function)
-    def same(*inputs: Any, **arguments: Any) -> Any:
+    def renamed_function(*inputs: Any, **arguments: Any) -> Any:
         return function(*inputs, **arguments)
 
-    same.__name__ = same.__qualname__ = name.rpartition(".")[2]
-    same.__doc__ = f"Another name of `fn.{of}`.\n\n{function.__doc__}"
-    return cast(F, same)
+    renamed_function.__name__ = renamed_function.__qualname__ = name.rpartition(".")[2]
+    renamed_function.__doc__ = f"Another name of `fn.{of}`.\n\n{function.__doc__}"
+    return cast(F, renamed_function)
 
 
 audio_decoder = renamed("audio_decoder", "decoders.audio", decoders.audio)

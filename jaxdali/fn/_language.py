@@ -1,4 +1,4 @@
-"""What the language of DataNodes is made of: see `jaxdali._core.language`."""
+"""The operators behind the methods of DataNodes; see `jaxdali._core.language`."""
 
 from __future__ import annotations
 

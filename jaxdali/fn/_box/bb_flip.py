@@ -13,20 +13,20 @@ from .box_map import BoxMap
 
 
 class BbFlip(BoxMap):
-    """Mirrored."""
+    """Mirrors boxes horizontally, vertically or both."""
 
     name = "bb_flip"
 
-    def moved(self, a: Values) -> tuple[np.ndarray, np.ndarray]:
+    def box_affine(self, a: Values) -> tuple[np.ndarray, np.ndarray]:
         m, t = np.tile(np.eye(4), (a.samples, 1, 1)), np.zeros((a.samples, 4))
         for flip, first in ((a.horizontal, 0), (a.vertical, 1)):
             # The new left is 1 - right with corners, and 1 - left - width with extents.
-            turned = np.zeros((2, 4))
-            turned[0, first], turned[0, first + 2] = (0, -1) if self.ltrb else (-1, -1)
-            turned[1, first], turned[1, first + 2] = (-1, 0) if self.ltrb else (0, 1)
-            on = flip != 0
-            m[on, first], m[on, first + 2] = turned
-            t[on, first], t[on, first + 2] = 1, float(self.ltrb)
+            rows = np.zeros((2, 4))
+            rows[0, first], rows[0, first + 2] = (0, -1) if self.ltrb else (-1, -1)
+            rows[1, first], rows[1, first + 2] = (-1, 0) if self.ltrb else (0, 1)
+            is_flipped = flip != 0
+            m[is_flipped, first], m[is_flipped, first + 2] = rows
+            t[is_flipped, first], t[is_flipped, first + 2] = 1, float(self.ltrb)
         return m, t
 
 

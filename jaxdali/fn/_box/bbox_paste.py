@@ -14,11 +14,11 @@ from .box_map import BoxMap
 
 
 class BBoxPaste(BoxMap):
-    """The operator: moves boxes, and shrinks them as the canvas is larger."""
+    """Moves boxes, and shrinks them by the ratio of the canvas to the image."""
 
     name = "bbox_paste"
 
-    def moved(self, a: Values) -> tuple[np.ndarray, np.ndarray]:
+    def box_affine(self, a: Values) -> tuple[np.ndarray, np.ndarray]:
         place = np.stack([a.paste_x, a.paste_y], axis=1) * ((a.ratio - 1) / a.ratio)[:, None]
         t = np.concatenate([place, place if self.ltrb else np.zeros_like(place)], axis=1)
         return np.eye(4) / a.ratio[:, None, None], t

@@ -22,7 +22,7 @@ F32 = np.float32
 
 
 class BBoxRotate(HostOperator):
-    """The operator: boxes around the rotated boxes, clipped to the image; some are removed."""
+    """Rotates boxes. Each result is the upright box around a rotated box, clipped to the image, or removed."""
 
     name = "bbox_rotate"
     has_labels: bool
@@ -56,17 +56,17 @@ class BBoxRotate(HostOperator):
     def run(self, ctx: HostContext, boxes: Value, *others: Value) -> tuple[Any, ...]:
         a = self.arguments(ctx, others)
         shape, size = a.input_shape.reshape(ctx.N, -1), a.vector("size", 2)
-        at = [self.shape_layout.index(c) for c in "HW"]
-        if shape.shape[1] <= max(at):
+        axes = [self.shape_layout.index(c) for c in "HW"]
+        if shape.shape[1] <= max(axes):
             raise ArgumentError(
                 f"input_shape must have the axes of shape_layout={self.shape_layout!r}, got {shape.shape[1]} numbers"
             )
-        shape = shape[:, at].astype(np.int64)
+        shape = shape[:, axes].astype(np.int64)
         if self.keep_size:
             out = shape
         else:
             out = canvas(shape, a.angle, None) if size is None else np.floor(size).astype(np.int64)
-        kept, labels = [], []
+        kept_boxes, labels = [], []
         for i in range(ctx.N):
             b, rows = boxes.sample(i), np.zeros(0, np.int64)
             if not ctx.present[i]:
@@ -80,36 +80,44 @@ class BBoxRotate(HostOperator):
                 b = b[:0]
             if len(b):
                 b, rows = self._rotated(b, F32(a.angle[i]), shape[i, ::-1].astype(F32), out[i, ::-1].astype(F32))
-            kept.append(b.reshape(-1, 4))
+            kept_boxes.append(b.reshape(-1, 4))
             if self.has_labels:
                 labels.append(others[0].sample(i)[rows])
-        return (kept, labels) if self.has_labels else (kept,)
+        return (kept_boxes, labels) if self.has_labels else (kept_boxes,)
 
     def _rotated(
         self, boxes: np.ndarray, angle: np.float32, size: np.ndarray, out: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The boxes on the rotated image, and the numbers of those that are kept. Sizes are (width, height)."""
-        extents = self.bbox_layout == "xyWH"
-        low, high = boxes[:, :2], boxes[:, 2:] + boxes[:, :2] if extents else boxes[:, 2:]
+        """The boxes on the rotated image, and the rows of the input that are kept.
+
+        `size`, `out`: width and height of the image, and of the rotated image.
+        """
+        has_extents = self.bbox_layout == "xyWH"
+        low, high = boxes[:, :2], boxes[:, 2:] + boxes[:, :2] if has_extents else boxes[:, 2:]
+        # In pixels from the centre of the image.
         low, high = ((x - F32(0.5)) * size if self.bbox_normalized else x - size / 2 for x in (low, high))
         x, y = np.stack([low[:, 0], high[:, 0]] * 2, 1), np.stack([low[:, 1]] * 2 + [high[:, 1]] * 2, 1)
         turn = angle * F32(np.pi / 180)
         c, s = np.cos(turn), np.sin(turn)
         corners = np.stack([x * c + y * s + out[0] / 2, -x * s + y * c + out[1] / 2], 2)  # [n, 4, 2]
         first, last = corners.min(axis=1), corners.max(axis=1)
+        # The modes "fixed" and "halfway" shrink the upright box to the original extents, or half of the way. If the
+        # longer side is now the other one, the extents are exchanged.
         if self.mode != "expand":
-            own, new = high - low, last - first
-            turned = (own[:, 0] < own[:, 1]) != (new[:, 0] < new[:, 1])  # the box now lies across
-            wanted = np.where(turned[:, None], own[:, ::-1], own)
-            more = (new - wanted) * F32(0.25 if self.mode == "halfway" else 0.5)
-            first, last = first + more, last - more
+            extent, rotated_extent = high - low, last - first
+            is_across = (extent[:, 0] < extent[:, 1]) != (rotated_extent[:, 0] < rotated_extent[:, 1])
+            target = np.where(is_across[:, None], extent[:, ::-1], extent)
+            margin = (rotated_extent - target) * F32(0.25 if self.mode == "halfway" else 0.5)
+            first, last = first + margin, last - margin
         area = (last - first).prod(axis=1)
         first, last = np.clip(first, 0, out), np.clip(last, 0, out)
         with np.errstate(divide="ignore", invalid="ignore"):
-            keep = np.flatnonzero((last - first).prod(axis=1) / area >= F32(self.remove_threshold))
-        first, last = first[keep], last[keep]
+            rows = np.flatnonzero((last - first).prod(axis=1) / area >= F32(self.remove_threshold))
+        first, last = first[rows], last[rows]
         scale = 1 / out if self.bbox_normalized else np.ones(2, F32)
-        return np.concatenate([first * scale, (last - first if extents else last) * scale], axis=1).astype(F32), keep
+        return np.concatenate([first * scale, (last - first if has_extents else last) * scale], axis=1).astype(
+            F32
+        ), rows
 
 
 @operator_function("bbox_rotate")

@@ -18,7 +18,7 @@ from ..._cpu import Status
 
 
 class BoxEncoder(HostOperator):
-    """The operator: a box and its label for each anchor."""
+    """Assigns a box and its label to each anchor."""
 
     name = "box_encoder"
     num_outputs = 2  # pyright: ignore[reportAssignmentType]
@@ -65,25 +65,28 @@ class BoxEncoder(HostOperator):
         return encoded, classes
 
     def _matches(self, boxes: np.ndarray, anchors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The anchors that stand for a box, and which box. Of equal ones the last is taken, as in DALI."""
+        """The anchors that match a box, and the box of each. Among equal matches the last one wins, as in DALI."""
         low, high = (
             edge(boxes[:, None, k : k + 2], anchors[:, k : k + 2]) for edge, k in ((np.maximum, 0), (np.minimum, 2))
         )
-        common = np.clip(high - low, 0, None).prod(axis=2)
-        area, own = ((x[:, 2:] - x[:, :2]).prod(axis=1) for x in (boxes, anchors))
-        union = area[:, None] + own - common
-        overlap = np.divide(common, union, out=np.zeros_like(union), where=union > 0)
+        intersection = np.clip(high - low, 0, None).prod(axis=2)
+        box_area, anchor_area = ((x[:, 2:] - x[:, :2]).prod(axis=1) for x in (boxes, anchors))
+        union = box_area[:, None] + anchor_area - intersection
+        overlap = np.divide(intersection, union, out=np.zeros_like(union), where=union > 0)
         box = len(boxes) - 1 - overlap[::-1].argmax(axis=0)
-        matched = overlap.max(axis=0) > np.float32(self.criteria)
+        is_matched = overlap.max(axis=0) > np.float32(self.criteria)
         # A box gets its best anchor, however little they overlap.
         best = len(anchors) - 1 - overlap[:, ::-1].argmax(axis=1)
         for b, a in enumerate(best.tolist()):
             box[a] = b
-        matched[best] = True
-        anchor = np.flatnonzero(matched)
+        is_matched[best] = True
+        anchor = np.flatnonzero(is_matched)
         return anchor, box[anchor]
 
     def _offsets(self, boxes: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+        """Boxes relative to anchors, as SSD encodes them: offsets of the centres in units of the anchor's extents,
+        logarithms of the ratios of extents, then normalised.
+        """
         b, a = _centers(boxes * np.float32(self.scale)), _centers(anchors * np.float32(self.scale))
         with np.errstate(divide="ignore", invalid="ignore"):
             raw = np.concatenate([(b[:, :2] - a[:, :2]) / a[:, 2:], np.log(b[:, 2:] / a[:, 2:])], axis=1)

@@ -11,16 +11,16 @@ from .._tensor.points import PointMap, mapped
 
 
 class BoxMap(PointMap):
-    """A box is a point of four coordinates.
+    """An affine map of boxes, which are points of four coordinates.
 
     Attributes:
-      ltrb: whether the coordinates are two corners; otherwise they are the upper left corner, width and height.
+      ltrb: whether the coordinates are two corners. If not, they are the upper left corner, the width and the height.
     """
 
     ltrb: bool
 
-    def moved(self, a: Values) -> tuple[np.ndarray, np.ndarray]:
-        """Matrix ``[N, 4, 4]`` and shift ``[N, 4]``."""
+    def box_affine(self, a: Values) -> tuple[np.ndarray, np.ndarray]:
+        """The matrix ``[N, 4, 4]`` and the offset ``[N, 4]``."""
         raise NotImplementedError(self.name)
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
@@ -33,4 +33,4 @@ class BoxMap(PointMap):
     def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:
         if dims != 4:
             raise ValueError(f"boxes have 4 coordinates, got {dims}")
-        return self.moved(a)
+        return self.box_affine(a)

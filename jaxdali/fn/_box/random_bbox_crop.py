@@ -23,15 +23,15 @@ from ..._cpu import Status
 from .._families.drawing import draw
 
 _log = logging.getLogger("jaxdali")
-# Columns of starts, columns of ends or extents, and whether the latter are extents.
+# Columns of the boxes by axis: (columns of starts, columns of ends or extents, whether the latter are extents).
 _Columns = tuple[list[int], list[int], bool]
-_MOST = 1 << 17  # attempts if the user sets no limit
-_ALIKE = 1e-9  # metrics that differ by less are equal apart from rounding
-_FIRST = 32  # windows that are tried at once; then twice as many
+_MAX_ATTEMPTS = 1 << 17  # if the user sets no limit
+_TOLERANCE = 1e-9  # metrics that differ by less are equal but for rounding
+_FIRST_ROUND = 32  # windows that are tried in the first round; each further round tries twice as many
 
 
 class RandomBBoxCrop(HostOperator):
-    """Draws windows until one suits."""
+    """Draws windows until one fits the boxes: until its metric reaches the threshold, and it keeps a box."""
 
     name = "random_bbox_crop"
     random = True
@@ -80,7 +80,9 @@ class RandomBBoxCrop(HostOperator):
         return tuple(outputs)
 
     def _ndim(self, columns: int | None) -> int:
-        """The number of axes of the boxes: from their columns, or from other arguments if these are not known, else 2."""
+        """The number of axes of the boxes: from their columns, if these are known, or from other arguments; by default
+        2.
+        """
         return (
             columns // 2
             if columns is not None
@@ -90,11 +92,11 @@ class RandomBBoxCrop(HostOperator):
         )
 
     def _columns(self, ndim: int) -> _Columns:
-        """The columns of starts, and of ends or extents, by axis; and whether they are extents."""
+        """The columns of the boxes, by `bbox_layout` or `ltrb`."""
         layout = self.bbox_layout or ("xyz"[:ndim] + ("WHD" if self.ltrb is False else "XYZ")[:ndim])
-        for second, extents in (("XYZ"[:ndim], False), ("WHD"[:ndim], True)):
-            if sorted(layout) == sorted("xyz"[:ndim] + second):
-                return [layout.index(c) for c in "xyz"[:ndim]], [layout.index(c) for c in second], extents
+        for end_letters, are_extents in (("XYZ"[:ndim], False), ("WHD"[:ndim], True)):
+            if sorted(layout) == sorted("xyz"[:ndim] + end_letters):
+                return [layout.index(c) for c in "xyz"[:ndim]], [layout.index(c) for c in end_letters], are_extents
         raise ArgumentError(
             f"bbox_layout must be made of {'xyz'[:ndim]} and {'XYZ'[:ndim]} or {'WHD'[:ndim]}, got {layout!r}"
         )
@@ -108,7 +110,7 @@ class RandomBBoxCrop(HostOperator):
 
     def run(self, ctx: HostContext, boxes: Value, *others: Value) -> tuple[Any, ...]:
         ndim = self._ndim(boxes.spec.extent(1))
-        starts, ends, extents = self._columns(ndim)
+        starts, ends, are_extents = self._columns(ndim)
         order, a = self._shape_order(ndim), self.arguments(ctx, others)
         shapes = {
             n: x[:, order].astype(np.float64)
@@ -118,24 +120,28 @@ class RandomBBoxCrop(HostOperator):
         samples: dict[int, _Sample] = {}
         for i in np.flatnonzero(ctx.present).tolist():
             b = boxes.sample(i)
-            wrong = self._wrong(b, ndim, others[0].sample(i) if self.has_labels else None)
-            if not wrong:
+            reason = self._problem(b, ndim, others[0].sample(i) if self.has_labels else None)
+            if not reason:
                 low = b[:, starts]
-                high = low + b[:, ends] if extents else b[:, ends]
+                high = low + b[:, ends] if are_extents else b[:, ends]
                 # Ends may come before starts, as in DALI.
-                if not ((low >= 0) & (high <= 1 + (1e-6 if extents else 0))).all():
-                    wrong = f"boxes must lie in 0 ... 1, got {b.tolist()}"
-            if wrong:
-                ctx.fail(i, Status.INPUT, wrong)
+                if not ((low >= 0) & (high <= 1 + (1e-6 if are_extents else 0))).all():
+                    reason = f"boxes must lie in 0 ... 1, got {b.tolist()}"
+            if reason:
+                ctx.fail(i, Status.INPUT, reason)
                 continue
-            given = {n: x[i] for n, x in shapes.items()}
+            sample_shapes = {n: x[i] for n, x in shapes.items()}
             samples[i] = _Sample(
-                low.astype(np.float64), high.astype(np.float64), given.get("crop_shape"), given.get("input_shape")
+                low.astype(np.float64),
+                high.astype(np.float64),
+                sample_shapes.get("crop_shape"),
+                sample_shapes.get("input_shape"),
             )
         self._search(ctx, ndim, samples)
-        return self._outputs(ctx, samples, boxes, others, (starts, ends, extents))
+        return self._outputs(ctx, samples, boxes, others, (starts, ends, are_extents))
 
-    def _wrong(self, boxes: np.ndarray, ndim: int, labels: np.ndarray | None) -> str:
+    def _problem(self, boxes: np.ndarray, ndim: int, labels: np.ndarray | None) -> str:
+        """The reason why the boxes of a sample are refused; "" if they are valid."""
         if boxes.shape[1] != 2 * ndim:
             return f"boxes must have {2 * ndim} coordinates, got {boxes.shape[1]}"
         return (
@@ -146,19 +152,20 @@ class RandomBBoxCrop(HostOperator):
 
     def _search(self, ctx: HostContext, ndim: int, samples: dict[int, _Sample]):
         """Finds a window for each sample."""
-        limit = _MOST if self.total_num_attempts is None else self.total_num_attempts
-        left, drawn, count = dict(samples), 0, _FIRST
-        for part in itertools.count(1):
-            count = -(-count // self.num_attempts) * self.num_attempts  # all attempts at a threshold together
+        limit = _MAX_ATTEMPTS if self.total_num_attempts is None else self.total_num_attempts
+        remaining, drawn, count = dict(samples), 0, _FIRST_ROUND
+        for substream in itertools.count(1):
+            count = -(-count // self.num_attempts) * self.num_attempts  # whole groups of attempts at one threshold
             sizes = np.zeros(ctx.N, np.int64)
-            sizes[[*left]] = count * (1 + 2 * ndim)
-            numbers, first = draw(ctx, self.seed, sizes, part=part)
-            for i, sample in [*left.items()]:
+            sizes[[*remaining]] = count * (1 + 2 * ndim)
+            numbers, first = draw(ctx, self.seed, sizes, part=substream)
+            for i, sample in [*remaining.items()]:
                 u = numbers[first[i] : first[i] + sizes[i]].reshape(count, -1)
                 if self._attempt(sample, u, ndim, limit) or sample.attempts >= limit:
-                    del left[i]
+                    del remaining[i]
             drawn, count = drawn + count, 2 * count
-            if not left or drawn >= 8 * limit:  # of many attempts at a threshold, few may be made
+            # Attempts at a threshold may end early, so that fewer windows count as attempts than were drawn.
+            if not remaining or drawn >= 8 * limit:
                 break
         for i, sample in samples.items():
             if sample.best == np.inf:
@@ -167,7 +174,7 @@ class RandomBBoxCrop(HostOperator):
                 ctx.fail(
                     i,
                     Status.INPUT,
-                    f"no window was found in {_MOST} attempts; pass total_num_attempts to take the best one then",
+                    f"no window was found in {_MAX_ATTEMPTS} attempts; pass total_num_attempts to take the best one then",
                 )
             elif not self.quiet:
                 _log.warning(
@@ -177,82 +184,98 @@ class RandomBBoxCrop(HostOperator):
                 )
 
     def _attempt(self, sample: _Sample, u: np.ndarray, ndim: int, limit: int) -> bool:
-        """Tries windows in turn, each made from a row of numbers, up to the limit of attempts; returns whether one
-        suits.
+        """Tries windows in turn, up to the limit of attempts, and keeps the best one in `sample`.
+
+        Args:
+          sample: the sample, which is changed.
+          u: ``[windows, 1 + 2 * ndim]`` uniform in [0, 1): the choice of the threshold, and numbers for the window.
+
+        Returns:
+          Whether a window fits.
         """
-        fixed = sample.crop_shape is not None
-        # For every `num_attempts` windows, a threshold is drawn, or the choice not to crop.
+        has_fixed_size = sample.crop_shape is not None
+        # One threshold, or the choice not to crop, is drawn for every `num_attempts` windows.
         options = len(self.thresholds) + self.allow_no_crop
         option = np.repeat((u[:: self.num_attempts, 0] * options).astype(int), self.num_attempts)[: len(u)]
-        whole = option == len(self.thresholds)
+        is_whole = option == len(self.thresholds)
         threshold = np.asarray([*self.thresholds, 0.0])[option]
-        if fixed:
+        if has_fixed_size:
             assert sample.input_shape is not None
-            free = sample.input_shape - sample.crop_shape
-            place = np.minimum(free, 0) + np.floor(u[:, 1 : 1 + ndim] * (np.abs(free) + 1))
+            slack = sample.input_shape - sample.crop_shape
+            # A window that is larger than the image hangs over it by a part of the difference.
+            place = np.minimum(slack, 0) + np.floor(u[:, 1 : 1 + ndim] * (np.abs(slack) + 1))
             start = place / sample.input_shape
             size = np.broadcast_to(sample.crop_shape / sample.input_shape, start.shape)
-            valid = np.ones(len(u), bool)
+            is_valid = np.ones(len(u), bool)
         else:
             low, high = self.scaling
-            size, valid = self._proportioned(low + (high - low) * u[:, 1 : 1 + ndim], sample.input_shape)
+            size, is_valid = self._proportioned(low + (high - low) * u[:, 1 : 1 + ndim], sample.input_shape)
             start = place = u[:, 1 + ndim :] * (1 - size)
-        size, start = np.where(whole[:, None], 1.0, size), np.where(whole[:, None], 0.0, start)
-        metric, kept = self._compared(sample, start, size)
+        size, start = np.where(is_whole[:, None], 1.0, size), np.where(is_whole[:, None], 0.0, start)
+        metric, is_kept = self._compared(sample, start, size)
         if len(sample.low):
-            worst = metric.min(axis=1) if self.all_boxes_above_threshold else metric.max(axis=1)
-            reached = valid & (worst >= threshold)
-            suits = whole | (reached & kept.any(axis=1))
+            window_metric = metric.min(axis=1) if self.all_boxes_above_threshold else metric.max(axis=1)
+            reaches_threshold = is_valid & (window_metric >= threshold)
+            fits = is_whole | (reaches_threshold & is_kept.any(axis=1))
         else:
-            worst, suits = np.zeros(len(u)), valid | whole
-            reached = suits
+            window_metric, fits = np.zeros(len(u)), is_valid | is_whole
+            reaches_threshold = fits
         # As in DALI, a window that reaches the threshold, but keeps no box, ends the attempts at that threshold.
-        ended = (reached & ~suits).reshape(-1, self.num_attempts).cumsum(axis=1).reshape(-1) - (reached & ~suits)
-        tried = ended == 0
-        tried &= tried.cumsum() <= limit - sample.attempts
-        sample.attempts += int(tried.sum())
-        suits &= tried
-        measured = np.where(valid & tried, worst, -1.0)
-        # Of windows that are equally good, such as all within one box, the first is taken: rounding must not prefer
-        # some places.
-        k = int((suits if suits.any() else measured >= measured.max() - _ALIKE).argmax())
-        score = np.inf if suits[k] else measured[k]
-        if score > sample.best + _ALIKE:
-            sample.best, sample.start, sample.size, sample.kept = score, start[k], size[k], kept[k] | whole[k]
-            sample.anchor, sample.whole = place[k] if fixed else start[k], bool(whole[k])
-        return bool(suits[k])
+        num_ended = (reaches_threshold & ~fits).reshape(-1, self.num_attempts).cumsum(axis=1).reshape(-1) - (
+            reaches_threshold & ~fits
+        )
+        is_tried = num_ended == 0
+        is_tried &= is_tried.cumsum() <= limit - sample.attempts
+        sample.attempts += int(is_tried.sum())
+        fits &= is_tried
+        measured = np.where(is_valid & is_tried, window_metric, -1.0)
+        # The first of equally good windows, such as all windows within one box, is taken. Without the tolerance,
+        # rounding would prefer some places.
+        k = int((fits if fits.any() else measured >= measured.max() - _TOLERANCE).argmax())
+        score = np.inf if fits[k] else measured[k]
+        if score > sample.best + _TOLERANCE:
+            sample.best, sample.start, sample.size, sample.kept = score, start[k], size[k], is_kept[k] | is_whole[k]
+            sample.anchor, sample.whole = place[k] if has_fixed_size else start[k], bool(is_whole[k])
+        return bool(fits[k])
 
     def _proportioned(self, size: np.ndarray, shape: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """The extents with fixed aspect ratios applied, and which windows lie in the ranges of aspect ratios."""
+        """The windows' extents after fixed aspect ratios are applied, and whether each window is in the ranges of
+        aspect ratios.
+
+        Args:
+          size: ``[windows, ndim]``, relative to the image.
+          shape: the image's extents. None: aspect ratios are those of relative extents.
+        """
         scale = np.ones(size.shape[1]) if shape is None else shape
-        size, valid = size * scale, np.ones(len(size), bool)
+        size, is_valid = size * scale, np.ones(len(size), bool)
         pairs = [*itertools.combinations(range(size.shape[1]), 2)]
         ratios = np.asarray(self.aspect_ratio).reshape(-1, 2)
-        fixed = ratios[:, 0] == ratios[:, 1]
+        is_fixed = ratios[:, 0] == ratios[:, 1]
+        # Pairs of axes are (x, y), (x, z), (y, z). One range is for all of them.
         for (i, j), k in zip(pairs, itertools.cycle(range(len(ratios)))):
-            if fixed[k]:
+            if is_fixed[k]:
                 longer = np.maximum(size[:, i], size[:, j])
                 size[:, i], size[:, j] = longer * min(ratios[k, 0], 1), longer / max(ratios[k, 0], 1)
         for (i, j), k in zip(pairs, itertools.cycle(range(len(ratios)))):
             with np.errstate(divide="ignore", invalid="ignore"):
                 ratio = size[:, i] / size[:, j]
-            slack = 1e-6 * fixed[k]
-            valid &= (ratio >= ratios[k, 0] * (1 - slack)) & (ratio <= ratios[k, 1] * (1 + slack))
-        return size / scale, valid
+            slack = 1e-6 * is_fixed[k]
+            is_valid &= (ratio >= ratios[k, 0] * (1 - slack)) & (ratio <= ratios[k, 1] * (1 + slack))
+        return size / scale, is_valid
 
     def _compared(self, sample: _Sample, start: np.ndarray, size: np.ndarray) -> tuple[Any, Any]:
-        """The metric of each window and box, and whether the box is kept, ``[windows, boxes]``."""
+        """The metric of each window and box, and whether the window keeps the box, ``[windows, boxes]`` each."""
         first, last = start[:, None], (start + size)[:, None]
-        common = np.clip(np.minimum(sample.high, last) - np.maximum(sample.low, first), 0, None).prod(axis=2)
+        intersection = np.clip(np.minimum(sample.high, last) - np.maximum(sample.low, first), 0, None).prod(axis=2)
         area = (sample.high - sample.low).prod(axis=1)
-        share = np.divide(common, area, out=np.zeros_like(common), where=area > 0)
+        overlap = np.divide(intersection, area, out=np.zeros_like(intersection), where=area > 0)
         if self.threshold_type == "overlap":
-            metric = share
+            metric = overlap
         else:
-            union = area + size.prod(axis=1)[:, None] - common
-            metric = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+            union = area + size.prod(axis=1)[:, None] - intersection
+            metric = np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0)
         if self.bbox_prune_threshold is not None:
-            return metric, np.logical_and(share >= self.bbox_prune_threshold, share > 0)
+            return metric, np.logical_and(overlap >= self.bbox_prune_threshold, overlap > 0)
         center = (sample.low + sample.high) / 2
         return metric, ((first <= center) & (center <= last)).all(axis=2)
 
@@ -262,9 +285,11 @@ class RandomBBoxCrop(HostOperator):
         samples: dict[int, _Sample],
         boxes: Value,
         others: Sequence[Value],
-        columns: tuple[list[int], list[int], bool],
+        columns: _Columns,
     ) -> tuple[Any, ...]:
-        ndim = len(columns[0])
+        """The operator's outputs: the windows, and the boxes, labels and indices that they keep."""
+        starts, ends, are_extents = columns
+        ndim = len(starts)
         anchor, size = np.zeros((ctx.N, ndim), np.float32), np.zeros((ctx.N, ndim), np.float32)
         mapped, labels, indices = [], [], []
         for i in range(ctx.N):
@@ -277,7 +302,7 @@ class RandomBBoxCrop(HostOperator):
                 if not sample.whole:
                     low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
                 out = np.zeros((len(rows), 2 * ndim), np.float32)
-                out[:, columns[0]], out[:, columns[1]] = low, high - low if columns[2] else high
+                out[:, starts], out[:, ends] = low, high - low if are_extents else high
             mapped.append(out)
             indices.append(rows)
             if self.has_labels:
@@ -290,14 +315,17 @@ class RandomBBoxCrop(HostOperator):
 
 @dataclasses.dataclass
 class _Sample:
-    """A sample, and the best window found for it so far; initially the whole image.
+    """A sample, and the best window so far; initially the whole image.
 
     Attributes:
       low, high: starts and ends of the boxes, ``[n, ndim]``, x first.
-      crop_shape, input_shape: as given, x first.
-      start, size: start and size of the window, relative to the image; anchor: its start in the form of the result.
-      kept: the boxes that are kept; whole: whether nothing is cropped.
-      best: how well it suits; attempts: how many windows were tried.
+      crop_shape, input_shape: the arguments, x first.
+      start, size: start and size of the window, relative to the image.
+      anchor: the window's start in the units of the result: pixels if there is a `crop_shape`, otherwise relative.
+      kept: which boxes the window keeps, ``bool[n]``.
+      whole: whether the window is the whole image by choice.
+      best: the metric of the window; infinite if it fits.
+      attempts: the number of windows that were tried.
     """
 
     low: np.ndarray

@@ -1,4 +1,4 @@
-"""roi_random_crop: random windows that show as much of a region as they can."""
+"""roi_random_crop: random windows that contain as much of a region as possible."""
 
 from __future__ import annotations
 
@@ -20,63 +20,66 @@ from .._families.drawing import uniforms
 
 
 class RoiRandomCrop(HostOperator):
-    """The operator: the first indices of a window, from the start of a region and the extents of both."""
+    """Draws the first indices of a window, from the start of a region and the extents of both."""
 
     name = "roi_random_crop"
     random = True
-    of_data: bool  # the first input is the data that the window is taken from
+    has_data: bool  # whether the first input is the data, whose shape is the limit
     seed: int
 
     def __post_init__(self):
         if ("roi_end" in self.args) == ("roi_shape" in self.args):
             raise ArgumentError("give either roi_end or roi_shape")
-        if self.of_data and "in_shape" in self.args:
+        if self.has_data and "in_shape" in self.args:
             raise ArgumentError("give either an input or in_shape")
 
     def run_reads(self, i: int) -> bool:
-        return i > 0 or not self.of_data
+        return i > 0 or not self.has_data
 
     def bind(self, ctx: BuildContext, *inputs: Spec) -> Operator:
         return dataclasses.replace(self, args=self.args.measure(ctx, inputs, *self.args.inputs))
 
-    def _axes(self, inputs: tuple[Spec, ...]) -> int:
+    def _num_axes(self, inputs: tuple[Spec, ...]) -> int:
+        """The number of axes of the window and of the region."""
         widths = {
             n: self.args.width(n, inputs)
             for n in ("crop_shape", "roi_start", "roi_end", "roi_shape", "in_shape")
             if n in self.args
         }
         axes = max([w for w in widths.values() if w is not None] + [1])
-        have = inputs[0].ndim if self.of_data else axes
-        if any(w not in (1, axes, None) for w in widths.values()) or have < axes:
+        input_ndim = inputs[0].ndim if self.has_data else axes
+        if any(w not in (1, axes, None) for w in widths.values()) or input_ndim < axes:
             raise ArgumentError(
-                f"crop_shape and the region must have one number of axes, at most the {have} of the input; got {widths}"
+                f"crop_shape and the region must have one number of axes, at most the {input_ndim} of the input; got {widths}"
             )
         return axes
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
-        return (Spec(np.dtype(np.int64), 1, (self._axes(inputs),)),)
+        return (Spec(np.dtype(np.int64), 1, (self._num_axes(inputs),)),)
 
     def run(self, ctx: HostContext, *inputs: Value) -> tuple[np.ndarray]:
-        a, axes = self.arguments(ctx, inputs), self._axes(tuple(x.spec for x in inputs))
+        a, axes = self.arguments(ctx, inputs), self._num_axes(tuple(x.spec for x in inputs))
 
         def vector(name: str) -> np.ndarray:
-            found = a.vector(name, axes, one_for_all=True)
-            assert found is not None, name
-            return found.astype(np.int64)
+            values = a.vector(name, axes, one_for_all=True)
+            assert values is not None, name
+            return values.astype(np.int64)
 
         crop, first = vector("crop_shape"), vector("roi_start")
         last = vector("roi_end") if "roi_end" in a else first + vector("roi_shape")
-        # From the place where the window ends with the region to where it begins with it; or inside the region, if the
-        # window is smaller.
+        # The window may start anywhere between two places: where it starts with the region, and where it ends with it.
+        # A larger window contains the region then, and a smaller one lies inside it.
         low, high = np.minimum(first, last - crop), np.maximum(first, last - crop)
-        whole = inputs[0].shapes[:, :axes] if self.of_data else vector("in_shape") if "in_shape" in a else None
-        if whole is not None:
-            wrong = (crop > whole) | (first < 0) | (last > whole)
-            for i in np.flatnonzero(wrong.any(axis=1) & ctx.present):
-                d = int(wrong[i].argmax())
-                what = f"the region {first[i, d]} ... {last[i, d]} and crop_shape {crop[i, d]}"
-                ctx.fail(int(i), Status.OUT_OF_RANGE, f"{what} must be inside of the extent {whole[i, d]} of axis {d}")
-            low, high = np.maximum(low, 0), np.minimum(high, whole - crop)
+        limit = inputs[0].shapes[:, :axes] if self.has_data else vector("in_shape") if "in_shape" in a else None
+        if limit is not None:
+            is_outside = (crop > limit) | (first < 0) | (last > limit)
+            for i in np.flatnonzero(is_outside.any(axis=1) & ctx.present):
+                d = int(is_outside[i].argmax())
+                reason = f"the region {first[i, d]} ... {last[i, d]} and crop_shape {crop[i, d]}"
+                ctx.fail(
+                    int(i), Status.OUT_OF_RANGE, f"{reason} must be inside of the extent {limit[i, d]} of axis {d}"
+                )
+            low, high = np.maximum(low, 0), np.minimum(high, limit - crop)
         return (low + (uniforms(ctx, self.seed, axes) * (high - low + 1)).astype(np.int64),)
 
 
@@ -132,5 +135,5 @@ def roi_random_crop(
         "in_shape": in_shape,
     }
     args, nodes = Arguments.of(arguments, is_node)
-    op = RoiRandomCrop(of_data=input is not None, seed=seed, args=args)
+    op = RoiRandomCrop(has_data=input is not None, seed=seed, args=args)
     return add(op, *(() if input is None else (input,)), *nodes, device=device, name=name)

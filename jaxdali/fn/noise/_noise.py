@@ -21,7 +21,7 @@ from .._families.ragged import fit, samples_of_blocks, shapes_of
 
 
 class Noise(ProgramOperator):
-    """Noise is drawn in the program, from one key per sample that the host draws as `fn.random` draws its numbers."""
+    """Noise that the program draws from one key per sample. The host draws the keys like the numbers of `fn.random`."""
 
     random: ClassVar[bool] = True
     seed: int
@@ -30,18 +30,18 @@ class Noise(ProgramOperator):
         """The elements with noise.
 
         Args:
-          x: ``[R, C]``.
+          x: ``[R, C]``: the samples of a dense batch, or the blocks of a ragged one.
           keys: a JAX key for each element.
-          numbers: the numbers of the method `numbers`, ``[R, 1]``.
+          numbers: the arrays that `numbers` returns, ``[R, 1]``.
         """
         raise NotImplementedError(self.name)
 
     def numbers(self, ctx: HostContext, values: Sequence[Value]) -> Mapping[str, np.ndarray]:
-        """The numbers that the function needs of each sample, ``[N]`` each."""
+        """Parameters of the noise by name, one number per sample, ``[N]`` each."""
         raise NotImplementedError(self.name)
 
-    def place(self, index: Any, **numbers: Any) -> Any:
-        """The number of the key of an element, given its index in the sample."""
+    def key_index(self, index: Any, **numbers: Any) -> Any:
+        """The number of an element's key, by its index in the sample. Elements with one number get the same noise."""
         return index
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
@@ -66,9 +66,9 @@ class Noise(ProgramOperator):
             flat, rows = fit(x, out).data.reshape(-1, ALIGNMENT), {n: p[sample][:, None] for n, p in params.items()}
             first = jnp.arange(len(flat), dtype=jnp.int32) - out.offsets[sample]
             index = first[:, None] * ALIGNMENT + jnp.arange(ALIGNMENT, dtype=jnp.int32)
-        place = jnp.broadcast_to(self.place(index, **rows), flat.shape).astype(jnp.uint32)
+        key_indices = jnp.broadcast_to(self.key_index(index, **rows), flat.shape).astype(jnp.uint32)
         words = jnp.broadcast_to(rows.pop("keys"), (*flat.shape, 2))
-        keys = jax.vmap(jax.vmap(jax.random.fold_in))(jax.random.wrap_key_data(words, impl="threefry2x32"), place)
+        keys = jax.vmap(jax.vmap(jax.random.fold_in))(jax.random.wrap_key_data(words, impl="threefry2x32"), key_indices)
         result = self.element(flat, keys, **rows)
         return (result.reshape(x.shape) if out is None else Ragged(result.reshape(-1), out.offsets, out.shapes),)
 

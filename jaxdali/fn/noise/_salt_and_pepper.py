@@ -19,13 +19,13 @@ from ._noise import Noise, uniform
 
 
 class SaltAndPepper(Noise):
-    """The operator: replaces elements, or whole pixels."""
+    """Replaces random elements, or whole pixels, by the salt or the pepper value."""
 
     name = "noise.salt_and_pepper"
     per_channel: bool
 
     def channel(self, x: Spec) -> int:
-        """The axis of channels; -1 if there is none."""
+        """The axis of channels; -1 if there is none. Without a layout it is the last axis."""
         return x.layout.find("C") if x.layout else x.ndim - 1
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
@@ -39,8 +39,8 @@ class SaltAndPepper(Noise):
         lowest, highest = (-1, 1) if is_float(dtype) else (np.iinfo(dtype).min, np.iinfo(dtype).max)
 
         def value(name: str, default: float) -> np.ndarray:
-            given = a.get(name)
-            return np.full(ctx.N, default, dtype) if given is None else convert(np, given, dtype)
+            argument = a.get(name)
+            return np.full(ctx.N, default, dtype) if argument is None else convert(np, argument, dtype)
 
         inner = image.shapes[:, axis + 1 :].prod(axis=1)
         channels = image.shapes[:, axis] if axis >= 0 and not self.per_channel else np.ones_like(inner)
@@ -53,12 +53,13 @@ class SaltAndPepper(Noise):
             "channels": np.maximum(channels, 1).astype(np.int32),
         }
 
-    def place(self, index: Any, inner: Any, channels: Any, **numbers: Any) -> Any:
+    def key_index(self, index: Any, inner: Any, channels: Any, **numbers: Any) -> Any:
+        # The index of the pixel: that of the element, without the axis of channels ``[outer, channels, inner]``.
         return index // (channels * inner) * inner + index % inner
 
     def element(self, x: Any, keys: Any, prob: Any, salt_vs_pepper: Any, salt: Any, pepper: Any, **numbers: Any) -> Any:
-        changed, which = uniform(keys)
-        return jnp.where(changed <= prob, jnp.where(which <= salt_vs_pepper, salt, pepper), x)
+        u_changed, u_salt = uniform(keys)
+        return jnp.where(u_changed <= prob, jnp.where(u_salt <= salt_vs_pepper, salt, pepper), x)
 
 
 @operator_function(SaltAndPepper)

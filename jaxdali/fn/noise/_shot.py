@@ -17,11 +17,12 @@ from ..._core.values import Value
 from .._families.conversion import convert
 from ._noise import Noise, normal, uniform
 
-_FEW, _MANY = 16, 1e6  # expected events: below this they are counted, above this the normal distribution is used
+# Means below the first are drawn by inversion, and means above the second from the normal distribution.
+_FEW, _MANY = 16, 1e6
 
 
 class Shot(Noise):
-    """Replaces elements by Poisson-distributed numbers whose means they are."""
+    """Replaces each element by a Poisson-distributed number with this mean."""
 
     name = "noise.shot"
 
@@ -31,30 +32,32 @@ class Shot(Noise):
     def element(self, x: Any, keys: Any, factor: Any) -> Any:
         step = jnp.where(factor > 0, factor, jnp.float32(1))
         mean = x.astype(jnp.float32) / step
-        known = jnp.isfinite(mean) & (factor > 0)
-        events = poisson(keys, jnp.maximum(jnp.where(known, mean, jnp.float32(0)), jnp.float32(0)))
-        return jnp.where(known, convert(jnp, events * step, np.dtype(x.dtype)), x)
+        has_mean = jnp.isfinite(mean) & (factor > 0)
+        events = poisson(keys, jnp.maximum(jnp.where(has_mean, mean, jnp.float32(0)), jnp.float32(0)))
+        return jnp.where(has_mean, convert(jnp, events * step, np.dtype(x.dtype)), x)
 
 
 def poisson(keys: Any, mean: Any) -> Any:
-    """Poisson-distributed numbers, f32, of finite means of at least 0."""
+    """Poisson-distributed numbers, f32, for finite means of at least 0."""
     few, many = mean < jnp.float32(_FEW), mean > jnp.float32(_MANY)
     u = uniform(keys)[0]
     rate = jnp.where(few, mean, jnp.float32(0))
 
-    def up(state: Any) -> Any:  # while the distribution function is below u, until another term changes nothing
+    # Inversion: the result is the number of values k at which the distribution function is below u. It ends when all
+    # functions have reached u, when terms have become 0, or at k = 80, far above the largest mean.
+    def add_term(state: Any) -> Any:
         k, term, total, count = state
         return k + 1, term * rate / (k + 1), total + term * rate / (k + 1), count + (total < u).astype(jnp.float32)
 
     first = jnp.exp(-rate)
     state = (jnp.float32(0), first, first, jnp.zeros_like(rate))
-    events = jax.lax.while_loop(lambda s: jnp.any((s[2] < u) & (s[1] > 0)) & (s[0] < 80), up, state)[3]
+    events = jax.lax.while_loop(lambda s: jnp.any((s[2] < u) & (s[1] > 0)) & (s[0] < 80), add_term, state)[3]
 
     def rejection(_: Any) -> Any:
         rates = jnp.where(few, jnp.float32(_FEW), jnp.minimum(mean, jnp.float32(_MANY)))
         numbers = jax.vmap(jax.vmap(lambda key, rate: jax.random.poisson(key, rate, dtype=jnp.int32)))(keys, rates)
-        above = jnp.floor(mean + jnp.sqrt(mean) * normal(keys) + jnp.float32(0.5))
-        return jnp.where(few, events, jnp.where(many, above, numbers.astype(jnp.float32)))
+        normal_events = jnp.floor(mean + jnp.sqrt(mean) * normal(keys) + jnp.float32(0.5))
+        return jnp.where(few, events, jnp.where(many, normal_events, numbers.astype(jnp.float32)))
 
     return jax.lax.cond(jnp.all(few), lambda _: events, rejection, None)
 

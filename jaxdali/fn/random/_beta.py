@@ -17,8 +17,8 @@ from ._distribution import Distribution, add_distribution
 
 
 class Beta(Distribution):
-    """The Beta distribution: x / (x + y) of two gamma-distributed numbers, drawn by the method of Marsaglia and Tsang
-    (2000).
+    """The Beta distribution: x / (x + y) of two gamma-distributed numbers, which are drawn by the method of Marsaglia
+    and Tsang (2000).
     """
 
     name: ClassVar[str] = "random.beta"
@@ -27,27 +27,38 @@ class Beta(Distribution):
         shapes = self._shapes(ctx, values)
         sizes = shapes.prod(axis=1, dtype=np.int64)
         a = self.arguments(ctx, values)
+        # Streams 1, 5, 9, ... of the generator are for x, and 2, 6, 10, ... for y: see `_log_gamma`.
         x, y = (
-            self._log_gamma(ctx, np.repeat(shape, sizes), sizes, part) for shape, part in ((a.alpha, 1), (a.beta, 2))
+            self._log_gamma(ctx, np.repeat(shape, sizes), sizes, substream)
+            for shape, substream in ((a.alpha, 1), (a.beta, 2))
         )
         with np.errstate(over="ignore"):
             flat = 1 / (1 + np.exp(y - x))
-        return self._emit(ctx, flat.astype(self.dtype), np.cumsum(sizes) - sizes, shapes, ctx.spec.shape)
+        return self._output(ctx, flat.astype(self.dtype), np.cumsum(sizes) - sizes, shapes, ctx.spec.shape)
 
-    def _log_gamma(self, ctx: HostContext, shape: np.ndarray, sizes: np.ndarray, part: int) -> np.ndarray:
-        """Logarithms of gamma-distributed numbers, where each has its own shape parameter."""
-        d = shape + 1 - 1 / 3  # for shape + 1; a power of a uniform number turns it into `shape`
-        found = np.full(len(shape), np.nan)
-        while np.isnan(found).any():  # 95 of 100 are accepted
-            n = draw(ctx, self.seed, sizes, normal=True, part=part)[0]
-            u = 1 - draw(ctx, self.seed, sizes, part=part + 2)[0]
-            part += 4
+    def _log_gamma(self, ctx: HostContext, shape: np.ndarray, sizes: np.ndarray, substream: int) -> np.ndarray:
+        """Logarithms of gamma-distributed numbers.
+
+        Args:
+          shape: the shape parameter of each number.
+          sizes: the number of numbers of each sample.
+          substream: the first stream of the generator. A round of rejection takes this stream for normal numbers and
+            the second one after it for uniform numbers. The next round begins at the fourth one after it.
+        """
+        # Marsaglia and Tsang's method needs a shape of at least 1, so it draws for shape + 1. Multiplied by U ** (1 /
+        # shape), with U uniform, the result has the wanted shape. Logarithms, because small shapes would underflow.
+        d = shape + 1 - 1 / 3
+        log_gamma = np.full(len(shape), np.nan)
+        while np.isnan(log_gamma).any():  # About 95 % are accepted in each round.
+            n = draw(ctx, self.seed, sizes, normal=True, part=substream)[0]
+            u = 1 - draw(ctx, self.seed, sizes, part=substream + 2)[0]
+            substream += 4
             with np.errstate(invalid="ignore", divide="ignore"):
                 v = (1 + n / np.sqrt(9 * d)) ** 3
                 log_v = np.log(v)
-                accepted = (v > 0) & (np.log(u) < n * n / 2 + d * (1 - v + log_v)) & np.isnan(found)
-            found[accepted] = np.log(d[accepted]) + log_v[accepted]
-        return found + np.log(1 - draw(ctx, self.seed, sizes, part=part)[0]) / shape
+                accepted = (v > 0) & (np.log(u) < n * n / 2 + d * (1 - v + log_v)) & np.isnan(log_gamma)
+            log_gamma[accepted] = np.log(d[accepted]) + log_v[accepted]
+        return log_gamma + np.log(1 - draw(ctx, self.seed, sizes, part=substream)[0]) / shape
 
 
 @operator_function("random.beta")

@@ -21,22 +21,23 @@ from ._distribution import Random, has_shape
 
 
 class Choice(Random):
-    """Draws elements of an array. With `count`, it draws from 0 ... count-1 instead of from an input."""
+    """Draws elements of the input `a`, or, with `count`, numbers from 0 to count - 1."""
 
     name: ClassVar[str] = "random.choice"
 
     count: int | None
-    dtype: np.dtype | None  # of the numbers 0 ... count-1
+    dtype: np.dtype | None  # the type of the numbers, with `count`
 
     @property
-    def _place(self) -> int:
-        return int(self.like)  # the number of input `a`
+    def _input_a(self) -> int:
+        """The index of the input `a`, which stands behind `shape_like`."""
+        return int(self.like)
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
         ndim, shape = self._static_shape(specs)
         if self.dtype is not None:
             return (Spec(self.dtype, ndim, shape),)
-        a = specs[self._place]
+        a = specs[self._input_a]
         if a.ndim == 0:
             if a.dtype.kind not in "iu":
                 raise ArgumentError(f"{self.name}: a scalar `a` must be an integer, got {a.dtype}")
@@ -52,7 +53,7 @@ class Choice(Random):
         sizes = shapes.prod(axis=1, dtype=np.int64)
         u, starts = draw(ctx, self.seed, sizes)
         spec = ctx.spec
-        a = values[self._place] if self.count is None else None
+        a = values[self._input_a] if self.count is None else None
         if a is None:
             counts = np.full(ctx.N, self.count)
         elif a.spec.ndim:
@@ -65,10 +66,10 @@ class Choice(Random):
             )
         index = self._indices(ctx, values, u, sizes, counts)
         if a is None or a.spec.ndim == 0:
-            return self._emit(ctx, index.astype(spec.dtype), starts, shapes, spec.shape)
+            return self._output(ctx, index.astype(spec.dtype), starts, shapes, spec.shape)
         if a.spec.shape is not None and spec.shape is not None:
-            whole = a.dense(present=ctx.present)
-            return (whole[np.repeat(np.arange(ctx.N), sizes), index].reshape(ctx.N, *spec.shape),)
+            arrays = a.dense(present=ctx.present)
+            return (arrays[np.repeat(np.arange(ctx.N), sizes), index].reshape(ctx.N, *spec.shape),)
         rows = [a.sample(i) for i in a.indices(ctx.present)]
         samples = [
             row[index[s : s + n]].reshape((*shape, *row.shape[1:]))
@@ -77,9 +78,10 @@ class Choice(Random):
         return (samples if spec.shape is None else np.stack(samples),)
 
     def _indices(self, ctx: HostContext, values, u: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """The index of the element for each number of `u`: `sizes` numbers, and `counts` elements, by sample."""
         if "p" not in self.args:
             return np.minimum(u * np.repeat(counts, sizes), np.repeat(counts - 1, sizes)).astype(np.int64)
-        parts, start = [], 0
+        indices, start = [], 0
         for i, (p, count, n) in enumerate(
             zip(self.arguments(ctx, values).ragged("p"), counts.tolist(), sizes.tolist(), strict=True)
         ):
@@ -91,9 +93,9 @@ class Choice(Random):
                 )
                 p = np.full(count, 1 / count)
             edges = np.cumsum(p)
-            parts.append(np.searchsorted(edges / edges[-1], u[start : start + n], side="right"))
+            indices.append(np.searchsorted(edges / edges[-1], u[start : start + n], side="right"))
             start += n
-        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        return np.concatenate(indices) if indices else np.zeros(0, np.int64)
 
 
 @operator_function("random.choice")
@@ -150,4 +152,5 @@ def choice(
 
 
 def _is_distribution(p: np.ndarray) -> bool:
+    """Whether `p` are probabilities, whose sum is 1 but for rounding."""
     return bool(((p >= 0) & (p <= 1)).all() and abs(p.sum() - 1) <= 1e-4)

@@ -19,7 +19,7 @@ class CoinFlip(Distribution):
 
     def transform(self, ctx: HostContext, values, u, sizes):
         probability = self.arguments(ctx, values).probability
-        return (u < self._each(probability, sizes)).astype(self.dtype)
+        return (u < self._per_element(probability, sizes)).astype(self.dtype)
 
 
 @operator_function("random.coin_flip")

@@ -1,8 +1,8 @@
 """Random numbers, one or a tensor of them per sample.
 
-They are drawn on the host by Philox4x32-10. They depend on the seed, the operator's number among the random operators
-of the pipeline, and the sample's epoch and position in the shuffled data set; batch size, number of shards and threads
-do not change them. The same seed gives other numbers in DALI.
+They are drawn on the host by Philox4x32-10 (Salmon et al., 2011). They depend on the seed, the operator's number among
+the random operators of the pipeline, and the sample's epoch and position in the shuffled data set. Batch size, number
+of shards and threads do not change them. The same seed gives other numbers in DALI.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ NUMBERS = (
 
 
 class Random(HostOperator):
-    """What all distributions share: the shape of a sample's numbers, and how they are drawn.
+    """The base of all distributions: the shape of a sample's numbers, and the layout of the output.
 
-    Inputs: ``shape_like`` (if `like`), then the distribution's own inputs, then those of `args`.
+    The inputs are ``shape_like`` (if `like`), then the distribution's own inputs, then the arguments.
     """
 
     random: ClassVar[bool] = True
@@ -58,21 +58,24 @@ class Random(HostOperator):
         return dataclasses.replace(self, args=self.args.measure(ctx, specs, "shape"))
 
     def _static_shape(self, specs: Sequence[Spec]) -> tuple[int, tuple[int, ...] | None]:
-        """(rank of a sample, its shape if all samples have the same one)."""
+        """The rank of a sample, and its shape if all samples have the same one."""
         if self.like:
             return specs[0].ndim, specs[0].shape
         if "shape" in self.args.inputs:
-            spec = specs[self._place_of_shape(specs)]
+            spec = specs[self._shape_input(specs)]
             length = self.args.width("shape", specs)
             if spec.dtype.kind not in "iu" or spec.ndim > 1 or length is None:
-                got = f"{spec.ndim}-D {spec.dtype}" + ("" if length is not None else " of a number that may vary")
-                raise ArgumentError(f"shape must be an integer or a 1-D list of a fixed number of integers, got {got}")
+                actual = f"{spec.ndim}-D {spec.dtype}" + ("" if length is not None else " of a number that may vary")
+                raise ArgumentError(
+                    f"shape must be an integer or a 1-D list of a fixed number of integers, got {actual}"
+                )
             return length, None
         shape = self.args.get("shape") if "shape" in self.args else ()
         shape = shape if isinstance(shape, tuple) else (shape,)
         return len(shape), shape
 
-    def _place_of_shape(self, inputs: Sequence[Any]) -> int:
+    def _shape_input(self, inputs: Sequence[Any]) -> int:
+        """The index of the input that is the argument `shape`."""
         return len(inputs) - len(self.args.inputs) + self.args.inputs.index("shape")
 
     def _shapes(self, ctx: HostContext, values: Sequence[Value]) -> np.ndarray:
@@ -86,14 +89,16 @@ class Random(HostOperator):
             return shapes
         return np.broadcast_to(np.array(shape, np.int64), (ctx.N, len(shape)))
 
-    def _emit(
+    def _output(
         self, ctx: HostContext, flat: np.ndarray, starts: np.ndarray, shapes: np.ndarray, static: tuple[int, ...] | None
     ) -> tuple[Any]:
-        """Makes the output of a flat array that holds one sample after another."""
+        """Makes the output from a flat array with one sample after another. `static`: the shape of all samples, if they
+        have one.
+        """
         if static is not None:
             return (flat.reshape(ctx.N, *static),)
-        offsets, need = plan_offsets(shapes, ctx.S)
-        packed = Packed(ctx.empty(need, flat.dtype, 0), offsets, shapes)
+        offsets, capacity = plan_offsets(shapes, ctx.S)
+        packed = Packed(ctx.empty(capacity, flat.dtype, 0), offsets, shapes)
         ends = np.append(starts[1:], len(flat))
         for i, (a, b) in enumerate(zip(starts.tolist(), ends.tolist())):
             packed[i][...] = flat[a:b].reshape(shapes[i])
@@ -121,16 +126,19 @@ class Distribution(Random):
         shapes = self._shapes(ctx, values)
         sizes = shapes.prod(axis=1, dtype=np.int64)
         flat, starts = draw(ctx, self.seed, sizes, normal=normal)
-        return self._emit(ctx, self.transform(ctx, values, flat, sizes), starts, shapes, None)
+        return self._output(ctx, self.transform(ctx, values, flat, sizes), starts, shapes, None)
 
     def transform(
         self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray | int
     ) -> np.ndarray:
-        """Transforms uniform (or normal) numbers to this distribution's, of `dtype`. `sizes`: elements of each sample."""
+        """Transforms uniform (or normal) numbers to numbers of this distribution, of the type `dtype`.
+
+        `sizes`: the number of elements of each sample, or of all samples.
+        """
         raise NotImplementedError
 
-    def _each(self, per_sample: np.ndarray, sizes: np.ndarray | int) -> np.ndarray:
-        """Repeats a row per sample, ``[N, ...]``, to a row per element."""
+    def _per_element(self, per_sample: np.ndarray, sizes: np.ndarray | int) -> np.ndarray:
+        """Repeats a row per sample, ``[N, ...]``, as a row per element; equal rows become one row, which broadcasts."""
         first = per_sample[:1]
         return first if (per_sample == first).all() else np.repeat(per_sample, sizes, axis=0)
 
@@ -138,13 +146,14 @@ class Distribution(Random):
 def add_distribution(
     kind: type[Distribution], shape_like: Any, arguments: Mapping[str, Any], *, seed: int, dtype: Any, **node: Any
 ) -> DataNode:
+    """Adds a distribution to the pipeline, with its `arguments` by name. `node`: arguments of `add`."""
     args, nodes = Arguments.of(arguments, is_node)
     op = kind(like=has_shape(args, shape_like), seed=seed, args=args, dtype=dtype)
     return add(op, *(() if shape_like is None else (shape_like,)), *nodes, **node)
 
 
 def has_shape(args: Arguments, shape_like: Any) -> bool:
-    """Whether `shape_like` gives the shape."""
+    """Whether the shape is that of `shape_like`. Raises ArgumentError if there is an argument `shape`, too."""
     if shape_like is not None and "shape" in args:
         raise ArgumentError("shape and shape_like can't be given together; pass one of them")
     return shape_like is not None

@@ -22,7 +22,7 @@ class Normal(Distribution):
 
     def transform(self, ctx: HostContext, values, u, sizes):
         a = self.arguments(ctx, values)
-        mean, stddev = self._each(a.mean, sizes), self._each(a.stddev, sizes)
+        mean, stddev = self._per_element(a.mean, sizes), self._per_element(a.stddev, sizes)
         return convert(np, mean + stddev * u, self.dtype)
 
 

@@ -51,13 +51,15 @@ class Uniform(Distribution):
                 Status.ARGUMENT,
                 f"argument range must be (low, high) with low < high, got {tuple(bounds[i].tolist())}",
             )
-        bounds = self._each(bounds if types.is_float(self.dtype) else np.trunc(bounds), sizes)
+        bounds = self._per_element(bounds if types.is_float(self.dtype) else np.trunc(bounds), sizes)
         low, high = bounds[:, 0], bounds[:, 1]
         x = convert(np, low + (high - low) * u, self.dtype)
-        if types.is_float(self.dtype):  # rounding may reach the upper bound, which is not part of the range
-            top = high.astype(self.dtype)
-            top = np.where(top.astype(np.float64) >= high, np.nextafter(top, np.asarray(-np.inf, self.dtype)), top)
-            x = np.minimum(x, top)
+        if types.is_float(self.dtype):  # Rounding may reach the upper bound, which is not in the range.
+            largest = high.astype(self.dtype)
+            largest = np.where(
+                largest.astype(np.float64) >= high, np.nextafter(largest, np.asarray(-np.inf, self.dtype)), largest
+            )
+            x = np.minimum(x, largest)
         return x
 
     @functools.cached_property
@@ -68,7 +70,7 @@ class Uniform(Distribution):
         return convert(np, np.array(self.args.get("values"), np.float64), self.dtype)
 
     def _chosen(self, choices: Sequence[np.ndarray], u: np.ndarray, sizes: np.ndarray | int) -> np.ndarray:
-        """For each number, one of the values of its sample. Samples may have different numbers of values."""
+        """One of the values of the sample, for each number of `u`. Samples may have different numbers of values."""
         counts = np.array([len(c) for c in choices])
         if (counts == 0).any():
             raise ArgumentError(f"{self.name}: values is empty")

@@ -20,7 +20,7 @@ from .._families.drawing import uniforms
 
 
 class RandomMaskPixel(HostOperator):
-    """The operator: the indices of one element."""
+    """Draws the indices of one element of a mask."""
 
     name = "segmentation.random_mask_pixel"
     random = True

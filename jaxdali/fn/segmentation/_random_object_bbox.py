@@ -22,7 +22,7 @@ from .._families.drawing import uniforms
 
 
 class RandomObjectBBox(HostOperator):
-    """Draws a class and then one of its blobs, or a blob of any class."""
+    """Draws a class and then one of its objects, or an object of any class. An object is a blob of one label."""
 
     name = "segmentation.random_object_bbox"
     random = True
@@ -39,7 +39,7 @@ class RandomObjectBBox(HostOperator):
 
     @functools.cached_property
     def _cache(self) -> dict[bytes, np.ndarray]:
-        """Boxes found so far, by the digest of the map and the class."""
+        """The classes and boxes of earlier maps, by the digest of the map and the class."""
         return {}
 
     @property
@@ -60,53 +60,68 @@ class RandomObjectBBox(HostOperator):
         a, u = self.arguments(ctx, arguments), uniforms(ctx, self.seed, 3)
         classes = a.ragged("classes") if "classes" in a else None
         weights = a.ragged("class_weights") if "class_weights" in a else None
-        least = a.vector("threshold", labels.spec.ndim, one_for_all=True)
+        min_extents = a.vector("threshold", labels.spec.ndim, one_for_all=True)
         boxes = np.zeros((ctx.N, 2, labels.spec.ndim), np.int64)
-        found = np.zeros(ctx.N, np.int64)
+        chosen_class = np.zeros(ctx.N, np.int64)
         for i in np.flatnonzero(ctx.present).tolist():
-            mine, weight, background, wrong = self._foreground(a, i, classes, weights)
-            if wrong:
-                ctx.fail(i, Status.ARGUMENT, wrong)
+            sample_classes, sample_weights, background, reason = self._foreground(a, i, classes, weights)
+            if reason:
+                ctx.fail(i, Status.ARGUMENT, reason)
                 continue
-            boxes[i, 1], found[i] = labels.shapes[i], background
+            boxes[i, 1], chosen_class[i] = labels.shapes[i], background
             if u[i, 0] < a.foreground_prob[i]:
                 objects = _Objects(labels.sample(i), self._cache if self.cache_objects else None)
-                pick = self._pick(objects, mine, weight, background, None if least is None else least[i], u[i])
-                if pick is not None:
-                    found[i], boxes[i] = pick
+                choice = self._pick(
+                    objects,
+                    sample_classes,
+                    sample_weights,
+                    background,
+                    None if min_extents is None else min_extents[i],
+                    u[i],
+                )
+                if choice is not None:
+                    chosen_class[i], boxes[i] = choice
         if self.format == "anchor_shape":
             boxes[:, 1] -= boxes[:, 0]
-        parts = [boxes.reshape(ctx.N, -1)] if self.format == "box" else [boxes[:, 0], boxes[:, 1]]
-        return tuple(x.astype(np.int32) for x in (*parts, found)[: self.num_outputs])
+        outputs = [boxes.reshape(ctx.N, -1)] if self.format == "box" else [boxes[:, 0], boxes[:, 1]]
+        return tuple(x.astype(np.int32) for x in (*outputs, chosen_class)[: self.num_outputs])
 
     @staticmethod
     def _foreground(
         a: Values, i: int, classes: Sequence[np.ndarray] | None, weights: Sequence[np.ndarray] | None
     ) -> tuple[np.ndarray | None, np.ndarray | None, int, str]:
-        """The classes of a sample (None: all) with their weights, the background, and an error message or ""."""
-        weight = weights[i % len(weights)] if weights is not None else None
-        mine = classes[i % len(classes)].astype(np.int64) if classes is not None else None
-        given = int(a.background[i]) if "background" in a else None
-        if mine is None and weight is not None:
-            mine = np.setdiff1d(np.arange(len(weight) + 1), [given or 0])[: len(weight)]
-        if mine is not None and weight is not None and len(mine) != len(weight):
-            return None, None, 0, f"class_weights must have a number for each of {len(mine)} classes, got {len(weight)}"
-        if given is not None:
-            if mine is not None and given in mine:
+        """The classes of sample `i` (None: all), their weights (None: equal), the background, and an error message or
+        "".
+        """
+        sample_weights = weights[i % len(weights)] if weights is not None else None
+        sample_classes = classes[i % len(classes)].astype(np.int64) if classes is not None else None
+        argument = int(a.background[i]) if "background" in a else None
+        if sample_classes is None and sample_weights is not None:
+            sample_classes = np.setdiff1d(np.arange(len(sample_weights) + 1), [argument or 0])[: len(sample_weights)]
+        if sample_classes is not None and sample_weights is not None and len(sample_classes) != len(sample_weights):
+            return (
+                None,
+                None,
+                0,
+                f"class_weights must have a number for each of {len(sample_classes)} classes, got {len(sample_weights)}",
+            )
+        if argument is not None:
+            if sample_classes is not None and argument in sample_classes:
                 return (
                     None,
                     None,
                     0,
-                    f"class {given} is the background: give another background, or leave it out of classes",
+                    f"class {argument} is the background: give another background, or leave it out of classes",
                 )
-            return mine, weight, given, ""
-        if mine is None or 0 not in mine:
-            return mine, weight, 0, ""
+            return sample_classes, sample_weights, argument, ""
+        if sample_classes is None or 0 not in sample_classes:
+            return sample_classes, sample_weights, 0, ""
         limits = np.iinfo(np.int32)
-        background = int(mine.min()) - 1
-        if background < limits.min:  # wraps around to the largest label
-            background = next(n for n in range(limits.max, limits.min, -1) if n not in mine)
-        return mine, weight, background, ""
+        background = int(sample_classes.min()) - 1
+        # By default the background is 0, or, if that is a class, the label below all classes, which wraps around.
+        if background < limits.min:
+            background = next(n for n in range(limits.max, limits.min, -1) if n not in sample_classes)
+        return sample_classes, sample_weights, background, ""
 
     def _pick(
         self,
@@ -114,51 +129,56 @@ class RandomObjectBBox(HostOperator):
         classes: np.ndarray | None,
         weights: np.ndarray | None,
         background: int,
-        least: np.ndarray | None,
+        min_extents: np.ndarray | None,
         u: np.ndarray,
     ) -> tuple[int, np.ndarray] | None:
-        """A class and the box of one of its objects; None if there is no object."""
-        there = objects.classes[objects.classes != background]
+        """A class and the box of one of its objects; None if there is no object.
+
+        `u`: uniform numbers, of which the second chooses the class and the third the object.
+        """
+        present_classes = objects.classes[objects.classes != background]
         if classes is not None:
-            kept = np.isin(classes, there)
-            there, weights = classes[kept], weights[kept] if weights is not None else None
+            is_present = np.isin(classes, present_classes)
+            present_classes, weights = classes[is_present], weights[is_present] if weights is not None else None
         if self.ignore_class:
-            boxes = self._kept(
-                np.concatenate([objects.boxes(c) for c in there.tolist()] or [np.zeros((0, 2, 1), np.int64)]), least
+            boxes = self._filter(
+                np.concatenate([objects.boxes(c) for c in present_classes.tolist()] or [np.zeros((0, 2, 1), np.int64)]),
+                min_extents,
             )
             return (background, boxes[int(u[2] * len(boxes))]) if len(boxes) else None
-        left = {
+        weight_by_class = {
             int(c): float(w)
-            for c, w in zip(there, np.ones(len(there)) if weights is None else weights, strict=True)
+            for c, w in zip(present_classes, np.ones(len(present_classes)) if weights is None else weights, strict=True)
             if w > 0
         }
-        x = u[1]
-        while left:  # a class without such an object is left out; the number is rescaled, so that it is uniform again
-            names, edges = [*left], np.cumsum([0.0, *left.values()])
-            k = min(int(np.searchsorted(edges, x * edges[-1], side="right")) - 1, len(names) - 1)
-            boxes = self._kept(objects.boxes(names[k]), least)
+        u_class = u[1]
+        # A class without large enough objects is left out, and the number is rescaled, so that it is uniform again.
+        while weight_by_class:
+            labels, edges = [*weight_by_class], np.cumsum([0.0, *weight_by_class.values()])
+            k = min(int(np.searchsorted(edges, u_class * edges[-1], side="right")) - 1, len(labels) - 1)
+            boxes = self._filter(objects.boxes(labels[k]), min_extents)
             if len(boxes):
-                return names[k], boxes[int(u[2] * len(boxes))]
-            x = (x * edges[-1] - edges[k]) / left.pop(names[k])
+                return labels[k], boxes[int(u[2] * len(boxes))]
+            u_class = (u_class * edges[-1] - edges[k]) / weight_by_class.pop(labels[k])
         return None
 
-    def _kept(self, boxes: np.ndarray, least: np.ndarray | None) -> np.ndarray:
-        """The boxes that are large enough; of these, the largest ones."""
+    def _filter(self, boxes: np.ndarray, min_extents: np.ndarray | None) -> np.ndarray:
+        """The boxes with at least `min_extents`; of these the `k_largest`."""
         extents = boxes[:, 1] - boxes[:, 0]
-        if least is not None:
-            large = (extents >= least).all(axis=1)
-            boxes, extents = boxes[large], extents[large]
+        if min_extents is not None:
+            is_large = (extents >= min_extents).all(axis=1)
+            boxes, extents = boxes[is_large], extents[is_large]
         if self.k_largest is not None:
             boxes = boxes[np.argsort(-extents.prod(axis=1), kind="stable")[: self.k_largest]]
         return boxes
 
 
 class _Objects:
-    """The blobs of a map: elements of one label that are connected along axes.
+    """The objects of a map: blobs of elements of one label that are connected along axes.
 
     Args:
       labels: the map.
-      cache: boxes that were found in maps, by digest and class; None: they are not kept.
+      cache: results for earlier maps, by digest and class. None: there is no cache.
     """
 
     def __init__(self, labels: np.ndarray, cache: dict[bytes, np.ndarray] | None):
@@ -168,26 +188,27 @@ class _Objects:
             if cache is not None
             else b""
         )
-        self.classes = self._of("classes", lambda: np.unique(labels).astype(np.int64))
+        self.classes = self._cached("classes", lambda: np.unique(labels).astype(np.int64))
 
     def boxes(self, label: int) -> np.ndarray:
         """The boxes of a class, ``i64[n, 2, ndim]``, start and end."""
-        return self._of(str(label), lambda: self._found(label))
+        return self._cached(str(label), lambda: self._find_boxes(label))
 
-    def _of(self, what: str, find: Any) -> np.ndarray:
+    def _cached(self, name: str, compute: Any) -> np.ndarray:
+        """The cached result of `compute` for this map."""
         if self._cache is None:
-            return find()
-        key = self._digest + what.encode()
+            return compute()
+        key = self._digest + name.encode()
         if key not in self._cache:
-            self._cache[key] = find()
+            self._cache[key] = compute()
         return self._cache[key]
 
-    def _found(self, label: int) -> np.ndarray:
+    def _find_boxes(self, label: int) -> np.ndarray:
         from scipy import ndimage  # takes a second to import
 
         blobs, _ = ndimage.label(self._labels == label)  # pyright: ignore[reportGeneralTypeIssues]
-        found = [[[s.start for s in box], [s.stop for s in box]] for box in ndimage.find_objects(blobs)]
-        return np.array(found, np.int64).reshape(-1, 2, self._labels.ndim)
+        boxes = [[[s.start for s in box], [s.stop for s in box]] for box in ndimage.find_objects(blobs)]
+        return np.array(boxes, np.int64).reshape(-1, 2, self._labels.ndim)
 
 
 @operator_function(RandomObjectBBox)

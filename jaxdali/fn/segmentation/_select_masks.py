@@ -16,16 +16,16 @@ from ..._cpu import Status
 
 
 class SelectMasks(HostOperator):
-    """The operator: rows of polygons, and their vertices one after the other."""
+    """Selects the polygons of some masks, and their vertices, one polygon's after the other's."""
 
     name = "segmentation.select_masks"
     num_outputs = 2  # pyright: ignore[reportAssignmentType]
     reindex_masks: bool
 
     def infer(self, ids: Spec, polygons: Spec, vertices: Spec) -> tuple[Spec, ...]:
-        for what, x, ndim in (("mask_ids", ids, 1), ("polygons", polygons, 2)):
+        for name, x, ndim in (("mask_ids", ids, 1), ("polygons", polygons, 2)):
             if x.dtype != np.int32 or x.ndim != ndim:
-                raise ArgumentError(f"{what} must be {ndim}-D int32, got {x.ndim}-D {x.dtype}")
+                raise ArgumentError(f"{name} must be {ndim}-D int32, got {x.ndim}-D {x.dtype}")
         if polygons.extent(1) not in (3, None):
             raise ArgumentError(
                 f"polygons must have three columns, mask, first and last vertex, got {polygons.extent(1)}"
@@ -39,25 +39,25 @@ class SelectMasks(HostOperator):
     def run(self, ctx: HostContext, ids: Value, polygons: Value, vertices: Value) -> tuple[Any, ...]:
         selected, points = [], []
         for i in range(ctx.N):
-            mine, p, v = (x.sample(i) for x in (ids, polygons, vertices))
-            reason = self._wrong(mine, p, len(v)) if ctx.present[i] else ""
+            mask_ids, p, v = (x.sample(i) for x in (ids, polygons, vertices))
+            reason = self._problem(mask_ids, p, len(v)) if ctx.present[i] else ""
             if reason:
                 ctx.fail(i, Status.OUT_OF_RANGE, reason)
             if reason or not ctx.present[i]:
-                mine = mine[:0]
+                mask_ids = mask_ids[:0]
             # The last polygon of a mask is taken, as in DALI.
-            last = {mask: row for row, mask in enumerate(p[:, 0].tolist())}
-            rows = p[[last[mask] for mask in mine.tolist()]].reshape(-1, 3)
+            last_row = {mask: row for row, mask in enumerate(p[:, 0].tolist())}
+            rows = p[[last_row[mask] for mask in mask_ids.tolist()]].reshape(-1, 3)
             ends = np.cumsum(rows[:, 2] - rows[:, 1])
             first = np.concatenate([[0], ends[:-1]])[: len(rows)]
-            named = np.arange(len(rows)) if self.reindex_masks else rows[:, 0]
-            selected.append(np.stack([named, first, ends], axis=1).astype(np.int32))
+            masks = np.arange(len(rows)) if self.reindex_masks else rows[:, 0]
+            selected.append(np.stack([masks, first, ends], axis=1).astype(np.int32))
             points.append(np.concatenate([v[a:b] for _, a, b in rows.tolist()] or [v[:0]]))
         return selected, points
 
     @staticmethod
-    def _wrong(ids: np.ndarray, polygons: np.ndarray, vertices: int) -> str:
-        """What is wrong with a sample; "" if nothing is."""
+    def _problem(ids: np.ndarray, polygons: np.ndarray, vertices: int) -> str:
+        """The reason why a sample is refused; "" if it is valid."""
         if polygons.shape[1] != 3:
             return f"polygons must have three columns, mask, first and last vertex, got {polygons.shape[1]}"
         if len(np.unique(ids)) < len(ids):

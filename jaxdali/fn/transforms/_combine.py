@@ -1,4 +1,4 @@
-"""Transforms one after the other."""
+"""transforms.combine: the product of transforms."""
 
 from __future__ import annotations
 
@@ -21,26 +21,30 @@ class Combine(HostOperator):
 
     name = "transforms.combine"
     reverse_order: bool
-    shape: tuple[int, ...] | None = None  # taken from a source's first sample if no input's spec tells it
+    shape: tuple[int, ...] | None = None  # from a source's first sample, if no input's spec has it
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        known = self.shape
+        shape = self.shape
         for i, t in enumerate(specs):
             first = ctx.first_shape(i) if t.shape is None else None
             if first is not None and len(first) == 2 and first[1] == first[0] + 1:
-                known = first
-        return dataclasses.replace(self, shape=known)
+                shape = first
+        return dataclasses.replace(self, shape=shape)
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         if len(inputs) < 2:
             raise ArgumentError(f"needs at least two transforms, got {len(inputs)}")
         for t in inputs:
             check_transform(t)
-        known = {t.shape for t in inputs if t.shape is not None} or ({self.shape} if self.shape is not None else set())
-        if len(known) > 1:
-            raise ArgumentError(f"the transforms have different numbers of dimensions: {sorted(s[0] for s in known)}")
-        if known:
-            return (Spec(np.dtype(np.float32), 2, known.pop(), LAYOUT),)
+        distinct_shapes = {t.shape for t in inputs if t.shape is not None} or (
+            {self.shape} if self.shape is not None else set()
+        )
+        if len(distinct_shapes) > 1:
+            raise ArgumentError(
+                f"the transforms have different numbers of dimensions: {sorted(s[0] for s in distinct_shapes)}"
+            )
+        if distinct_shapes:
+            return (Spec(np.dtype(np.float32), 2, distinct_shapes.pop(), LAYOUT),)
         return (Spec(np.dtype(np.float32), 2, None, LAYOUT),)
 
     def run(self, ctx: HostContext, *inputs: Value) -> tuple[np.ndarray | list[np.ndarray]]:

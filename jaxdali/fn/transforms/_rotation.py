@@ -16,7 +16,7 @@ from ._transform import Transform
 
 
 class Rotation(Transform):
-    """The operator: a rotation about a point, or about a line through it."""
+    """Rotates about a point, or about a line through it."""
 
     name = "transforms.rotation"
 

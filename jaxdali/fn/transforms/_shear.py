@@ -21,12 +21,12 @@ class Shear(Transform):
     name = "transforms.shear"
 
     def dimensions(self, specs: tuple[Spec, ...]) -> int:
-        given = [n for n in ("shear", "angles") if n in self.args]
-        if len(given) != 1:
+        names = [n for n in ("shear", "angles") if n in self.args]
+        if len(names) != 1:
             raise ArgumentError("give either shear or angles")
-        width = known_width(self.args.width(given[0], specs), given[0])
+        width = known_width(self.args.width(names[0], specs), names[0])
         if width not in (2, 6):
-            raise ArgumentError(f"{given[0]} must have 2 elements (in the plane) or 6 (in space), got {width}")
+            raise ArgumentError(f"{names[0]} must have 2 elements (in the plane) or 6 (in space), got {width}")
         return 2 if width == 2 else 3
 
     def matrix(self, a: Values, ndim: int) -> np.ndarray:

@@ -16,22 +16,24 @@ LAYOUT = "**"  # as in DALI: axes without a meaning
 
 
 class Transform(HostOperator):
-    """A new transform, which may be combined with an input. Subclasses give its number of dimensions and its matrix."""
+    """A new transform, which may be combined with an input. Subclasses define its dimensions and its matrix."""
 
     reverse_order: bool
 
     def dimensions(self, specs: tuple[Spec, ...]) -> int:
-        """D; `specs` are those of all inputs."""
+        """The number of dimensions D, by the specs of all inputs."""
         raise NotImplementedError(self.name)
 
     def matrix(self, a: Values, ndim: int) -> np.ndarray:
-        """``f64[N, D, D]`` or ``f64[N, D, D+1]``; without the last column, the argument `center` does not move."""
+        """The matrix, ``f64[N, D, D]`` or ``f64[N, D, D+1]``. A matrix without the last column is applied about the
+        argument `center`.
+        """
         raise NotImplementedError(self.name)
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         return dataclasses.replace(self, args=self.args.measure(ctx, specs, *self.args.inputs))
 
-    def of_input(self, ctx: BuildContext, specs: tuple[Spec, ...]) -> int | None:
+    def input_dimensions(self, ctx: BuildContext, specs: tuple[Spec, ...]) -> int | None:
         """The number of dimensions of the input transform, if it is known."""
         if len(specs) == len(self.args.inputs):
             return None
@@ -46,35 +48,35 @@ class Transform(HostOperator):
         for t in specs[: len(specs) - len(self.args.inputs)]:
             check_transform(t)
             if t.extent(0) not in (None, ndim):
-                raise ArgumentError(_differ(t.extent(0), ndim))
+                raise ArgumentError(_dimensions_message(t.extent(0), ndim))
         return (Spec(np.dtype(np.float32), 2, (ndim, ndim + 1), LAYOUT),)
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[np.ndarray]:
         a = self.arguments(ctx, values)
         assert ctx.spec.shape is not None
         ndim = ctx.spec.shape[0]
-        new = self.matrix(a, ndim)
-        if new.shape[2] == ndim:
-            center, turn = a.vector("center", ndim, one_for_all=True), new
-            new = np.zeros((ctx.N, ndim, ndim + 1))
-            new[:, :, :ndim] = turn
-            if center is not None:
-                new[:, :, ndim] = center - np.einsum("nij,nj->ni", turn, center)
+        result = self.matrix(a, ndim)
+        if result.shape[2] == ndim:
+            center, linear = a.vector("center", ndim, one_for_all=True), result
+            result = np.zeros((ctx.N, ndim, ndim + 1))
+            result[:, :, :ndim] = linear
+            if center is not None:  # The offset keeps the centre in its place.
+                result[:, :, ndim] = center - np.einsum("nij,nj->ni", linear, center)
         for t in values[: len(values) - len(self.args.inputs)]:
-            given = t.dense("the input", ctx.present).astype(np.float64)
-            check_transform(Spec(t.spec.dtype, 2, given.shape[1:]))
-            if given.shape[1] != ndim:
-                raise ArgumentError(_differ(given.shape[1], ndim))
-            new = then(new, given) if self.reverse_order else then(given, new)
-        return (new.astype(np.float32),)
+            transform = t.dense("the input", ctx.present).astype(np.float64)
+            check_transform(Spec(t.spec.dtype, 2, transform.shape[1:]))
+            if transform.shape[1] != ndim:
+                raise ArgumentError(_dimensions_message(transform.shape[1], ndim))
+            result = then(result, transform) if self.reverse_order else then(transform, result)
+        return (result.astype(np.float32),)
 
 
-def _differ(given: int | None, ndim: int) -> str:
-    return f"the input is a {given}-D transform, the arguments describe a {ndim}-D one"
+def _dimensions_message(input_ndim: int | None, ndim: int) -> str:
+    return f"the input is a {input_ndim}-D transform, the arguments describe a {ndim}-D one"
 
 
 def check_transform(t: Spec) -> None:
-    """Raises ArgumentError if it can't be a transform ``[D, D+1]``."""
+    """Raises ArgumentError unless values of this spec can be transforms ``[D, D+1]``."""
     if t.dtype != np.float32 or t.ndim != 2 or (t.shape is not None and t.shape[1] != t.shape[0] + 1):
         shape = "x".join(map(str, t.shape)) if t.shape is not None else f"{t.ndim}-D"
         raise ArgumentError(f"a transform is float32 of shape [D, D+1], got {t.dtype} of shape {shape}")
