@@ -28,8 +28,8 @@ from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
 from ..._cpu import Format, Info, Status
 from .._families.conversion import convert
-from .._families.parts import PLACE, ImageWindow, RegionAsWindow, window_of_region
 from .._families.window import Window
+from .._families.window_regions import PLACE, ImageWindow, RegionAsWindow, window_of_region
 from .._image.resize import Resize, output_spec
 from .._tensor.copy import Copy
 from . import pillow as _pillow
