@@ -1,4 +1,4 @@
-"""fn._conditional: split and merge, as DALI 2.4 gives them."""
+"""fn._conditional: split and merge, as in DALI 2.4."""
 
 import numpy as np
 import pytest
@@ -23,11 +23,11 @@ def both_sides():
 
 
 def one_predicate_for_two_values():
-    """They go together, and with values of all samples."""
+    """Both values can be combined, also with values of all samples."""
     p, x = even(), numbers()
     yes, no = fn._conditional.split(x, predicate=p)
-    more, _ = fn._conditional.split(x * 100, predicate=p)
-    return fn._conditional.merge(yes + more + x, fn.cast(no, dtype=types.INT32), predicate=p)
+    scaled_yes, _ = fn._conditional.split(x * 100, predicate=p)
+    return fn._conditional.merge(yes + scaled_yes + x, fn.cast(no, dtype=types.INT32), predicate=p)
 
 
 def nested():
@@ -69,21 +69,21 @@ def test_split_and_merge(define, want, device):
 
 
 def test_functions_see_their_part_alone():
-    seen = []
+    values = []
 
-    def look(x):
-        seen.append(int(x[0]))
+    def record(x):
+        values.append(int(x[0]))
         return x
 
     @pipeline_def(batch_size=N, num_threads=1)
     def pipeline():
         p = even()
         yes, no = fn._conditional.split(numbers(), predicate=p)
-        return fn._conditional.merge(fn.python_function(yes, function=look), no, predicate=p)
+        return fn._conditional.merge(fn.python_function(yes, function=record), no, predicate=p)
 
     pipe = pipeline(exec_pipelined=False)
     pipe.run()
-    assert sorted(set(seen)) == [0, 2]
+    assert sorted(set(values)) == [0, 2]
 
 
 def test_serialized():
@@ -92,14 +92,14 @@ def test_serialized():
         p = fn.external_source(name="p")
         yes, no = fn._conditional.split(x, predicate=p)
         pipe.set_outputs(fn._conditional.merge(yes + 10, no * 2, predicate=p))
-    other = Pipeline.deserialize(pipe.serialize())
-    for each in (pipe, other):
-        each.feed_input("x", np.arange(N, dtype=np.int32))
-        each.feed_input("p", np.arange(N) % 2 == 0)
-    assert [np.asarray(each.run()[0].as_array()).tolist() for each in (pipe, other)] == [[10, 2, 12, 6]] * 2
+    restored = Pipeline.deserialize(pipe.serialize())
+    for pipeline in (pipe, restored):
+        pipeline.feed_input("x", np.arange(N, dtype=np.int32))
+        pipeline.feed_input("p", np.arange(N) % 2 == 0)
+    assert [np.asarray(pipeline.run()[0].as_array()).tolist() for pipeline in (pipe, restored)] == [[10, 2, 12, 6]] * 2
 
 
-def test_what_is_of_other_samples():
+def test_values_of_other_samples_are_refused():
     @pipeline_def(batch_size=N)
     def define(use):
         p = even()
@@ -123,8 +123,8 @@ def test_not_and_checked_sides():
             p, expression_name="or", expression_side="right"
         )
 
-    negated, same = define().run()
-    assert (negated.as_array().tolist(), same.as_array().tolist()) == ([False, True] * 2, [True, False] * 2)
+    negated, checked = define().run()
+    assert (negated.as_array().tolist(), checked.as_array().tolist()) == ([False, True] * 2, [True, False] * 2)
     with pytest.raises(RuntimeError, match="the left side must be a truth value"):
         pipeline_def(batch_size=N)(
             lambda: fn._conditional.validate_logical(numbers()[0], expression_name="and", expression_side="left")

@@ -47,20 +47,20 @@ def solarize(
 
 @pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
 @pytest.mark.parametrize("on_device", [False, True], ids=["host", "program"])
-def test_a_function_of_elements_and_of_numbers_of_their_sample(samples, on_device):
+def test_elementwise_function_with_numbers_per_sample(samples, on_device):
     thresholds = [np.int32(t) for t in (64, 128, 250)]
-    each, same = images(
+    per_sample, constant = images(
         lambda x, t: (solarize(x, threshold=t), solarize(x, threshold=100)), samples, thresholds, on_device=on_device
     )
-    for e, s, x, t in zip(each, same, samples, thresholds, strict=True):
+    for e, s, x, t in zip(per_sample, constant, samples, thresholds, strict=True):
         np.testing.assert_array_equal(e, np.where(x < t, x, 255 - x))
         np.testing.assert_array_equal(s, np.where(x < 100, x, 255 - x))
 
 
 @pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
 def test_flip_each_sample_its_own_way(samples):
-    (got,) = images(lambda x, h: fn.flip(x, horizontal=h, vertical=1), samples, [np.int32(i % 2) for i in range(3)])
-    for i, (g, x) in enumerate(zip(got, samples, strict=True)):
+    (flipped,) = images(lambda x, h: fn.flip(x, horizontal=h, vertical=1), samples, [np.int32(i % 2) for i in range(3)])
+    for i, (g, x) in enumerate(zip(flipped, samples, strict=True)):
         np.testing.assert_array_equal(g, x[::-1, :: -1 if i % 2 else 1])
 
 
@@ -68,7 +68,7 @@ def test_flip_each_sample_its_own_way(samples):
 @pytest.mark.parametrize("layout", ["CHW", "HWC"])
 def test_crop_mirror_normalize(samples, layout):
     mean, std = np.array([120.0, 110, 100], np.float32), np.array([50.0, 60, 70], np.float32)
-    (got,) = images(
+    (normalized,) = images(
         lambda x, m: fn.crop_mirror_normalize(
             x,
             crop=(15, 8),
@@ -83,7 +83,7 @@ def test_crop_mirror_normalize(samples, layout):
         samples,
         [np.int32(1), np.int32(0), np.int32(1)],
     )
-    for i, (g, x) in enumerate(zip(got, samples, strict=True)):
+    for i, (g, x) in enumerate(zip(normalized, samples, strict=True)):
         want = ((x[-15:, :8].astype(np.float32) - mean) / std)[:, :: 1 if i == 1 else -1]
         want = np.concatenate([want, np.zeros((15, 8, 1))], axis=2)
         np.testing.assert_allclose(g, want.transpose(2, 0, 1) if layout == "CHW" else want, atol=2e-5)
@@ -92,13 +92,13 @@ def test_crop_mirror_normalize(samples, layout):
 @pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
 def test_brightness_contrast_and_blur_in_one_program(samples):
     factor = [np.float32(f) for f in (0.5, 1.5, 1.0)]
-    (got,) = images(
+    (outputs,) = images(
         lambda x, b: fn.brightness_contrast(x, brightness=b, contrast=2.0, dtype=types.FLOAT), samples, factor
     )
-    for g, x, f in zip(got, samples, factor, strict=True):
+    for g, x, f in zip(outputs, samples, factor, strict=True):
         np.testing.assert_allclose(g, f * (128 + 2 * (x.astype(np.float64) - 128)), rtol=1e-5, atol=1e-3)
-    (got,) = images(lambda x: fn.gaussian_blur(x, window_size=(3, 5), sigma=1.0, dtype=types.FLOAT), samples)
-    for g, x in zip(got, samples, strict=True):
+    (outputs,) = images(lambda x: fn.gaussian_blur(x, window_size=(3, 5), sigma=1.0, dtype=types.FLOAT), samples)
+    for g, x in zip(outputs, samples, strict=True):
         want = np.pad(x.astype(np.float64), ((1, 1), (2, 2), (0, 0)), mode="reflect")
         for axis, n in ((0, 3), (1, 5)):
             w = np.exp(-((np.arange(n) - n // 2) ** 2) / 2)
@@ -116,9 +116,9 @@ def test_filters_of_64_bits(dtype):
     w = np.exp([-0.5, 0, -0.5])
     wide = np.pad(x.astype(np.float64), ((0, 0), (1, 1)), mode="reflect")
     want = (wide[:, :-2] * w[0] + wide[:, 1:-1] * w[1] + wide[:, 2:] * w[2]) / w.sum()
-    got = np.asarray(blurred[0])
-    assert got.dtype == dtype
-    np.testing.assert_allclose(got, want, atol=0.6 if dtype != np.float64 else 0.02)
+    actual = np.asarray(blurred[0])
+    assert actual.dtype == dtype
+    np.testing.assert_allclose(actual, want, atol=0.6 if dtype != np.float64 else 0.02)
     (edges,) = run(lambda a: fn.laplacian(a, window_size=3, smoothing_size=1), [x])
     wide = np.pad(x.astype(np.int64), 1, mode="reflect")
     want = wide[:-2, 1:-1] + wide[2:, 1:-1] + wide[1:-1, :-2] + wide[1:-1, 2:] - 4 * wide[1:-1, 1:-1]
@@ -149,11 +149,11 @@ def test_reductions(samples, decoded):
 
 
 def test_slice_pad_and_errors():
-    (got,) = images(
+    (padded,) = images(
         lambda x: fn.pad(fn.slice(x, start=(2, 3), end=(10, 9), axes=(0, 1)), axis_names="HW", align=16, fill_value=7),
         RAGGED,
     )
-    for g, x in zip(got, RAGGED, strict=True):
+    for g, x in zip(padded, RAGGED, strict=True):
         np.testing.assert_array_equal(g, np.pad(x[2:10, 3:9], ((0, 8), (0, 10), (0, 0)), constant_values=7))
     with pytest.raises(jaxdali.SampleError, match=r"the window .* reaches outside the sample, of shape"):
         images(lambda x: fn.crop(x, crop=(20, 20)), RAGGED)
@@ -162,15 +162,15 @@ def test_slice_pad_and_errors():
 
 
 def test_types_of_windows():
-    """Those of DALI 2.4: the input's, and three that all others become, with its results."""
+    """The types of DALI 2.4, with its results: the input's type, and three that any other type is converted to."""
     wide = [np.array([[-1, 300], [2, 1 << 40]]), np.array([[7, 8, -9]])]
-    same, small, real = run(
+    unchanged, small, real = run(
         lambda x: [
             fn.slice(x, start=[0], shape=[1], axes=[0], dtype=t) for t in (types.INT64, types.UINT8, types.FLOAT)
         ],
         wide,
     )
-    for x, a, b, c in zip(wide, same, small, real, strict=True):
+    for x, a, b, c in zip(wide, unchanged, small, real, strict=True):
         np.testing.assert_array_equal(np.asarray(a), x[:1])
         np.testing.assert_array_equal(np.asarray(b), np.clip(x[:1], 0, 255).astype(np.uint8))
         np.testing.assert_array_equal(np.asarray(c), x[:1].astype(np.float32))
@@ -200,16 +200,16 @@ def test_types_of_windows():
     ("dtype", "whole"),
     [(np.uint8, 0), (np.int16, 0), (np.int32, -(2**31)), (np.int64, -(2**63)), (np.float16, None), (np.float32, None)],
 )
-def test_fill_values_that_are_not_finite(fill, dtype, whole):
+def test_infinite_and_nan_fill_values(fill, dtype, whole):
     """The results are those of DALI 2.4."""
-    beyond = {"crop": (1, 2), "crop_pos_x": 1.0, "out_of_bounds_policy": "Pad", "fill_values": fill}
+    outside = {"crop": (1, 2), "crop_pos_x": 1.0, "out_of_bounds_policy": "Pad", "fill_values": fill}
 
     def define(x, number):
         yield fn.pad(x, shape=[1, 2, 1], fill_value=fill)
         yield fn.pad(x, shape=[1, 2, 1], fill_value=number)
         yield fn.slice(x, start=[0], shape=[2], axes=[1], out_of_bounds_policy="PAD", fill_values=[fill])
         if dtype != np.int64:
-            yield fn.crop(x, **beyond)
+            yield fn.crop(x, **outside)
             yield fn.erase(fn.pad(x, shape=[1, 2, 1]), anchor=[1.0], shape=[1.0], axes=[1], fill_value=fill)
 
     image = np.full((1, 1, 1), 3, dtype)
@@ -218,16 +218,16 @@ def test_fill_values_that_are_not_finite(fill, dtype, whole):
             lambda *x: tuple(define(*x)), [image], [np.float32(fill)], layouts=["HWC", ""], on_device=on_device
         )
         for k, out in enumerate(outputs):
-            got = (
+            actual = (
                 sorted(np.asarray(out[0]).ravel().tolist())
                 if whole is not None
                 else np.asarray(out[0]).ravel().tolist()
             )
             want = sorted([3, whole]) if whole is not None else [fill, 3] if k == 3 else [3, fill]
-            np.testing.assert_array_equal(got, want, err_msg=str(k))
+            np.testing.assert_array_equal(actual, want, err_msg=str(k))
 
 
-def test_constants_that_are_not_finite():
+def test_infinite_and_nan_constants():
     define = lambda _: (
         fn.constant(fdata=[np.inf, -np.inf, np.nan]),
         fn.constant(fdata=[np.inf, -np.inf, np.nan], dtype=types.INT32),
@@ -241,6 +241,6 @@ def test_constants_that_are_not_finite():
 def test_numbers_of_samples_meet_ragged_images(function):
     """Also where a sample is empty: it has no block of its own."""
     samples, factor = [RAGGED[0], RAGGED[1][:0], RAGGED[2]], [np.float32(f) for f in (0.25, 3, 100)]
-    (got,) = run(lambda x, f: function(x.gpu(), f), samples, factor)
-    for g, x, f in zip(got, samples, factor, strict=True):
+    (outputs,) = run(lambda x, f: function(x.gpu(), f), samples, factor)
+    for g, x, f in zip(outputs, samples, factor, strict=True):
         np.testing.assert_array_equal(np.array(g), function(x.astype(np.float32), f))

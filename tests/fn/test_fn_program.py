@@ -31,7 +31,7 @@ def test_help(capsys):
     assert inspect.getdoc(fn.readers.file) in out
     assert program.main(["crop", "readers.video"]) == 0
     out = capsys.readouterr().out
-    # Where the annotation is a name for it.
+    # Also if the annotation is a name for the choices.
     assert "    rounding: Literal['round', 'truncate', 'torchvision'] = 'round',\n" in out
     assert "    color_matrix: Literal['bt601', 'stream'] = 'bt601',\n" in out
 
@@ -41,7 +41,7 @@ def test_no_such_operator(capsys):
     assert capsys.readouterr().err.startswith("there is no operator 'resise'; there is resize")
 
 
-def test_who_reads_may_stop():
+def test_reader_of_the_list_may_stop():
     """As in ``python -m jaxdali.fn | head``."""
     command = [sys.executable, "-m", "jaxdali.fn"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096) as run:

@@ -46,15 +46,15 @@ def test_images(old, new, arguments):
             if deprecated
             else contextlib.nullcontext()
         ):
-            got = of(fn, old)(x, **arguments)
+            renamed_output = of(fn, old)(x, **arguments)
         with pytest.warns(DeprecationWarning) if deprecated else contextlib.nullcontext():
             of_ops = of_class(**arguments)(x)
-        pipe.set_outputs(want, got, of_ops)
-    want, got, of_ops = (np.asarray(x[0]) for x in pipe.run())
+        pipe.set_outputs(want, renamed_output, of_ops)
+    want, renamed_output, of_ops = (np.asarray(x[0]) for x in pipe.run())
     if "seed" in arguments:  # the numbers belong to the operator's place
-        assert got.ndim == of_ops.ndim == want.ndim
+        assert renamed_output.ndim == of_ops.ndim == want.ndim
     else:
-        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(renamed_output, want)
         np.testing.assert_array_equal(of_ops, want)
 
 

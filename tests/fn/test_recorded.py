@@ -37,9 +37,9 @@ def test_as_dali(case, on_device):
         with pytest.raises(getattr(builtins, case["raises"])):
             run(define, *inputs, layouts=layouts)
         return
-    for got, want in zip(run(define, *inputs, layouts=layouts), case["outputs"], strict=True):
-        assert (got.layout(), len(got)) == (want["layout"], len(want["samples"]))
-        for g, w in zip(got, want["samples"], strict=True):
+    for actual, want in zip(run(define, *inputs, layouts=layouts), case["outputs"], strict=True):
+        assert (actual.layout(), len(actual)) == (want["layout"], len(want["samples"]))
+        for g, w in zip(actual, want["samples"], strict=True):
             assert (str(np.array(g).dtype), list(np.array(g).shape)) == (w["dtype"], w["shape"])
             tolerance = {"rtol": 2e-5, "atol": 2e-5} if "float" in w["dtype"] else {"rtol": 0}
             np.testing.assert_allclose(np.array(g).astype(float), _array(w).astype(float), **tolerance)

@@ -11,7 +11,7 @@ from jaxdali import fn
 @pytest.mark.parametrize("axes", [None, 0, 1, (0, 1), (0, 2), (1, 2)])
 def test_as_defined(dtype, axes):
     rng = np.random.default_rng(1)
-    given = [
+    samples = [
         rng.integers(0 if dtype == np.uint8 else -9999, 256, (h, w, 3)).astype(dtype) for h, w in ((3, 5), (300, 211))
     ]
     over = tuple(np.atleast_1d((0, 1, 2) if axes is None else axes).tolist())
@@ -28,20 +28,22 @@ def test_as_defined(dtype, axes):
             r.variance(x, mean, axes=axes),
         )
 
-    mean, total, least, most, square, variance = ([np.asarray(x) for x in o] for o in pipelines.run(define, given))
-    for i, x in enumerate(given):
+    mean, total, smallest, largest, square, variance = (
+        [np.asarray(x) for x in o] for o in pipelines.run(define, samples)
+    )
+    for i, x in enumerate(samples):
         y = x.astype(np.float64)
         np.testing.assert_allclose(mean[i], y.mean(axis=over), rtol=1e-5, atol=1e-3)
         np.testing.assert_allclose(total[i], y.sum(axis=over, keepdims=True), rtol=1e-6)
-        np.testing.assert_array_equal(least[i], x.min(axis=over))
-        np.testing.assert_array_equal(most[i], x.max(axis=over, keepdims=True))
+        np.testing.assert_array_equal(smallest[i], x.min(axis=over))
+        np.testing.assert_array_equal(largest[i], x.max(axis=over, keepdims=True))
         np.testing.assert_allclose(square[i], (y**2).mean(axis=over), rtol=1e-6)
         np.testing.assert_allclose(variance[i], y.var(axis=over), rtol=1e-4)
 
 
-def test_of_nothing():
-    total, least = pipelines.run(
+def test_reductions_without_elements():
+    total, smallest = pipelines.run(
         lambda x: (fn.reductions.sum(x, axes=0), fn.reductions.min(x, axes=0)), [np.zeros((0, 2), np.float32)] * 2
     )
     assert [np.asarray(x).tolist() for x in total] == [[0, 0]] * 2
-    assert [np.asarray(x).tolist() for x in least] == [[np.inf, np.inf]] * 2
+    assert [np.asarray(x).tolist() for x in smallest] == [[np.inf, np.inf]] * 2

@@ -35,21 +35,21 @@ def chain(x):
     return fn.mfcc(fn.to_decibels(fn.mel_filter_bank(x, sample_rate=16000.0, nfilter=12), cutoff_db=-60.0), n_mfcc=5)
 
 
-def test_a_ragged_batch_gives_what_dense_ones_give():
-    """Also where the batch is made in a program, and where a signal stands alone."""
+def test_ragged_and_dense_batches_are_equal():
+    """Also if the batch is made in a program, and for a signal in a batch of its own."""
     (ragged,) = run(chain, SIGNALS)
     (moved,) = run(chain, SIGNALS, on_device=True)
-    for x, got, other in zip(SIGNALS, arrays(ragged), arrays(moved), strict=True):
-        assert got.shape == (5, len(x) // 20 + 1)
-        np.testing.assert_array_equal(got, other)
+    for x, cepstra, moved_cepstra in zip(SIGNALS, arrays(ragged), arrays(moved), strict=True):
+        assert cepstra.shape == (5, len(x) // 20 + 1)
+        np.testing.assert_array_equal(cepstra, moved_cepstra)
         (dense,) = run(chain, [x, x])
-        np.testing.assert_allclose(arrays(dense)[1], got, rtol=1e-5, atol=2e-4)
+        np.testing.assert_allclose(arrays(dense)[1], cepstra, rtol=1e-5, atol=2e-4)
 
 
 @pytest.mark.parametrize(("nfft", "power"), [(1, 2), (61, 1), (400, 2), (509, 1), (512, 2)])
 @pytest.mark.parametrize("mels", [0, 20])
 def test_the_native_spectrogram(nfft, power, mels):
-    """CPU programs call the kernel, which gives what the definition gives for other devices; also for prime lengths."""
+    """The kernel of CPU programs matches the definition, which other devices run; also for prime lengths."""
     rng = np.random.default_rng(nfft)
     signals = [rng.normal(size=n).astype(np.float32) for n in (700, 1201, 3)]
     length = max(nfft - 7, 1)
@@ -58,7 +58,7 @@ def test_the_native_spectrogram(nfft, power, mels):
         x = fn.spectrogram(x, nfft=nfft, window_length=length, window_step=11, power=power)
         return fn.mel_filter_bank(x, nfilter=mels, sample_rate=16000.0, normalize=False) if mels else x
 
-    for x, got in zip(signals, arrays(run(define, signals)[0]), strict=True):
+    for x, spectrum in zip(signals, arrays(run(define, signals)[0]), strict=True):
         window = 0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(length) + 0.5) / length)
         padded = np.pad(x.astype(np.float64), length // 2 + 1, "reflect")[1:]
         want = np.stack(
@@ -67,10 +67,10 @@ def test_the_native_spectrogram(nfft, power, mels):
         )
         if mels:
             want = filters(nfft // 2 + 1, mels, 16000.0, 0.0, 8000.0, False, False) @ want
-        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * max(want.max(), 1e-3))
+        np.testing.assert_allclose(spectrum, want, rtol=0, atol=1e-5 * max(want.max(), 1e-3))
 
 
-def test_cpu_programs_call_the_kernel_and_have_derivatives():
+def test_cpu_kernel_has_derivatives():
     x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 300)), jnp.float32)
 
     def f(x):
@@ -88,14 +88,14 @@ def test_cpu_programs_call_the_kernel_and_have_derivatives():
 def test_spectrogram(layout, center, reflect):
     """Also for short signals, in which windows extend beyond both ends."""
     signals = [*SIGNALS, SIGNALS[0][:7], SIGNALS[0][:33]] if center else [*SIGNALS, SIGNALS[0][:38]]
-    (found,) = run(
+    (outputs,) = run(
         lambda x: fn.spectrogram(
             x, window_length=40, window_step=9, nfft=48, center_windows=center, reflect_padding=reflect, layout=layout
         ),
         signals,
     )
     window = 0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(40) + 0.5) / 40)
-    for x, got in zip(signals, arrays(found), strict=True):
+    for x, spectrum in zip(signals, arrays(outputs), strict=True):
         frames = len(x) // 9 + 1 if center else max(len(x) - 40, 0) // 9 + 1
         x = (
             np.pad(x.astype(np.float64), 20, "reflect" if reflect else "constant")
@@ -103,19 +103,19 @@ def test_spectrogram(layout, center, reflect):
             else np.pad(x, (0, max(40 - len(x), 0)))
         )
         want = np.abs(np.fft.rfft(np.stack([x[9 * i :][:40] * window for i in range(frames)]), 48)) ** 2
-        np.testing.assert_allclose(got if layout == "tf" else got.T, want, rtol=0, atol=1e-5 * want.max())
+        np.testing.assert_allclose(spectrum if layout == "tf" else spectrum.T, want, rtol=0, atol=1e-5 * want.max())
 
 
-def test_vectors_of_lengths_that_only_a_batch_tells():
+def test_vector_lengths_unknown_until_the_batch():
     """Each sample has filters for its own number of frequencies."""
     power = [RNG.random((n, 3)).astype(np.float32) for n in (33, 65)]
-    (found,) = run(lambda x: fn.mel_filter_bank(x, nfilter=4, sample_rate=8000.0), power)
-    for x, got in zip(power, arrays(found), strict=True):
-        (alone,) = run(lambda x: fn.mel_filter_bank(x, nfilter=4, sample_rate=8000.0), [x, x])
-        np.testing.assert_allclose(got, arrays(alone)[0], rtol=1e-6)
-    (found,) = run(lambda x: fn.power_spectrum(x, axis=0), power)
-    for x, got in zip(power, arrays(found), strict=True):
-        np.testing.assert_allclose(got, np.abs(np.fft.rfft(x, axis=0)) ** 2, rtol=1e-4, atol=1e-4)
+    (outputs,) = run(lambda x: fn.mel_filter_bank(x, nfilter=4, sample_rate=8000.0), power)
+    for x, vectors in zip(power, arrays(outputs), strict=True):
+        (single,) = run(lambda x: fn.mel_filter_bank(x, nfilter=4, sample_rate=8000.0), [x, x])
+        np.testing.assert_allclose(vectors, arrays(single)[0], rtol=1e-6)
+    (outputs,) = run(lambda x: fn.power_spectrum(x, axis=0), power)
+    for x, vectors in zip(power, arrays(outputs), strict=True):
+        np.testing.assert_allclose(vectors, np.abs(np.fft.rfft(x, axis=0)) ** 2, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -132,39 +132,41 @@ def test_vectors_of_lengths_that_only_a_batch_tells():
         (288, (135, 8000.0, 1312.6888427734375, 3664.656005859375, False, "htk"), (74, 171), 0.937525749206543),
     ],
 )
-def test_mel_filters_at_their_ends_and_narrow_ones_are_those_of_dali(bins, how, place, weight):
-    """The weights of DALI 2.4 for spectra of one frequency each."""
+def test_narrow_mel_filters_match_dali(bins, how, place, weight):
+    """Also at the filters' ends. The weights are those of DALI 2.4 for spectra of one frequency each."""
     names = ("nfilter", "sample_rate", "freq_low", "freq_high", "normalize", "mel_formula")
-    (found,) = run(
+    (weights,) = run(
         lambda x: fn.mel_filter_bank(x, **dict(zip(names, how, strict=True))), [np.eye(bins, dtype=np.float32)]
     )
-    found = arrays(found)[0]
-    np.testing.assert_allclose(found[place], weight, rtol=0, atol=1e-7 * found.max())
+    weights = arrays(weights)[0]
+    np.testing.assert_allclose(weights[place], weight, rtol=0, atol=1e-7 * weights.max())
 
 
 @pytest.mark.parametrize("kind", [1, 2, 3, 4])
 def test_mfcc(kind):
-    """By the sums that define the transforms, and the lifter that librosa has."""
+    """Against the sums that define the transforms, with librosa's lifter."""
     x, n, k = RNG.normal(0, 10, (9, 4)).astype(np.float32), 9, np.arange(6)[:, None]
     i = np.arange(n)
     half = np.where((i == 0) | ((i == n - 1) & (kind == 1)), 0.5, 1) if kind in (1, 3) else 1
     angle = {1: i * k / (n - 1), 2: (i + 0.5) * k / n, 3: i * (k + 0.5) / n, 4: (i + 0.5) * (k + 0.5) / n}[kind]
     want = (np.cos(np.pi * angle) * half) @ x * (1 + 11 * np.sin(np.pi * (k + 1) / 22))
-    (found,) = run(lambda x: fn.mfcc(x, n_mfcc=6, dct_type=kind, lifter=22.0), [x])
-    np.testing.assert_allclose(arrays(found)[0], want, rtol=0, atol=4e-4)
+    (outputs,) = run(lambda x: fn.mfcc(x, n_mfcc=6, dct_type=kind, lifter=22.0), [x])
+    np.testing.assert_allclose(arrays(outputs)[0], want, rtol=0, atol=4e-4)
 
 
 def test_decibels_of_odd_numbers():
     x = np.array([np.nan, 4, np.inf, 0, -1, 1e-30], np.float32)
-    (found,) = run(lambda x: fn.to_decibels(x, reference=2.0, cutoff_db=-90.0), [x])
-    np.testing.assert_allclose(arrays(found)[0], [-90, 10 * np.log10(2), np.inf, -90, -90, -90], rtol=1e-6)
-    (found,) = run(lambda x: fn.to_decibels(x), [np.zeros(3, np.float32), np.float32([1, 2]), np.zeros(0, np.float32)])
-    assert arrays(found)[0].tolist() == pytest.approx([-200] * 3)
-    assert arrays(found)[1].tolist() == pytest.approx([10 * np.log10(0.5), 0])
+    (outputs,) = run(lambda x: fn.to_decibels(x, reference=2.0, cutoff_db=-90.0), [x])
+    np.testing.assert_allclose(arrays(outputs)[0], [-90, 10 * np.log10(2), np.inf, -90, -90, -90], rtol=1e-6)
+    (outputs,) = run(
+        lambda x: fn.to_decibels(x), [np.zeros(3, np.float32), np.float32([1, 2]), np.zeros(0, np.float32)]
+    )
+    assert arrays(outputs)[0].tolist() == pytest.approx([-200] * 3)
+    assert arrays(outputs)[1].tolist() == pytest.approx([10 * np.log10(0.5), 0])
 
 
 def test_silence():
-    """By a loop over all windows."""
+    """Against a loop over all windows."""
     x = np.concatenate([np.zeros(100), RNG.normal(0, 0.5, 60), np.zeros(80), [0.3], np.zeros(50)]).astype(np.float32)
     power = [np.mean(x[i : i + 16].astype(np.float64) ** 2) for i in range(len(x) - 15)]
     on = [i for i, p in enumerate(power) if p >= max(power) * 1e-3]
@@ -176,8 +178,8 @@ def test_silence():
         begin, length = fn.nonsilent_region(x, window_length=16, cutoff_db=-30.0)
         return fn.slice(x, begin, length, axes=[0])
 
-    (found,) = run(trimmed, [x])
-    np.testing.assert_array_equal(arrays(found)[0], x[on[0] : on[-1] + 16])
+    (outputs,) = run(trimmed, [x])
+    np.testing.assert_array_equal(arrays(outputs)[0], x[on[0] : on[-1] + 16])
 
 
 @pytest.mark.parametrize(
@@ -221,7 +223,7 @@ def test_silence():
         (lambda x: fn.decoders.audio(x)[0], np.ones(90, np.uint8), "decoders.audio"),
     ],
 )
-def test_what_is_refused(call, x, message):
+def test_invalid_arguments_are_refused(call, x, message):
     pytest.importorskip("soundfile")
     with pytest.raises(Exception, match=message):
         run(call, [x])
@@ -235,7 +237,7 @@ def test_a_bad_file_is_named():
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
 def test_damaged_files(kind):
-    """Bytes that are changed, and files that are cut off: the signal that libsndfile gives, or an error that says so."""
+    """Files with changed bytes, or cut off: libsndfile's signal, or a ValueError."""
     soundfile = pytest.importorskip("soundfile")
     good = encoded(SIGNALS[1] / 8, kind=kind, subtype="PCM_16")
     refused = 0
@@ -251,10 +253,10 @@ def test_damaged_files(kind):
         with soundfile.SoundFile(io.BytesIO(bad.tobytes())) as f:
             np.testing.assert_array_equal(x, f.read(dtype="float32", always_2d=True))
             assert rate == f.samplerate
-    assert 20 < refused < 290
+    assert 20 < refused < 290, "the damage should make some files unreadable, and leave others readable"
 
 
-def test_a_header_that_promises_too_much():
+def test_header_with_too_many_samples():
     flac = encoded(SIGNALS[0], kind="FLAC").copy()
     flac[21:26] |= np.uint8([0x0F, 0xFF, 0xFF, 0xFF, 0xFF])  # the number of samples
     with pytest.raises(ValueError, match="max_record_bytes"):
@@ -264,18 +266,20 @@ def test_a_header_that_promises_too_much():
 @pytest.mark.parametrize("dtype", [types.FLOAT, types.INT16, types.INT32])
 @pytest.mark.parametrize("channels", [1, 2])
 def test_plain_wav(dtype, channels):
-    """16-bit PCM is read without libsndfile, with the same result; and so with chunks before and behind."""
+    """16-bit PCM is read without libsndfile, with the same result; also with further chunks around the data."""
     soundfile = pytest.importorskip("soundfile")
     x = np.stack([s[:400] / 4 for s in [SIGNALS[0], SIGNALS[2]]][:channels], 1)
     wav = encoded(x, subtype="PCM_16").tobytes()
-    more = wav[:36] + b"LIST" + struct.pack("<I", 3) + b"abc\0" + wav[36:] + b"junk" + struct.pack("<I", 2) + b"ab"
-    more = more[:4] + struct.pack("<I", len(more) - 8) + more[8:]
-    contents = [np.frombuffer(f, np.uint8) for f in (wav, more, wav[:-7])]  # the last is cut off
-    found, rate = run(lambda x: fn.decoders.audio(x, dtype=dtype), contents)
+    with_chunks = (
+        wav[:36] + b"LIST" + struct.pack("<I", 3) + b"abc\0" + wav[36:] + b"junk" + struct.pack("<I", 2) + b"ab"
+    )
+    with_chunks = with_chunks[:4] + struct.pack("<I", len(with_chunks) - 8) + with_chunks[8:]
+    contents = [np.frombuffer(f, np.uint8) for f in (wav, with_chunks, wav[:-7])]  # the last is cut off
+    outputs, rate = run(lambda x: fn.decoders.audio(x, dtype=dtype), contents)
     assert [float(r) for r in arrays(rate)] == [16000.0] * 3
-    for file, got in zip(contents, arrays(found), strict=True):
-        want, _ = soundfile.read(io.BytesIO(file.tobytes()), dtype=got.dtype.name, always_2d=True)
-        np.testing.assert_array_equal(got, want)
+    for file, signal in zip(contents, arrays(outputs), strict=True):
+        want, _ = soundfile.read(io.BytesIO(file.tobytes()), dtype=signal.dtype.name, always_2d=True)
+        np.testing.assert_array_equal(signal, want)
 
 
 @pytest.mark.parametrize("dtype", [types.INT16, types.INT32])
@@ -292,12 +296,12 @@ def test_plain_wav(dtype, channels):
     ],
 )
 def test_integers_of_files_of_floats(kind, subtype, dtype):
-    """Quiet and loud ones, with and without `downmix`: full scale is the whole range, and what is louder saturates."""
+    """Quiet and loud signals, with and without `downmix`: full scale is the whole range, and the rest saturates."""
     soundfile = pytest.importorskip("soundfile")
     if not soundfile.check_format(kind, subtype):
         pytest.skip(f"this libsndfile has no {subtype}")
     t = np.arange(3000)[:, None] / (17, 17.3)
-    lossy = kind == "OGG"  # encoders cut what is above full scale; squares overshoot when they are decoded
+    lossy = kind == "OGG"  # encoders cut samples above full scale; square waves overshoot when they are decoded
     signals = (
         [np.sign(np.sin(t)) * 0.999, np.sin(t) * 0.7]
         if lossy
@@ -310,9 +314,9 @@ def test_integers_of_files_of_floats(kind, subtype, dtype):
     both, mean = run(
         lambda x: (fn.decoders.audio(x, dtype=dtype)[0], fn.decoders.audio(x, dtype=dtype, downmix=True)[0]), contents
     )
-    for x, got, mixed in zip(floats, arrays(both), arrays(mean), strict=True):
+    for x, signal, mixed in zip(floats, arrays(both), arrays(mean), strict=True):
         want = np.clip(x * limits.max, limits.min, limits.max)
-        np.testing.assert_allclose(got.astype(float), want, rtol=0, atol=1.5)
+        np.testing.assert_allclose(signal.astype(float), want, rtol=0, atol=1.5)
         want = np.clip(x.mean(1) * limits.max, limits.min, limits.max)
         np.testing.assert_allclose(mixed.astype(float), want, rtol=3e-7, atol=1 + limits.max * 1e-7)
 
@@ -325,15 +329,15 @@ def test_formats(kind):
         pytest.skip(f"this libsndfile has no {kind}")
     t = np.arange(4000) / 16000
     file = encoded(np.stack([0.3 * np.sin(t * 3000), 0.4 * np.sin(t * 5000)], 1), kind=kind)
-    found, rate = run(lambda x: fn.decoders.audio(x, downmix=True, sample_rate=fn.constant(fdata=8000.0)), [file])
+    outputs, rate = run(lambda x: fn.decoders.audio(x, downmix=True, sample_rate=fn.constant(fdata=8000.0)), [file])
     want, _ = soundfile.read(io.BytesIO(file.tobytes()))
     assert float(arrays(rate)[0]) == 8000
-    assert len(arrays(found)[0]) == len(want) // 2
-    np.testing.assert_allclose(arrays(found)[0][50:-50], want.mean(axis=1)[::2][50:-50], atol=2e-3)
+    assert len(arrays(outputs)[0]) == len(want) // 2
+    np.testing.assert_allclose(arrays(outputs)[0][50:-50], want.mean(axis=1)[::2][50:-50], atol=2e-3)
 
 
 def level(x, frequency, rate):
-    """Amplitude of a tone, in decibels, over the middle of a signal in which it makes whole periods nearly."""
+    """Amplitude of a tone in decibels, over the middle of a signal."""
     x = x[len(x) // 4 : -len(x) // 4]
     window = np.blackman(len(x))
     return 20 * np.log10(
@@ -347,32 +351,32 @@ def level(x, frequency, rate):
 @pytest.mark.parametrize(("rate", "to"), [(44100, 16000), (48000, 8000), (16000, 11025), (22050, 16001.5)])
 @pytest.mark.parametrize("quality", [50.0, 80.0, 100.0])
 def test_antialias(rate, to, quality):
-    """80 dB from 1.1 of the new Nyquist frequency up, 0.1 dB below 0.85 of it."""
+    """Tones above 1.1 of the new Nyquist frequency lose 80 dB, tones below 0.85 of it at most 0.1 dB."""
     t, nyquist = np.arange(rate // 4) / rate, to / 2
-    kept = [f * nyquist for f in (0.02, 0.3, 0.6, 0.8, 0.85)]
-    gone = [
+    passed = [f * nyquist for f in (0.02, 0.3, 0.6, 0.8, 0.85)]
+    stopped = [
         f
         for f in (1.1 * nyquist, 1.15 * nyquist, 1.3 * nyquist, 2.1 * nyquist, 0.97 * rate / 2)
         if 1.1 * nyquist <= f < rate / 2
     ]
-    tones = [np.sin(2 * np.pi * f * t).astype(np.float32) for f in kept + gone]
-    (found,) = run(
+    tones = [np.sin(2 * np.pi * f * t).astype(np.float32) for f in passed + stopped]
+    (outputs,) = run(
         lambda x: fn.audio_resample(x, in_rate=float(rate), out_rate=float(to), quality=quality, antialias=True), tones
     )
-    for f, y in zip(kept, arrays(found), strict=False):
+    for f, y in zip(passed, arrays(outputs), strict=False):
         assert abs(level(y, f, to)) < 0.1, f
-    for f, y in zip(gone, arrays(found)[len(kept) :], strict=True):
+    for f, y in zip(stopped, arrays(outputs)[len(passed) :], strict=True):
         middle = y[len(y) // 4 : -len(y) // 4]
         assert 20 * np.log10(np.abs(middle).max()) < -80, f
 
 
 def test_antialias_beside_soxr():
-    """The same band of noise by a resampler of another kind."""
+    """The same band of noise, by a resampler with another method."""
     soxr = pytest.importorskip("soxr")
     noise = soxr.resample(RNG.normal(0, 0.1, 8000).astype(np.float32), 6000, 44100, quality="VHQ")
-    (found,) = run(lambda x: fn.audio_resample(x, in_rate=44100.0, out_rate=16000.0, antialias=True), [noise])
+    (outputs,) = run(lambda x: fn.audio_resample(x, in_rate=44100.0, out_rate=16000.0, antialias=True), [noise])
     want = soxr.resample(noise, 44100, 16000, quality="VHQ")
-    np.testing.assert_allclose(arrays(found)[0][200 : len(want) - 200], want[200:-200], atol=2e-4)
+    np.testing.assert_allclose(arrays(outputs)[0][200 : len(want) - 200], want[200:-200], atol=2e-4)
 
 
 def test_dalis_resampler_lets_tones_alias():
@@ -392,12 +396,12 @@ def test_rates_and_coefficients_of_each_sample():
         define, SIGNALS, [np.float32(s) for s in (0.5, 2, 1)], [np.float32(c) for c in (0, 0.5, 1)]
     )
     assert [len(x) for x in arrays(resampled)] == [350, 862, 1000]
-    for x, got, c in zip(SIGNALS, arrays(filtered), (0, 0.5, 1), strict=True):
-        np.testing.assert_allclose(got, x - c * np.append(x[0], x[:-1]), atol=1e-6)
+    for x, signal, c in zip(SIGNALS, arrays(filtered), (0, 0.5, 1), strict=True):
+        np.testing.assert_allclose(signal, x - c * np.append(x[0], x[:-1]), atol=1e-6)
 
 
 def test_on_the_accelerator_and_in_one_program():
-    """A whole chain from files, in pipelines whose values lie on JAX's device."""
+    """A whole chain from files, in a pipeline with values on JAX's device."""
     contents = [encoded(x / 8) for x in SIGNALS]
 
     @pipeline_def(batch_size=3, num_threads=2)
@@ -407,7 +411,7 @@ def test_on_the_accelerator_and_in_one_program():
         )
         return chain(audio)
 
-    (found,) = pipeline().run()
-    for x, got in zip(SIGNALS, arrays(found.as_cpu()), strict=True):
+    (outputs,) = pipeline().run()
+    for x, cepstra in zip(SIGNALS, arrays(outputs.as_cpu()), strict=True):
         (want,) = run(chain, [np.clip(np.round(x / 8 * 32767), -32768, 32767).astype(np.float32) / 32768])
-        np.testing.assert_allclose(got, arrays(want)[0], atol=0.2)
+        np.testing.assert_allclose(cepstra, arrays(want)[0], atol=0.2)

@@ -1,4 +1,4 @@
-"""box_encoder: what DALI 2.4 gave, and the definition for many boxes."""
+"""box_encoder: results of DALI 2.4, and the definition for many boxes."""
 
 import numpy as np
 import pytest
@@ -43,10 +43,10 @@ def encode(boxes=BOXES, labels=LABELS, anchors=ANCHORS, **arguments):
     ],
 )
 def test_recorded(arguments, boxes, labels):
-    got = encode(**arguments)
-    assert [x.dtype for x in got] == [np.float32, np.int32]
-    np.testing.assert_allclose(got[0], boxes, atol=2e-6)
-    assert got[1].tolist() == labels
+    encoded = encode(**arguments)
+    assert [x.dtype for x in encoded] == [np.float32, np.int32]
+    np.testing.assert_allclose(encoded[0], boxes, atol=2e-6)
+    assert encoded[1].tolist() == labels
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_definition():
     anchors = np.concatenate([low, low + rng.uniform(0.05, 0.3, (60, 2))], 1).astype(np.float32)
     low = rng.uniform(0, 0.7, (9, 2))
     boxes = np.concatenate([low, low + rng.uniform(0.05, 0.3, (9, 2))], 1).astype(np.float32)
-    got, labels = encode(boxes, np.arange(1, 10, dtype=np.int32)[:, None], anchors, criteria=0.2)
+    encoded, labels = encode(boxes, np.arange(1, 10, dtype=np.int32)[:, None], anchors, criteria=0.2)
 
     def iou(a, b):
         w, h = (max(0, min(a[k + 2], b[k + 2]) - max(a[k], b[k])) for k in (0, 1))
@@ -84,7 +84,7 @@ def test_definition():
     assert 10 < (labels > 0).sum() < 60
     shown = [boxes[k - 1] if k else a for k, a in zip(labels, anchors)]
     np.testing.assert_allclose(
-        got, [[(x[0] + x[2]) / 2, (x[1] + x[3]) / 2, x[2] - x[0], x[3] - x[1]] for x in shown], atol=1e-6
+        encoded, [[(x[0] + x[2]) / 2, (x[1] + x[3]) / 2, x[2] - x[0], x[3] - x[1]] for x in shown], atol=1e-6
     )
 
 

@@ -1,4 +1,4 @@
-"""random_bbox_crop: windows and boxes hold to what was asked for, and are distributed as DALI's."""
+"""random_bbox_crop: windows and boxes satisfy the arguments, and are distributed as DALI's."""
 
 import numpy as np
 import pytest
@@ -14,29 +14,29 @@ N = 600
 
 def crops(boxes=BOXES, labels=None, n=N, **arguments):
     """Anchors and shapes, stacked; then a list of arrays for each other output."""
-    given = [[boxes] * n] if labels is None else [[boxes] * n, [labels] * n]
-    anchor, shape, *rest = run(lambda *x: fn.random_bbox_crop(*x, **arguments), *given)
-    return anchor.as_array(), shape.as_array(), *([np.asarray(x) for x in out] for out in rest)
+    inputs = [[boxes] * n] if labels is None else [[boxes] * n, [labels] * n]
+    anchor, shape, *others = run(lambda *x: fn.random_bbox_crop(*x, **arguments), *inputs)
+    return anchor.as_array(), shape.as_array(), *([np.asarray(x) for x in out] for out in others)
 
 
 def overlaps(anchor, shape, boxes, kind):
     """``[windows, boxes]``."""
-    common = np.clip(
+    intersection = np.clip(
         np.minimum((anchor + shape)[:, None], boxes[:, 2:]) - np.maximum(anchor[:, None], boxes[:, :2]), 0, None
     ).prod(2)
     area = (boxes[:, 2:] - boxes[:, :2]).prod(1)
-    return common / area if kind == "overlap" else common / (area + shape.prod(1)[:, None] - common)
+    return intersection / area if kind == "overlap" else intersection / (area + shape.prod(1)[:, None] - intersection)
 
 
 @pytest.mark.parametrize("kind", ["iou", "overlap"])
 @pytest.mark.parametrize("every", [True, False])
 def test_thresholds(kind, every):
-    least = 0.12 if kind == "iou" else 0.6
+    threshold = 0.12 if kind == "iou" else 0.6
     anchor, shape, boxes, labels, indices = crops(
         labels=LABELS,
         scaling=(0.3, 1.0),
         aspect_ratio=(0.5, 2.0),
-        thresholds=[least],
+        thresholds=[threshold],
         threshold_type=kind,
         all_boxes_above_threshold=every,
         allow_no_crop=False,
@@ -44,19 +44,19 @@ def test_thresholds(kind, every):
     )
     assert [x.dtype for x in (anchor, shape, boxes[0], labels[0], indices[0])] == [np.float32] * 3 + [np.int32] * 2
     metric = overlaps(anchor, shape, BOXES, kind)
-    assert ((metric.min(1) if every else metric.max(1)) > least - 1e-5).all()
+    assert ((metric.min(1) if every else metric.max(1)) > threshold - 1e-5).all()
     assert (anchor >= 0).all()
     assert (anchor + shape <= 1 + 1e-6).all()
     assert shape.min() > 0.3
     ratio = shape[:, 0] / shape[:, 1]
     assert ((ratio > 0.5) & (ratio < 2)).all()
     centers = (BOXES[:, :2] + BOXES[:, 2:]) / 2
-    for a, s, got, label, index in zip(anchor, shape, boxes, labels, indices, strict=True):
-        inside = ((a <= centers) & (centers <= a + s)).all(1)
-        assert inside.any()
-        assert index.tolist() == np.flatnonzero(inside).tolist()
-        assert label.tolist() == LABELS[inside].tolist()
-        np.testing.assert_allclose(got, np.clip((BOXES[inside] - [*a, *a]) / [*s, *s], 0, 1), atol=1e-5)
+    for a, s, window_boxes, label, index in zip(anchor, shape, boxes, labels, indices, strict=True):
+        is_kept = ((a <= centers) & (centers <= a + s)).all(1)
+        assert is_kept.any()
+        assert index.tolist() == np.flatnonzero(is_kept).tolist()
+        assert label.tolist() == LABELS[is_kept].tolist()
+        np.testing.assert_allclose(window_boxes, np.clip((BOXES[is_kept] - [*a, *a]) / [*s, *s], 0, 1), atol=1e-5)
 
 
 def test_best_of_a_limited_number(caplog):
@@ -114,9 +114,9 @@ def test_shapes_in_pixels():
     assert (anchor == np.round(anchor)).all()
     assert ((anchor >= 0) & (anchor + shape <= [400, 200])).all()
     k = int(np.argmax([len(b) for b in boxes]))
-    inside = [i for i, b in enumerate(BOXES) if (((b[:2] + b[2:]) / 2 * [400, 200] - anchor[k] <= shape[k]).all())]
+    kept = [i for i, b in enumerate(BOXES) if (((b[:2] + b[2:]) / 2 * [400, 200] - anchor[k] <= shape[k]).all())]
     assert len(boxes[k]) == 1
-    assert inside
+    assert kept
     anchor, shape, _ = crops(crop_shape=[50, 500], input_shape=[200, 400], shape_layout="HW")
     assert (shape == [500, 50]).all()
     assert -100 <= anchor[:, 0].min() < anchor[:, 0].max() <= 0
@@ -131,16 +131,16 @@ def test_shapes_in_pixels():
     [("xyXY", [0, 1, 2, 3]), ("yxYX", [1, 0, 3, 2]), ("xyWH", [0, 1, 2, 3]), ("WxHy", [1, 3, 0, 2])],
 )
 def test_layouts(layout, columns):
-    """The same boxes, written in another way, give the same windows and boxes."""
+    """The same boxes in another layout give the same windows and boxes."""
     expected = crops(scaling=(0.3, 0.6))
     written = BOXES.copy()
     if "W" in layout:
         written[:, 2:] -= written[:, :2]
     swapped = np.empty_like(written)
     swapped[:, columns] = written
-    got = crops(swapped, scaling=(0.3, 0.6), bbox_layout=layout)
-    np.testing.assert_allclose(got[0], expected[0], atol=1e-6)
-    for a, b in zip(got[2], expected[2], strict=True):
+    actual = crops(swapped, scaling=(0.3, 0.6), bbox_layout=layout)
+    np.testing.assert_allclose(actual[0], expected[0], atol=1e-6)
+    for a, b in zip(actual[2], expected[2], strict=True):
         a = a[:, columns]
         if "W" in layout:
             a[:, 2:] += a[:, :2]
@@ -153,11 +153,11 @@ def test_volumes_and_pruning():
     np.testing.assert_allclose(shape[:, 0], shape[:, 1], rtol=1e-6)
     assert shape[:, 2].std() > 0.05
     assert all(b.shape == (1, 6) for b in boxes)
-    for least in (0.0, 0.2, 1.0):
-        anchor, shape, _, indices = crops(scaling=(0.3, 0.9), bbox_prune_threshold=least, output_bbox_indices=True)
-        share = overlaps(anchor, shape, BOXES, "overlap")
-        for row, index in zip(share, indices, strict=True):
-            assert index.tolist() == np.flatnonzero((row >= least - 1e-6) & (row > 0)).tolist()
+    for threshold in (0.0, 0.2, 1.0):
+        anchor, shape, _, indices = crops(scaling=(0.3, 0.9), bbox_prune_threshold=threshold, output_bbox_indices=True)
+        overlap = overlaps(anchor, shape, BOXES, "overlap")
+        for row, index in zip(overlap, indices, strict=True):
+            assert index.tolist() == np.flatnonzero((row >= threshold - 1e-6) & (row > 0)).tolist()
 
 
 @pytest.mark.parametrize(
@@ -190,9 +190,9 @@ def test_bad_arguments(arguments, message):
         crops(**arguments, n=1)
 
 
-def test_the_crop_may_be_computed_of_slices():
-    """As detection pipelines do of what peek_image_shape says: slices of what the host has, and what is made of them,
-    stay there.
+def test_crop_shape_computed_from_slices():
+    """As detection pipelines do with the result of peek_image_shape: slices of host values, and values computed from
+    them, stay on the host.
     """
 
     def define(boxes, extents):
@@ -205,13 +205,15 @@ def test_the_crop_may_be_computed_of_slices():
         }
         return fn.random_bbox_crop(boxes, thresholds=[0.0], total_num_attempts=1000, **shape)[1]
 
-    (got,) = run(define, [BOXES] * 2, [np.int32([31, 60, 3]), np.int32([50, 41, 3])])
-    assert [np.asarray(x).tolist() for x in got] == [[16, 16], [21, 21]]
+    (shapes,) = run(define, [BOXES] * 2, [np.int32([31, 60, 3]), np.int32([50, 41, 3])])
+    assert [np.asarray(x).tolist() for x in shapes] == [[16, 16], [21, 21]]
 
 
 @pytest.mark.parametrize(("attempts", "expected"), [(1, 0.606), (5, 0.608), (20, 0.613)])
-def test_a_window_without_boxes_ends_the_attempts_at_its_threshold(attempts, expected):
-    """How often nothing is cropped: as of 2000 draws of DALI 2.4, however many attempts there may be."""
+def test_window_without_boxes_ends_attempts(attempts, expected):
+    """A window that reaches the threshold, but keeps no box, ends the attempts at that threshold. So nothing is cropped
+    as often as in 2000 draws of DALI 2.4, whatever `num_attempts` is.
+    """
     n = 1500
     box = np.float32([[0.361, 0.641, 0.86, 0.703]])
     arguments = {
@@ -226,7 +228,7 @@ def test_a_window_without_boxes_ends_the_attempts_at_its_threshold(attempts, exp
     assert abs((shape.as_array() == 1).all(axis=1).mean() - expected) < 4 * np.sqrt(0.24 / n) + 0.01
 
 
-def test_windows_that_are_equally_good_are_equally_likely():
+def test_equally_good_windows_are_equally_likely():
     """No window reaches the threshold; all within the box have the same metric, but for rounding."""
     n = 600
     box = np.float32([[0.46, 0.1, 0.95, 0.93]])

@@ -1,4 +1,4 @@
-"""roi_random_crop: which places are possible, and that all are equally likely."""
+"""roi_random_crop: the possible places, which are equally likely."""
 
 import numpy as np
 import pytest

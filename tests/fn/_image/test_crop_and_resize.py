@@ -10,11 +10,11 @@ rng = np.random.default_rng(5)
 IMAGES = [rng.integers(0, 256, (h, w, 3)).astype(np.uint8) for h, w in ((40, 61), (77, 30), (25, 25))]
 
 
-def close(x, y, most):
+def close(x, y, tolerance):
     for a, b in zip(map(np.asarray, x), map(np.asarray, y), strict=True):
         assert a.shape == b.shape
         assert a.dtype == b.dtype
-        assert np.abs(a.astype(float) - b).max() <= most
+        assert np.abs(a.astype(float) - b).max() <= tolerance
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def close(x, y, most):
 )
 def test_resize_crop_mirror(how):
     place, mirror = [np.float32(p) for p in (0.1, 0.9, 0.5)], [np.int32(m) for m in (0, 3, 1)]
-    got, whole, cut = run(
+    mirrored, whole, cropped = run(
         lambda x, p, m: (
             fn.resize_crop_mirror(x, crop=(22, 19), crop_pos_x=p, mirror=m, dtype=types.FLOAT, **how),
             fn.resize_crop_mirror(x, mirror=2, **how),
@@ -33,7 +33,11 @@ def test_resize_crop_mirror(how):
         mirror,
         layouts=("HWC", "", ""),
     )
-    close(got, [x[:: -1 if m & 2 else 1, :: -1 if m & 1 else 1] for x, m in zip(map(np.asarray, cut), mirror)], 2e-2)
+    close(
+        mirrored,
+        [x[:: -1 if m & 2 else 1, :: -1 if m & 1 else 1] for x, m in zip(map(np.asarray, cropped), mirror)],
+        2e-2,
+    )
     (resized,) = run(lambda x: fn.resize(x, **how), IMAGES, layouts=("HWC",))
     close(whole, [np.asarray(x)[::-1] for x in resized], 1)
 
@@ -42,13 +46,13 @@ def test_resize_crop_mirror(how):
     "size", [{"crop": (0, 20)}, {"crop": (-5, 20.5)}, {"crop_h": 0, "crop_w": 20}, {"crop_h": -1.0, "crop_w": 20}]
 )
 def test_a_crop_of_all_rows(size):
-    (got,) = run(lambda x: fn.crop(x, crop_pos_x=0.0, **size), IMAGES, layouts=("HWC",))
-    close(got, [x[:, :20] for x in IMAGES], 0)
+    (crops,) = run(lambda x: fn.crop(x, crop_pos_x=0.0, **size), IMAGES, layouts=("HWC",))
+    close(crops, [x[:, :20] for x in IMAGES], 0)
 
 
 @pytest.mark.parametrize("operator", ["crop", "crop_mirror_normalize", "resize_crop_mirror"])
 def test_center_of_torchvision(operator):
-    """Padding, where it is not even, has one more row at the end; the corner is rounded half to even."""
+    """Padding of an odd number of rows has one more at the end. The corner is rounded half to even."""
     images = [
         np.full((h, w, 1), 9, np.uint8) + np.arange(w, dtype=np.uint8)[:, None]
         for h in range(12, 16)
@@ -72,25 +76,25 @@ def test_center_of_torchvision(operator):
         np.testing.assert_array_equal(y, x[row : row + 10, column : column + 11])
 
 
-def test_a_crop_of_all_rows_of_some_samples():
-    """Or of all samples of a batch, which is not an error either."""
+def test_all_rows_of_some_samples():
+    """Also of all samples of a batch, which is not an error either."""
     for rows in ((0, 7, -3), (0, 0, 0)):
-        (got,) = run(
+        (crops,) = run(
             lambda x, h: fn.crop(x, crop_h=h, crop_w=20, crop_pos_x=0.0, crop_pos_y=0.0),
             IMAGES,
             list(map(np.float32, rows)),
             layouts=("HWC", ""),
         )
-        close(got, [x[: n if n > 0 else None, :20] for n, x in zip(rows, IMAGES)], 0)
+        close(crops, [x[: n if n > 0 else None, :20] for n, x in zip(rows, IMAGES)], 0)
 
 
 def test_outside_the_edge_is_repeated():
-    (got,) = run(
+    (images,) = run(
         lambda x: fn.resize_crop_mirror(x, size=(10, 10), crop=(20, 10), interp_type=types.INTERP_NN),
         IMAGES,
         layouts=("HWC",),
     )
-    for x in map(np.asarray, got):
+    for x in map(np.asarray, images):
         assert x.shape == (20, 10, 3)
         assert (x[:5] == x[0]).all()
         assert (x[15:] == x[19]).all()
@@ -99,7 +103,7 @@ def test_outside_the_edge_is_repeated():
 
 @pytest.mark.parametrize("layout", ["HWC", "CHW"])
 def test_random_resized_crop(layout):
-    """The same window as the generator draws, resized; of per-sample sizes."""
+    """The window that the generator draws, resized to a size per sample."""
     images = [x if layout == "HWC" else x.transpose(2, 0, 1) for x in IMAGES]
     sizes = [np.int32(s) for s in ((13, 20), (64, 7), (9, 9))]
     axes = [layout.index("H"), layout.index("W")]
@@ -115,13 +119,13 @@ def test_random_resized_crop(layout):
             fn.random_resized_crop(x, size=8),
         )
 
-    got, region, start, extent, fixed = run(define, images, sizes, layouts=(layout, ""))
-    close(got, region, 0)
-    for x, (y, left), (height, width) in zip(IMAGES, map(np.asarray, start), map(np.asarray, extent), strict=True):
-        assert 0 <= y <= y + height <= x.shape[0]
-        assert 0 <= left <= left + width <= x.shape[1]
+    actual, region, start, extent, fixed = run(define, images, sizes, layouts=(layout, ""))
+    close(actual, region, 0)
+    for x, (y0, x0), (height, width) in zip(IMAGES, map(np.asarray, start), map(np.asarray, extent), strict=True):
+        assert 0 <= y0 <= y0 + height <= x.shape[0]
+        assert 0 <= x0 <= x0 + width <= x.shape[1]
         assert 0.08 < height * width / (x.shape[0] * x.shape[1]) < 0.65
-    assert got.layout() == layout
+    assert actual.layout() == layout
     assert len({np.asarray(x).shape for x in fixed}) == 1
 
 
@@ -144,20 +148,20 @@ def test_bad_arguments(define, message):
 
 
 def test_slices_of_vectors_stay_on_the_host():
-    """So that they may be arguments, as the anchor of a window without its first number."""
+    """So they can be arguments, such as an anchor without its first number."""
     vectors = [np.arange(n, dtype=np.int32) for n in (3, 5, 4)]
     volume = np.arange(120, dtype=np.uint8).reshape(4, 5, 6)
 
     def define(x):
-        at = fn.slice(x, 1, 2, axes=[0])
+        anchor = fn.slice(x, 1, 2, axes=[0])
         return (
-            at,
+            anchor,
             fn.slice(x, 2, 3, axes=[0], out_of_bounds_policy="pad", fill_values=-1, dtype=types.FLOAT),
-            fn.slice(volume, at, (1, 2), axes=(0, 1)),
+            fn.slice(volume, anchor, (1, 2), axes=(0, 1)),
         )
 
-    at, padded, window = run(define, vectors)
-    assert [np.asarray(x).tolist() for x in at] == [[1, 2]] * 3
+    anchor, padded, window = run(define, vectors)
+    assert [np.asarray(x).tolist() for x in anchor] == [[1, 2]] * 3
     assert [np.asarray(x).tolist() for x in padded] == [[2, -1, -1], [2, 3, 4], [2, 3, -1]]
     np.testing.assert_array_equal(np.asarray(window[0]), volume[1:2, 2:4])
     with pytest.raises(

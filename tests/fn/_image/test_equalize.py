@@ -13,8 +13,8 @@ def histogram_table(plane: np.ndarray) -> np.ndarray:
     first = np.flatnonzero(count)[0]
     if count[first] == plane.size:
         return np.arange(256)
-    count[first], rest = 0, plane.size - count[first]
-    return np.rint(np.cumsum(count).astype(np.float32) * np.float32(255 / rest))
+    count[first], remaining = 0, plane.size - count[first]
+    return np.rint(np.cumsum(count).astype(np.float32) * np.float32(255 / remaining))
 
 
 def equalized(image: np.ndarray, spatial: tuple[int, int]) -> np.ndarray:
@@ -37,15 +37,17 @@ def test_equalize(layout, uniform):
     samples[1][:] = 7  # of one value
     (y,) = run(lambda x: fn.equalize(x), samples, layouts=[layout])
     assert y.layout() == layout
-    for got, x in zip(map(np.array, y), samples, strict=True):
-        np.testing.assert_array_equal(got, equalized(x, spatial))
+    for image, x in zip(map(np.array, y), samples, strict=True):
+        np.testing.assert_array_equal(image, equalized(x, spatial))
 
 
 def clahe_plane(plane: np.ndarray, tiles_y: int, tiles_x: int, clip_limit: float) -> np.ndarray:
-    """By the paper, in float64: tables of the clipped histograms of tiles, blended by distance from the tiles' centres."""
+    """CLAHE of the paper, in float64: tables from the clipped histograms of tiles, blended by the distance from the
+    tiles' centres.
+    """
     height, width = plane.shape
     down, right = ((-height) % tiles_y, (-width) % tiles_x)
-    if down or right:  # then both grow, by a whole number of tiles
+    if down or right:  # If one axis grows, both do, also by a whole tile.
         down, right = tiles_y - height % tiles_y, tiles_x - width % tiles_x
     large = np.pad(plane, ((0, down), (0, right)), mode="reflect")
     th, tw = large.shape[0] // tiles_y, large.shape[1] // tiles_x
@@ -54,19 +56,19 @@ def clahe_plane(plane: np.ndarray, tiles_y: int, tiles_x: int, clip_limit: float
         for j in range(tiles_x):
             count = np.bincount(large[i * th : (i + 1) * th, j * tw : (j + 1) * tw].reshape(-1), minlength=256)
             if clip_limit > 0:
-                most = max(1, int(clip_limit * th * tw / 256))
-                cut = int(np.maximum(count - most, 0).sum())
-                count = np.minimum(count, most) + cut // 256
-                if cut % 256:
-                    count[:: max(256 // (cut % 256), 1)][: cut % 256] += 1
+                limit = max(1, int(clip_limit * th * tw / 256))
+                excess = int(np.maximum(count - limit, 0).sum())
+                count = np.minimum(count, limit) + excess // 256
+                if excess % 256:
+                    count[:: max(256 // (excess % 256), 1)][: excess % 256] += 1
             tables[i, j] = np.rint(np.cumsum(count) * 255 / (th * tw))
 
-    def around(n, tile, tiles):
-        at = np.arange(n) / tile - 0.5
-        low = np.floor(at).astype(int)
-        return np.clip(low, 0, tiles - 1), np.clip(low + 1, 0, tiles - 1), at - low
+    def neighbouring_tiles(n, tile, tiles):
+        position = np.arange(n) / tile - 0.5
+        low = np.floor(position).astype(int)
+        return np.clip(low, 0, tiles - 1), np.clip(low + 1, 0, tiles - 1), position - low
 
-    (y0, y1, fy), (x0, x1, fx) = around(height, th, tiles_y), around(width, tw, tiles_x)
+    (y0, y1, fy), (x0, x1, fx) = neighbouring_tiles(height, th, tiles_y), neighbouring_tiles(width, tw, tiles_x)
     corner = [[tables[a[:, None], b[None], plane] for b in (x0, x1)] for a in (y0, y1)]
     rows = [r[0] * (1 - fx) + r[1] * fx for r in corner]
     return rows[0] * (1 - fy[:, None]) + rows[1] * fy[:, None]
@@ -81,20 +83,24 @@ def test_clahe(tiles_y, tiles_x, clip_limit):
         images,
         layouts=["HWC"],
     )
-    for got, x in zip(map(np.array, y), images, strict=True):
+    for actual, x in zip(map(np.array, y), images, strict=True):
         want = np.stack([clahe_plane(x[..., c], tiles_y, tiles_x, clip_limit) for c in range(x.shape[2])], axis=-1)
-        assert np.abs(got - want).max() <= 0.5 + 1e-3
+        assert np.abs(actual - want).max() <= 0.5 + 1e-3
 
 
 def test_clahe_of_the_lightness_keeps_the_colours():
-    """Grey stays grey, and its lightness goes where that of the plane alone goes."""
+    """The lightness changes as a plane of its own does."""
     image = picture(50, 70)
     (colour,) = run(lambda x: fn.clahe(x, tiles_x=4, tiles_y=4, clip_limit=3.0), [image], layouts=["HWC"])
-    before, after = (lightness_and_colour(np.asarray(x, np.float64)) for x in (image, np.array(colour[0])))
-    inside = np.all((np.array(colour[0]) > 0) & (np.array(colour[0]) < 255), axis=2)  # the others were cut off
-    assert np.abs(before - after)[inside][:, 1:].max() < 3
-    want = clahe_plane(np.rint(before[..., 0] * 2.55).astype(np.uint8), 4, 4, 3.0) / 2.55
-    assert np.abs(after[..., 0] - want)[inside].mean() < 1 < np.abs(before - after)[inside][:, 0].mean() - 3
+    lab_before, lab_after = (lightness_and_colour(np.asarray(x, np.float64)) for x in (image, np.array(colour[0])))
+    is_unclipped = np.all((np.array(colour[0]) > 0) & (np.array(colour[0]) < 255), axis=2)
+    assert np.abs(lab_before - lab_after)[is_unclipped][:, 1:].max() < 3
+    want = clahe_plane(np.rint(lab_before[..., 0] * 2.55).astype(np.uint8), 4, 4, 3.0) / 2.55
+    assert (
+        np.abs(lab_after[..., 0] - want)[is_unclipped].mean()
+        < 1
+        < np.abs(lab_before - lab_after)[is_unclipped][:, 0].mean() - 3
+    )
 
 
 def lightness_and_colour(rgb: np.ndarray) -> np.ndarray:

@@ -22,15 +22,15 @@ def test_regions_per_sample_of_another_number_each(samples, on_device):
         x = x.gpu() if on_device else x
         return fn.erase(x, anchor=anchor, shape=shape, fill_value=(7.9, 300, -1))  # cut, and wrapped around
 
-    (got,) = run(define, samples, anchors, shapes, layouts=["HWC", "", ""])
+    (erased,) = run(define, samples, anchors, shapes, layouts=["HWC", "", ""])
     want = [x.copy() for x in samples]
     want[0][1:5, 2:11] = want[0][4:, :2] = want[2][3:5, :1] = (7, 44, 255)
-    for g, w in zip(got, want, strict=True):
+    for g, w in zip(erased, want, strict=True):
         np.testing.assert_array_equal(np.array(g), w)
 
 
 @pytest.mark.parametrize("on_device", [False, True], ids=["host", "program"])
-def test_fractions_of_the_extents_about_the_centre_by_name(on_device):
+def test_normalized_and_centered_anchors(on_device):
     x = RNG.normal(size=(3, 8, 10)).astype(np.float32)
 
     def define(x):
@@ -43,10 +43,10 @@ def test_fractions_of_the_extents_about_the_centre_by_name(on_device):
         )
 
     outputs = run(define, [x], layouts=["CHW"])
-    for (got,), region in zip(outputs, ((slice(None), slice(2, 6), slice(4, 6)), (slice(None), 4), 1), strict=True):
+    for (erased,), region in zip(outputs, ((slice(None), slice(2, 6), slice(4, 6)), (slice(None), 4), 1), strict=True):
         want = x.copy()
         want[region] = 0
-        np.testing.assert_array_equal(np.array(got), want)
+        np.testing.assert_array_equal(np.array(erased), want)
 
 
 def test_errors_name_the_argument():

@@ -1,4 +1,4 @@
-"""Numbers far beyond any image: an error of the sample or a result, and no warning of NumPy's from inside."""
+"""Numbers far outside any image: an error of the sample or a result, and no warning of NumPy's."""
 
 import numpy as np
 import pytest
@@ -14,15 +14,15 @@ def test_windows(far):
     for window in ({"rel_start": [far], "rel_shape": [1.0]}, {"start": [far], "shape": [1]}):
         with pytest.raises((OperatorError, ValueError)):
             run(lambda x, w=window: fn.slice(x, axes=[0], **w), [IMAGE], layouts=["HWC"])
-    (found,) = run(
+    (windows,) = run(
         lambda x: fn.slice(x, rel_start=[far], rel_shape=[1.0], axes=[0], out_of_bounds_policy="pad"),
         [IMAGE],
         layouts=["HWC"],
     )
-    assert not np.asarray(found[0]).any()  # nothing of the image
+    assert not np.asarray(windows[0]).any()  # nothing of the image
 
 
 @pytest.mark.parametrize("angle", [1e30, -1e30, 90.0 * 2**70])
 def test_angles(angle):
-    (found,) = run(lambda x: fn.rotate(x, angle=angle, size=(4, 5)), [IMAGE], layouts=["HWC"])
-    assert found[0].shape() == [4, 5, 3]
+    (rotated,) = run(lambda x: fn.rotate(x, angle=angle, size=(4, 5)), [IMAGE], layouts=["HWC"])
+    assert rotated[0].shape() == [4, 5, 3]

@@ -30,9 +30,9 @@ def test_filter(border, layout):
     fills = [np.uint8(50 * i) for i in range(3)]
 
     def make(x, f, fill):
-        given = (x, f, fill) if border == "constant" else (x, f)
+        inputs = (x, f, fill) if border == "constant" else (x, f)
         valid = fn.filter(x, f, mode="valid")
-        return fn.filter(*given, border=border, dtype=types.FLOAT), fn.filter(*given, border=border, anchor=0), valid
+        return fn.filter(*inputs, border=border, dtype=types.FLOAT), fn.filter(*inputs, border=border, anchor=0), valid
 
     exact, first, valid = run(make, samples, filters, fills, layouts=[layout, "", ""])
     for i, (x, f) in enumerate(zip(samples, filters, strict=True)):
@@ -41,10 +41,10 @@ def test_filter(border, layout):
         np.testing.assert_allclose(np.array(exact[i]), want, atol=1e-3)
         want = windows(x, f.shape, [0] * f.ndim, axes, **options) @ f.reshape(-1).astype(np.float64)
         assert np.abs(np.array(first[i]) - np.clip(want, 0, 255)).max() <= 0.5 + 1e-3
-        inside = tuple(
+        valid_region = tuple(
             slice(0, n - f.shape[axes.index(d)] + 1) if d in axes else slice(None) for d, n in enumerate(x.shape)
         )
-        assert np.abs(np.array(valid[i]) - np.clip(want[inside], 0, 255)).max() <= 0.5 + 1e-3
+        assert np.abs(np.array(valid[i]) - np.clip(want[valid_region], 0, 255)).max() <= 0.5 + 1e-3
     assert exact.layout() == layout
 
 
@@ -59,10 +59,12 @@ def test_filter(border, layout):
     ],
 )
 def test_names_of_borders(name, mode):
-    """All that DALI 2.4 takes."""
+    """All names that DALI 2.4 accepts."""
     x, f = np.arange(20, dtype=np.float32).reshape(4, 5), np.arange(15, dtype=np.float32).reshape(3, 5)
-    (got,) = run(lambda x: fn.filter(x, f, border=name, mode="Same"), [x])
-    np.testing.assert_allclose(np.asarray(got[0]), windows(x, (3, 5), (1, 2), (0, 1), mode) @ f.reshape(-1), rtol=1e-6)
+    (filtered,) = run(lambda x: fn.filter(x, f, border=name, mode="Same"), [x])
+    np.testing.assert_allclose(
+        np.asarray(filtered[0]), windows(x, (3, 5), (1, 2), (0, 1), mode) @ f.reshape(-1), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float16, np.float32])
@@ -75,9 +77,9 @@ def test_median_blur(dtype, layout):
     ]
     sizes = [np.array(s, np.int32) for s in ((3, 3), (5, 1), (9, 7))]  # the last one is too large for vectors
     (y,) = run(lambda x, s: fn.experimental.median_blur(x, window_size=s), samples, sizes, layouts=[layout, ""])
-    for got, x, (width, height) in zip(map(np.array, y), samples, sizes, strict=True):
+    for blurred, x, (width, height) in zip(map(np.array, y), samples, sizes, strict=True):
         want = np.median(windows(x, (height, width), (height // 2, width // 2), axes, "edge"), axis=-1)
-        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(blurred, want)
 
 
 MODES = {"replicate": "edge", "reflect": "symmetric", "reflect_101": "reflect", "wrap": "wrap", "constant": "constant"}
@@ -101,17 +103,17 @@ def test_dilate_and_erode(border, operator):
     once, thrice = run(make, samples, masks, anchors, layouts=["HWC", "", ""])
     extreme, outside = (np.max, 0) if operator == "dilate" else (np.min, 255)
     for i, x in enumerate(samples):
-        (width, height), (left, top) = (
+        (width, height), (x_anchor, y_anchor) = (
             masks[i],
             [m // 2 if a == -1 else a for m, a in zip(masks[i], anchors[i], strict=True)],
         )
         options = {"constant_values": outside} if border == "constant" else {}
 
-        def step(z, size=(height, width), anchor=(top, left), options=options):
+        def step(z, size=(height, width), anchor=(y_anchor, x_anchor), options=options):
             return extreme(windows(z, size, anchor, (0, 1), MODES[border], **options), axis=-1)
 
         np.testing.assert_array_equal(np.array(once[i]), step(x))
-        if border == "constant":  # in the others the image beyond the border is not that of the result before
+        if border == "constant":  # with other borders, the second pass would continue the first result, not the image
             np.testing.assert_array_equal(np.array(thrice[i]), step(step(step(x))))
 
 

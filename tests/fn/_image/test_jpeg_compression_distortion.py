@@ -25,16 +25,16 @@ def test_same_as_libjpeg(quality):
     rng = np.random.default_rng(0)
     images = [picture(*size, seed=i) for i, size in enumerate(SIZES)] + [rng.integers(0, 256, (29, 35, 3), np.uint8)]
     (y,) = run(lambda x: fn.jpeg_compression_distortion(x, quality=quality), images, layouts=["HWC"])
-    for got, x in zip(map(np.array, y), images, strict=True):
-        np.testing.assert_array_equal(got, compressed(x, quality), err_msg=str(x.shape))
+    for distorted, x in zip(map(np.array, y), images, strict=True):
+        np.testing.assert_array_equal(distorted, compressed(x, quality), err_msg=str(x.shape))
 
 
 def test_sequences_and_quality_per_sample():
     samples = [np.stack([picture(20, 30, seed=k) for k in range(3)])] * 3
     qualities = [np.int32(5), np.int32(500), np.int32(-3)]
     (y,) = run(lambda x, q: fn.jpeg_compression_distortion(x, quality=q), samples, qualities, layouts=["FHWC", ""])
-    for got, x, quality in zip(map(np.array, y), samples, (5, 100, 1), strict=True):
-        np.testing.assert_array_equal(got, np.stack([compressed(frame, quality) for frame in x]))
+    for distorted, x, quality in zip(map(np.array, y), samples, (5, 100, 1), strict=True):
+        np.testing.assert_array_equal(distorted, np.stack([compressed(frame, quality) for frame in x]))
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,11 @@ def along(x: np.ndarray, window: list[int], axis: int) -> np.ndarray:
 def laplacian(x, axes, sizes, smoothing, scale):
     total = np.zeros(x.shape)
     for k, axis in enumerate(axes):
-        part = along(x.astype(np.float64), SECOND[sizes[k]], axis)
-        for j, other in enumerate(axes):
+        derivative = along(x.astype(np.float64), SECOND[sizes[k]], axis)
+        for j, smoothed_axis in enumerate(axes):
             if j != k:
-                part = along(part, SMOOTH[smoothing[j] if smoothing else sizes[k]], other)
-        total += part * scale[k]
+                derivative = along(derivative, SMOOTH[smoothing[j] if smoothing else sizes[k]], smoothed_axis)
+        total += derivative * scale[k]
     return total
 
 
@@ -62,8 +62,8 @@ def test_sizes_per_sample():
     (y,) = run(
         lambda x: fn.laplacian(x, window_size=fn.external_source(source=[sizes], batch=True)), [x, x], layouts=["HW"]
     )
-    for got, n in zip(y, (3, 5), strict=True):
-        np.testing.assert_allclose(np.array(got), laplacian(x, (0, 1), [n, n], None, [1, 1]), atol=1e-3)
+    for filtered, n in zip(y, (3, 5), strict=True):
+        np.testing.assert_allclose(np.array(filtered), laplacian(x, (0, 1), [n, n], None, [1, 1]), atol=1e-3)
 
 
 @pytest.mark.parametrize(

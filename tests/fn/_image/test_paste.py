@@ -13,20 +13,20 @@ def noise(*shape, dtype=np.uint8, seed=0):
 
 def test_paste():
     images = [noise(10, 13, 3), noise(7, 4, 3)]
-    ratio, x, least = np.array([[1.55, 2.0], [0.3, 1.0], [0, 20]], np.float32)
+    ratio, x, min_size = np.array([[1.55, 2.0], [0.3, 1.0], [0, 20]], np.float32)
     out, plain = run(
         lambda a, r, x, m: (
             fn.paste(a, ratio=r, paste_x=x, paste_y=0.0, min_canvas_size=m, fill_value=(1, 2, 3)),
             fn.paste(a, ratio=2.0, fill_value=9),
         ),
-        images, ratio, x, least,
+        images, ratio, x, min_size,
         layouts=["HWC", "", "", ""],
     )  # fmt: skip
     for i, (height, width) in enumerate([(15, 20), (20, 20)]):
         want = np.tile(np.uint8([1, 2, 3]), (height, width, 1))
         h, w = images[i].shape[:2]
-        left = int(x[i] * (width - w))
-        want[:h, left : left + w] = images[i]
+        x0 = int(x[i] * (width - w))
+        want[:h, x0 : x0 + w] = images[i]
         np.testing.assert_array_equal(np.array(out[i]), want)
         want = np.full((2 * h, 2 * w, 3), 9, np.uint8)
         want[h // 2 : h // 2 + h, w // 2 : w // 2 + w] = images[i]
@@ -51,7 +51,7 @@ def test_paste_errors():
 
 
 def pasted(canvas, images, regions):
-    """What `regions` of (image, (y, x), (height, width), (y, x) on the canvas) give."""
+    """The canvas with `regions` of (image, (y, x), (height, width), (y, x) on the canvas) pasted."""
     canvas = canvas.copy()
     for k, (y, x), (h, w), (v, u) in regions:
         canvas[v : v + h, u : u + w] = images[k][y : y + h, x : x + w]
@@ -78,9 +78,9 @@ def test_regions_of_other_samples():
         black,
     ]
     assert out.layout() == "HWC"
-    for got, expected in zip(map(np.array, out), want, strict=True):
-        assert got.dtype == np.float32
-        np.testing.assert_array_equal(got, expected)
+    for pasted_image, expected in zip(map(np.array, out), want, strict=True):
+        assert pasted_image.dtype == np.float32
+        np.testing.assert_array_equal(pasted_image, expected)
 
 
 @pytest.mark.parametrize("ragged", [False, True])
@@ -109,10 +109,10 @@ def test_one_region_of_each_input(ragged):
 def test_sequences_and_the_size_of_the_images():
     clips = [noise(3, 6, 7, 1), noise(3, 6, 7, 1, seed=1)]
     (out,) = run(lambda a: fn.multi_paste(a, in_ids=[1, 0], in_anchors=[[0, 0], [3, 2]]), clips, layouts=["FHWC"])
-    for got in map(np.array, out):
+    for clip in map(np.array, out):
         want = clips[1].copy()
         want[:, :3, :5] = clips[0][:, 3:, 2:]
-        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(clip, want)
 
 
 def test_multi_paste_errors():

@@ -1,4 +1,4 @@
-"""Gathers by coordinate maps against a definition in NumPy, and against what DALI 2.4 gave."""
+"""Gathers by coordinate maps against a definition in NumPy, and against results of DALI 2.4."""
 
 import numpy as np
 import pytest
@@ -14,8 +14,8 @@ NUMPY_MODES = {"replicate": "edge", "reflect": "symmetric", "reflect_101": "refl
 
 def gather(image, x, y, interp=NN, border="constant", fill=0.0):
     """The HWC image at points (x, y) from its corner, as float64."""
-    room = 64  # points lie this near
-    pad = ((room, room), (room, room), (0, 0))
+    margin = 64  # no point is further outside
+    pad = ((margin, margin), (margin, margin), (0, 0))
     image = image.astype(np.float64)
     if border == "constant":
         padded = np.stack(
@@ -28,7 +28,7 @@ def gather(image, x, y, interp=NN, border="constant", fill=0.0):
     else:
         padded = np.pad(image, pad, mode=NUMPY_MODES[border])
     if interp == NN:
-        return padded[np.floor(y).astype(int) + room, np.floor(x).astype(int) + room]
+        return padded[np.floor(y).astype(int) + margin, np.floor(x).astype(int) + margin]
     i, j = np.floor(y - 0.5).astype(int), np.floor(x - 0.5).astype(int)
     taps = {LINEAR: (0, 1), CUBIC: (-1, 0, 1, 2)}[interp]
     weights = {LINEAR: lambda t: 1 - abs(t), CUBIC: keys}[interp]
@@ -36,7 +36,7 @@ def gather(image, x, y, interp=NN, border="constant", fill=0.0):
     for b in taps:
         for a in taps:
             w = weights(y - 0.5 - (i + b)) * weights(x - 0.5 - (j + a))
-            out += w[..., None] * padded[i + b + room, j + a + room]
+            out += w[..., None] * padded[i + b + margin, j + a + margin]
     return out
 
 
@@ -45,14 +45,16 @@ def keys(t, a=-0.75):
     return np.where(t <= 1, (a + 2) * t**3 - (a + 3) * t**2 + 1, a * (t**3 - 5 * t**2 + 8 * t - 4))
 
 
-def assert_near(got, want, interp=LINEAR):
-    low, high = (np.iinfo(got.dtype).min, np.iinfo(got.dtype).max) if got.dtype.kind in "iu" else (-np.inf, np.inf)
-    error = np.abs(got.astype(np.float64) - np.clip(want, low, high))
+def assert_near(actual, want, interp=LINEAR):
+    low, high = (
+        (np.iinfo(actual.dtype).min, np.iinfo(actual.dtype).max) if actual.dtype.kind in "iu" else (-np.inf, np.inf)
+    )
+    error = np.abs(actual.astype(np.float64) - np.clip(want, low, high))
     size = max(1.0, np.abs(want).max())
     if interp == NN:  # where a point lies on the border of two pixels, either
         assert (error > 0).mean() < 0.01
-    elif got.dtype.kind == "f":
-        assert error.max() < (2e-3 if got.dtype == np.float16 else 1e-5) * size
+    elif actual.dtype.kind == "f":
+        assert error.max() < (2e-3 if actual.dtype == np.float16 else 1e-5) * size
     else:
         assert error.max() < 0.5 + 1e-5 * size
 
@@ -94,7 +96,7 @@ def test_sphere_and_water(dtype, interp, fill):
         )
 
 
-def test_what_dali_gives():
+def test_recorded_by_dali():
     image = ((np.arange(30).reshape(5, 6, 1) * 37) % 251).astype(np.uint8)
     waves = {
         "ampl_x": 1.5,
@@ -124,8 +126,8 @@ def test_what_dali_gives():
         "35 44 77 98 114 139 167 7 53 88 122 182 255 141 3 65 94 143 189 255 134 0 72 115 148 196 255 154 37 86",
         "1 35 79 124 130 145 155 7 53 86 120 164 253 141 3 65 94 120 187 255 134 0 72 98 152 197 255 142 19 57",
     ]
-    for got, expected in zip(outputs, want, strict=True):
-        np.testing.assert_allclose(np.array(got[0]).astype(int).ravel(), [int(v) for v in expected.split()], atol=1)
+    for actual, expected in zip(outputs, want, strict=True):
+        np.testing.assert_allclose(np.array(actual[0]).astype(int).ravel(), [int(v) for v in expected.split()], atol=1)
 
 
 def test_masked_samples_stay():
@@ -141,7 +143,7 @@ def test_masked_samples_stay():
         assert not np.array_equal(np.array(out[0]), images[0])
 
 
-def test_jitter_takes_all_pixels_of_the_square_alike():
+def test_jitter_is_uniform_in_the_square():
     place = np.arange(90 * 70, dtype=np.uint16).reshape(90, 70, 1)
     define = lambda a: (
         fn.jitter(a, nDegree=4, seed=3),
@@ -149,7 +151,7 @@ def test_jitter_takes_all_pixels_of_the_square_alike():
         fn.jitter(a, nDegree=0),
         fn.jitter(a),
     )
-    first, again, none, small = (
+    first, repeated, unmoved, small = (
         [np.array(x).astype(int)[..., 0] for x in out] for out in run(define, [place, place], layouts=["HWC"])
     )
     for i in range(2):
@@ -157,8 +159,8 @@ def test_jitter_takes_all_pixels_of_the_square_alike():
         counts = np.histogram2d(y[2:-2, 2:-2].ravel(), x[2:-2, 2:-2].ravel(), bins=[np.arange(-2.5, 3)] * 2)[0]
         assert counts.sum() == 86 * 66
         assert np.abs(counts / counts.sum() - 1 / 25).max() < 0.01
-        np.testing.assert_array_equal(again[i], first[i])
-        np.testing.assert_array_equal(none[i], place[..., 0])
+        np.testing.assert_array_equal(repeated[i], first[i])
+        np.testing.assert_array_equal(unmoved[i], place[..., 0])
         assert {*np.unique(np.divmod(small[i], 70) - np.mgrid[:90, :70])} == {-1, 0, 1}
     assert not np.array_equal(first[0], first[1])
 
@@ -172,12 +174,12 @@ def test_grid_mask(dtype):
         angles,
         layouts=["HWC", ""],
     )
-    for got, image, angle in zip(map(np.array, out), images, angles, strict=True):
+    for masked, image, angle in zip(map(np.array, out), images, angles, strict=True):
         x, y = index(image)
         c, s = np.cos(angle) / 9, np.sin(angle) / 9
         along, across = (c * x - s * y - 2 / 9) % 1, (s * x + c * y + 3 / 9) % 1
         black = (along < 0.4) & (across < 0.4)
-        assert (got != np.where(black[..., None], 0, image)).mean() < 0.02
+        assert (masked != np.where(black[..., None], 0, image)).mean() < 0.02
 
 
 MATRIX = np.array([[0.9, 0.2, 3.0], [-0.1, 1.1, -2.0], [0.002, -0.003, 1.0]])
@@ -197,9 +199,9 @@ def test_perspective(border, interp):
     )
     y, x = np.mgrid[:30, :25] + 0.5
     u, v, w = np.einsum("ij,jyx->iyx", MATRIX, [x, y, np.ones_like(x)])
-    for got, image in zip(map(np.array, out), images, strict=True):
+    for warped, image in zip(map(np.array, out), images, strict=True):
         want = gather(image, u / w, v / w, interp, border, fill)
-        assert_near(got, want, interp)
+        assert_near(warped, want, interp)
 
 
 def test_perspective_layouts_origins_and_directions():
@@ -227,8 +229,8 @@ def test_perspective_layouts_origins_and_directions():
         np.testing.assert_array_equal(np.moveaxis(np.array(chw[i]), 0, 2), want)
         np.testing.assert_array_equal(np.array(seq[i])[0], want)
         np.testing.assert_array_equal(np.array(hw[i]), want[..., 1])
-    for other in (backward, center):
-        assert np.abs(np.array(other[0]).astype(int) - np.array(hwc[0])).max() <= 1
+    for equivalent in (backward, center):
+        assert np.abs(np.array(equivalent[0]).astype(int) - np.array(hwc[0])).max() <= 1
 
 
 @pytest.mark.parametrize(
@@ -245,19 +247,19 @@ def test_remap(dtype, interp, origin):
         [m[1] for m in maps],
         layouts=["HWC", "HW", "HW"],
     )
-    for got, image, m in zip(map(np.array, out), images, maps, strict=True):
+    for remapped, image, m in zip(map(np.array, out), images, maps, strict=True):
         x, y = m.astype(np.float64) + (0.5 if origin == "center" else 0)
-        assert_near(got, gather(np.pad(image, ((0, 80), (0, 80), (0, 0))), x, y, interp), interp)
+        assert_near(remapped, gather(np.pad(image, ((0, 80), (0, 80), (0, 0))), x, y, interp), interp)
 
 
-def test_remap_of_sequences_with_a_map_for_each_frame_or_one_for_all():
+def test_remap_with_maps_per_frame_or_shared():
     frames = np.stack(sample_images()[:1] * 3) + np.arange(3, dtype=np.uint8)[:, None, None, None]
     y, x = np.mgrid[:37, :61].astype(np.float32)
-    each = np.stack([x, x[:, ::-1], x]), np.stack([y, y, y[::-1]])
+    maps_per_frame = np.stack([x, x[:, ::-1], x]), np.stack([y, y, y[::-1]])
     remap = lambda a, u, v: fn.experimental.remap(a, u, v, interp=NN, pixel_origin="center")
     out, shared = run(
         lambda a, u, v, s, t: (remap(a, u, v), remap(a, s, t)),
-        *([v] for v in (frames, *each, x[..., None], y[::-1, :, None])),
+        *([v] for v in (frames, *maps_per_frame, x[..., None], y[::-1, :, None])),
         layouts=["FHWC", "FHW", "FHW", "HWC", "HWC"],
     )
     np.testing.assert_array_equal(np.array(out[0]), [frames[0], frames[1][:, ::-1], frames[2][::-1]])
@@ -292,7 +294,7 @@ def test_errors():
             run(define, image, m, layouts=["HWC", ""])
 
 
-def test_a_map_that_is_made_in_the_program():
+def test_map_made_in_the_program():
     images = sample_images()[:2]
     (out,) = run(
         lambda a, x: fn.experimental.remap(a, x.gpu() * 2.0, x.gpu() * 0.0 + 0.5, interp=NN),
@@ -300,8 +302,8 @@ def test_a_map_that_is_made_in_the_program():
         [np.tile(np.arange(6, dtype=np.float32) + 0.3, (2, 1))] * 2,
         layouts=["HWC", "HW"],
     )
-    for got, image in zip(map(np.array, out), images, strict=True):
-        np.testing.assert_array_equal(got[0], image[0, [0, 2, 4, 6, 8, 10]])
+    for remapped, image in zip(map(np.array, out), images, strict=True):
+        np.testing.assert_array_equal(remapped[0], image[0, [0, 2, 4, 6, 8, 10]])
 
 
 def test_the_pipeline_seed_changes_jitter():

@@ -63,13 +63,13 @@ def resize(images, layout="HWC", **kwargs: Any):
     return [np.array(x) for x in run(lambda x: fn.resize(x, **kwargs), images, layouts=[layout])[0]]
 
 
-def assert_close(got, want):
-    if got.dtype.kind == "f":
-        assert np.abs(got - want).max() <= (5e-4 if got.dtype == np.float16 else 1e-4) * np.abs(want).max()
+def assert_close(resized, want):
+    if resized.dtype.kind == "f":
+        assert np.abs(resized - want).max() <= (5e-4 if resized.dtype == np.float16 else 1e-4) * np.abs(want).max()
         return
-    limits = np.iinfo(got.dtype)
-    error = np.abs(got - np.clip(want, limits.min, limits.max))
-    positions = 3e-6 * (limits.max - limits.min)  # what their rounding to float32 is worth
+    limits = np.iinfo(resized.dtype)
+    error = np.abs(resized - np.clip(want, limits.min, limits.max))
+    positions = 3e-6 * (limits.max - limits.min)  # the error of positions that are rounded to float32
     assert error.max() < 0.6 + positions  # of exact arithmetic: 0.5
     assert (error > 0.52 + positions).mean() < 0.02
 
@@ -78,8 +78,8 @@ def assert_close(got, want):
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int16, np.float16, np.float32], ids=lambda d: d.__name__)
 def test_definition(interp, dtype):
     """Shrinking and enlarging, straight and mirrored, in one ragged batch; with one, three and five channels."""
-    # No output lies exactly on a source pixel: there the Gaussian has one more pixel on either side, as float32
-    # rounding decides.
+    # No output lies exactly on a source pixel: there, the rounding of float32 decides on which side the Gaussian has
+    # one more pixel.
     cases = [
         ((37, 61, 3), (20, 34)),
         ((11, 90, 1), (50, -31)),
@@ -90,28 +90,28 @@ def test_definition(interp, dtype):
     images = [noise(*shape, dtype=dtype) for shape, _ in cases]
     sizes = [np.array(s, np.float32) for _, s in cases]
     (out,) = run(lambda x, s: fn.resize(x, size=s, interp_type=interp), images, sizes, layouts=["HWC", ""])
-    for image, size, got in zip(images, sizes, map(np.array, out), strict=True):
+    for image, size, resized in zip(images, sizes, map(np.array, out), strict=True):
         intervals = [(n, 0) if s < 0 else (0, n) for s, n in zip(size, image.shape, strict=False)]
         want = model(image, 0, [abs(int(s)) for s in size], intervals, (interp, interp))
-        assert_close(got, want)
+        assert_close(resized, want)
 
 
 @pytest.mark.parametrize("interp", [NN, LINEAR, CUBIC, LANCZOS3], ids=lambda x: x.name)
 def test_same_size(interp):
     images = [noise(37, 61, 3), noise(37, 61, 2), noise(9, 5, 3)]
-    for got, image in zip(resize(images, size=[0, 0], interp_type=interp), images, strict=True):
-        np.testing.assert_array_equal(got, image)
+    for resized, image in zip(resize(images, size=[0, 0], interp_type=interp), images, strict=True):
+        np.testing.assert_array_equal(resized, image)
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_every_width(channels):
-    """The vectorised uint8 rows, at all the widths and numbers of taps where their ends fall differently."""
+    """The vectorised uint8 rows, at widths and numbers of taps that end at any place of a vector."""
     rng = np.random.default_rng(channels)
     images = [noise(int(rng.integers(1, 40)), w, channels, seed=w) for w in range(1, 60)]
     sizes = [rng.integers(1, 45, 2).astype(np.float32) for _ in images]
     (out,) = run(lambda x, s: fn.resize(x, size=s), images, sizes, layouts=["HWC", ""])
-    for image, size, got in zip(images, sizes, map(np.array, out), strict=True):
-        assert_close(got, model(image, 0, size.astype(int).tolist(), [(0, image.shape[0]), (0, image.shape[1])]))
+    for image, size, resized in zip(images, sizes, map(np.array, out), strict=True):
+        assert_close(resized, model(image, 0, size.astype(int).tolist(), [(0, image.shape[0]), (0, image.shape[1])]))
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_every_width(channels):
 )
 def test_region(roi, kwargs):
     image = noise(37, 61, 3)
-    (got,) = resize([image], size=[21, 40], roi_start=roi[0], roi_end=roi[1], **kwargs)
+    (resized,) = resize([image], size=[21, 40], roi_start=roi[0], roi_end=roi[1], **kwargs)
     interp = kwargs.get("interp_type", LINEAR)
-    assert_close(got, model(image, 0, (21, 40), list(zip(*roi, strict=True)), (interp, interp)))
+    assert_close(resized, model(image, 0, (21, 40), list(zip(*roi, strict=True)), (interp, interp)))
 
 
 @pytest.mark.parametrize(
@@ -136,29 +136,29 @@ def test_region(roi, kwargs):
 )
 def test_layouts(layout, shape, first):
     image = noise(*shape)
-    (got,) = resize([image], layout, size=[17, 50])
-    assert_close(got, model(image, first, (17, 50), [(0, 30), (0, 41)]))
+    (resized,) = resize([image], layout, size=[17, 50])
+    assert_close(resized, model(image, first, (17, 50), [(0, 30), (0, 41)]))
 
 
 def test_volume():
     image = noise(6, 14, 17, 2)
-    (got,) = resize([image], "DHWC", size=[4, 20, 9], interp_type=CUBIC)
-    assert_close(got, model(image, 0, (4, 20, 9), [(0, 6), (0, 14), (0, 17)], (CUBIC, CUBIC)))
-    (got,) = resize([image], "DHWC", resize_z=12)  # y and x keep the aspect ratio
-    assert got.shape == (12, 28, 34, 2)
+    (resized,) = resize([image], "DHWC", size=[4, 20, 9], interp_type=CUBIC)
+    assert_close(resized, model(image, 0, (4, 20, 9), [(0, 6), (0, 14), (0, 17)], (CUBIC, CUBIC)))
+    (resized,) = resize([image], "DHWC", resize_z=12)  # y and x keep the aspect ratio
+    assert resized.shape == (12, 28, 34, 2)
 
 
 def test_extreme_ratio():
-    """More taps than 16-bit weights are good for."""
+    """With more taps than 16-bit weights are precise enough for."""
     image = noise(900, 700, 3)
-    (got,) = resize([image], size=[3, 2])
-    assert_close(got, model(image, 0, (3, 2), [(0, 900), (0, 700)]))
+    (resized,) = resize([image], size=[3, 2])
+    assert_close(resized, model(image, 0, (3, 2), [(0, 900), (0, 700)]))
 
 
 def test_ties_round_to_even():
-    """As DALI's."""
-    (got,) = resize([np.array([[[1], [2], [4], [5]]], np.uint8)], size=[1, 2], antialias=False)
-    assert got.ravel().tolist() == [2, 4]
+    """As in DALI."""
+    (resized,) = resize([np.array([[[1], [2], [4], [5]]], np.uint8)], size=[1, 2], antialias=False)
+    assert resized.ravel().tolist() == [2, 4]
 
 
 @pytest.mark.parametrize(
@@ -207,8 +207,8 @@ def test_argument_matters(first, second):
 
 def test_filter_by_axis():
     image = noise(30, 30, 3)
-    (got,) = resize([image], size=[12, 50], min_filter=CUBIC, mag_filter=NN)
-    assert_close(got, model(image, 0, (12, 50), [(0, 30), (0, 30)], (CUBIC, NN)))
+    (resized,) = resize([image], size=[12, 50], min_filter=CUBIC, mag_filter=NN)
+    assert_close(resized, model(image, 0, (12, 50), [(0, 30), (0, 30)], (CUBIC, NN)))
 
 
 def test_subpixel_scale():
@@ -221,10 +221,10 @@ def test_subpixel_scale():
 
 def test_float_output():
     image = noise(37, 61, 3)
-    (got,) = resize([image], size=[20, 70], interp_type=CUBIC, dtype=types.FLOAT)
-    assert got.dtype == np.float32
-    assert got.min() < 0  # not clamped
-    assert_close(got, model(image, 0, (20, 70), [(0, 37), (0, 61)], (CUBIC, CUBIC)))
+    (resized,) = resize([image], size=[20, 70], interp_type=CUBIC, dtype=types.FLOAT)
+    assert resized.dtype == np.float32
+    assert resized.min() < 0  # not clamped
+    assert_close(resized, model(image, 0, (20, 70), [(0, 37), (0, 61)], (CUBIC, CUBIC)))
 
 
 def test_arguments_per_sample():
@@ -244,9 +244,9 @@ def test_arguments_per_sample():
         *inputs,
         layouts=["HWC"] + [""] * len(values),
     )
-    for i, got in enumerate(map(np.array, out)):
+    for i, resized in enumerate(map(np.array, out)):
         (want,) = resize([images[i]], **{k: v[i] for k, v in values.items()})
-        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(resized, want)
 
 
 def test_save_attrs():
@@ -302,15 +302,15 @@ def test_bad_arguments(kwargs, message):
         resize([noise(8, 8, 3)], **kwargs)
 
 
-def test_without_a_size_where_nobody_uses_it():
-    """As in DALI, only operators that run are refused."""
+def test_unused_resize_needs_no_size():
+    """As in DALI, an operator without a size is refused only if its result is used."""
 
     def define(x):
         fn.resize(x, mode="stretch")
         return x
 
-    (same,) = run(define, [noise(8, 8, 3)], layouts=["HWC"])
-    assert same.layout() == "HWC"
+    (output,) = run(define, [noise(8, 8, 3)], layouts=["HWC"])
+    assert output.layout() == "HWC"
 
 
 def test_bad_input():
@@ -330,20 +330,20 @@ def test_bad_input():
 def test_filters_per_sample():
     """As numbers, or in the type that DALI requires."""
     image = noise(9, 14, 3)
-    for made in (
+    for as_filter in (
         lambda x: x,
         lambda x: fn.reinterpret(x, dtype=types.INTERP_TYPE),
         lambda x: fn.cast(x, dtype=types.INTERP_TYPE),
     ):
         filters = [np.int32(CUBIC), np.int32(NN)]
         (out,) = run(
-            lambda x, f, made=made: fn.resize(x, size=[20, 5], interp_type=made(f)),
+            lambda x, f, as_filter=as_filter: fn.resize(x, size=[20, 5], interp_type=as_filter(f)),
             [image] * 2,
             filters,
             layouts=["HWC", ""],
         )
-        for got, filter in zip(out, (CUBIC, NN), strict=True):
-            np.testing.assert_array_equal(np.array(got), resize([image], size=[20, 5], interp_type=filter)[0])
+        for resized, filter in zip(out, (CUBIC, NN), strict=True):
+            np.testing.assert_array_equal(np.array(resized), resize([image], size=[20, 5], interp_type=filter)[0])
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_filters_per_sample():
     ],
 )
 def test_gauss_of_regions_at_whole_pixels(size, start, end, expected):
-    """The numbers are DALI's. How positions are rounded decides which pixel at the end of the filter counts."""
+    """The numbers are DALI's. The rounding of positions decides which pixel at the end of the filter counts."""
     x = (np.arange(64).reshape(8, 8, 1) * 37 % 101).astype(np.float32)
 
     @pipeline_def(batch_size=1, num_threads=1, device_id=None)
@@ -363,5 +363,5 @@ def test_gauss_of_regions_at_whole_pixels(size, start, end, expected):
         images = fn.external_source(lambda: [x], layout="HWC")
         return fn.resize(images, size=size, roi_start=start, roi_end=end, interp_type=types.INTERP_GAUSSIAN)
 
-    (found,) = define().run()
-    assert np.allclose(found.as_array()[0, ..., 0], expected, atol=0.01)
+    (output,) = define().run()
+    assert np.allclose(output.as_array()[0, ..., 0], expected, atol=0.01)

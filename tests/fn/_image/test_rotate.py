@@ -1,4 +1,4 @@
-"""`fn.rotate` against a float model of its definition, and against itself where two ways must agree."""
+"""`fn.rotate` against a float model of its definition, and between two paths that must agree."""
 
 import math
 from typing import Any
@@ -19,9 +19,9 @@ def rotated_size(h, w, degrees):
     a = float(np.float32(degrees) * np.float32(math.pi / 180))
     c, s = abs(math.cos(a)), abs(math.sin(a))
     sizes = []
-    for n, other in ((h, w), (w, h)):
-        extent = math.ceil(c * n + s * other - 0.01)
-        sizes.append(extent + (extent + (n if s <= c else other)) % 2)
+    for n, other_extent in ((h, w), (w, h)):
+        extent = math.ceil(c * n + s * other_extent - 0.01)
+        sizes.append(extent + (extent + (n if s <= c else other_extent)) % 2)
     return sizes
 
 
@@ -67,16 +67,16 @@ IMAGES = [noise(h, w, 3) for h, w in ((37, 61), (1, 9), (8, 1), (2, 2), (50, 33)
 @pytest.mark.parametrize("fill", [None, 0, 77])
 @pytest.mark.parametrize("angle", [0, 3.3, -30, 45, 89.99, 135, 200.5, -721])
 def test_linear_uint8(angle, fill):
-    for got, image in zip(rotate(IMAGES, angle=angle, fill_value=fill), IMAGES, strict=True):
+    for rotated, image in zip(rotate(IMAGES, angle=angle, fill_value=fill), IMAGES, strict=True):
         want = model(image, angle, fill=fill)
-        assert got.shape == want.shape
-        error = np.abs(got - want)
+        assert rotated.shape == want.shape
+        error = np.abs(rotated - want)
         assert error.max() < 0.6, (image.shape, error.max())  # of exact arithmetic: 0.5
         assert (error > 0.51).mean() < 0.01
 
 
 @pytest.mark.parametrize("fill", [None, 9])
-def test_the_vector_path_computes_what_the_scalar_path_does(fill):
+def test_vector_and_scalar_paths_agree(fill):
     # Single channels are computed pixel by pixel, three and four with AVX2 where there is AVX2.
     for channels in (3, 4):
         images = [noise(h, w, channels) for h, w in ((37, 61), (2, 2), (21, 600))]
@@ -96,29 +96,31 @@ def test_types(dtype, interp):
     kwargs = {"angle": 17.3, "interp_type": interp, "fill_value": 5}
     want = model(image, 17.3, fill=5, interp=interp)
     scale = np.abs(want).max()
-    (same,), (as_float,) = rotate([image], **kwargs), rotate([image], **kwargs, dtype=types.FLOAT)
-    assert (same.dtype, as_float.dtype) == (dtype, np.float32)
+    (same_type,), (as_float,) = rotate([image], **kwargs), rotate([image], **kwargs, dtype=types.FLOAT)
+    assert (same_type.dtype, as_float.dtype) == (dtype, np.float32)
     np.testing.assert_allclose(as_float, want, atol=scale * 1e-5)
     np.testing.assert_allclose(
-        same, want, atol=scale * (5e-4 if dtype == np.float16 else 1e-5) + (0.51 if np.dtype(dtype).kind != "f" else 0)
+        same_type,
+        want,
+        atol=scale * (5e-4 if dtype == np.float16 else 1e-5) + (0.51 if np.dtype(dtype).kind != "f" else 0),
     )
     if dtype == np.float32:
         for result in (np.uint8, np.int16, np.int32):
-            (got,) = rotate([image * 300], **kwargs, dtype=result)
+            (rotated,) = rotate([image * 300], **kwargs, dtype=result)
             limits = np.iinfo(result)
             want = np.clip(model(image * 300, 17.3, fill=5, interp=interp), limits.min, limits.max)
-            assert got.dtype == result
-            assert np.abs(got - want).max() < 0.51
-        (got,) = rotate([image], **kwargs, dtype=types.FLOAT16)
-        np.testing.assert_array_equal(got, as_float.astype(np.float16))  # rounded once
+            assert rotated.dtype == result
+            assert np.abs(rotated - want).max() < 0.51
+        (rotated,) = rotate([image], **kwargs, dtype=types.FLOAT16)
+        np.testing.assert_array_equal(rotated, as_float.astype(np.float16))  # rounded once
 
 
 def test_quarter_turns_only_move_pixels():
     image = IMAGES[0]
     for interp in (NN, LINEAR):
         for quarters in range(-2, 6):
-            (got,) = rotate([image], angle=90 * quarters, interp_type=interp, fill_value=1)
-            np.testing.assert_array_equal(got, np.rot90(image, quarters))
+            (rotated,) = rotate([image], angle=90 * quarters, interp_type=interp, fill_value=1)
+            np.testing.assert_array_equal(rotated, np.rot90(image, quarters))
 
 
 def test_size_and_keep_size():
@@ -131,13 +133,13 @@ def test_size_and_keep_size():
     ]
     for size, kwargs in cases:
         for fill in (None, 0):
-            (got,) = rotate([image], angle=25, fill_value=fill, **kwargs)
-            assert got.shape == (*size, 3)
-            assert np.abs(got - model(image, 25, size=size, fill=fill)).max() < 0.6
+            (rotated,) = rotate([image], angle=25, fill_value=fill, **kwargs)
+            assert rotated.shape == (*size, 3)
+            assert np.abs(rotated - model(image, 25, size=size, fill=fill)).max() < 0.6
     assert rotate([image], angle=25)[0].shape == (*rotated_size(h, w, 25), 3)
 
 
-def test_known_extents_give_the_result_a_static_shape():
+def test_static_and_ragged_results_agree():
     def both(x):
         constant = types.Constant(IMAGES[0], layout="HWC")
         return tuple(fn.rotate(y, angle=31, keep_size=keep) for keep in (False, True) for y in (constant, x))
@@ -150,18 +152,18 @@ def test_known_extents_give_the_result_a_static_shape():
 def test_arguments_per_sample():
     images = IMAGES[:3]
     angles, sizes = [10.0, -60.0, 199.0], [(5, 6), (7, 8), (20, 3)]
-    (got,) = run(
+    (rotated,) = run(
         lambda x, a, s: fn.rotate(x, angle=a, size=s, fill_value=3),
         images,
         [np.float32(a) for a in angles],
         [np.array(s) for s in sizes],
         layouts=["HWC", "", ""],
     )
-    for g, image, angle, size in zip(got, images, angles, sizes, strict=True):
+    for g, image, angle, size in zip(rotated, images, angles, sizes, strict=True):
         np.testing.assert_array_equal(np.array(g), rotate([image], angle=angle, size=size, fill_value=3)[0])
 
 
-def test_fill_value_is_rounded_to_the_element_type():
+def test_fill_value_is_rounded_and_saturated():
     image = IMAGES[0]
     np.testing.assert_array_equal(
         rotate([image], angle=30, fill_value=300.7)[0], rotate([image], angle=30, fill_value=255)[0]
@@ -174,8 +176,8 @@ def test_fill_value_is_rounded_to_the_element_type():
 @pytest.mark.parametrize("layout", ["FHWC", ""])
 def test_all_frames_of_a_sequence_turn_alike(layout):
     video = noise(3, 20, 31, 3)
-    (got,) = rotate([video], layout=layout, angle=33, fill_value=0)
-    for frame, want in zip(got, rotate(list(video), angle=33, fill_value=0), strict=True):
+    (rotated,) = rotate([video], layout=layout, angle=33, fill_value=0)
+    for frame, want in zip(rotated, rotate(list(video), angle=33, fill_value=0), strict=True):
         np.testing.assert_array_equal(frame, want)
 
 
@@ -196,8 +198,8 @@ def test_volumes_turn_about_their_axis():
 
 def test_sequences_of_volumes():
     volume = noise(2, 5, 6, 7, 1)
-    (got,) = rotate([volume], layout="FDHWC", angle=20, axis=(0, 1, 1), size=(6, 7, 8))
-    for g, v in zip(got, volume, strict=True):
+    (rotated,) = rotate([volume], layout="FDHWC", angle=20, axis=(0, 1, 1), size=(6, 7, 8))
+    for g, v in zip(rotated, volume, strict=True):
         np.testing.assert_array_equal(g, rotate([v], layout="DHWC", angle=20, axis=(0, 1, 1), size=(6, 7, 8))[0])
 
 
@@ -234,8 +236,8 @@ def test_a_bad_argument_blames_the_sample():
     "operator", [lambda x, **a: fn.rotate(x, angle=0, **a), lambda x, **a: fn.warp_affine(x, matrix=np.eye(2, 3), **a)]
 )
 def test_fractions_of_sizes(operator):
-    """As in DALI, those of lists are rounded, and those of arrays, constants and values per sample are cut. Extents are
-    at least 1.
+    """As in DALI, sizes in lists are rounded, and those in arrays, constants and values per sample lose their
+    fractions. Extents are at least 1.
     """
     array = np.array([3.7, 4.5])
 
@@ -259,12 +261,14 @@ def test_fractions_of_sizes(operator):
     assert shapes[5:] == [[(3, 4), (1, 5)], [(1, 1)] * 2, [(1, 1)] * 2]
 
 
-def test_fractional_sizes_per_sample_are_cut_and_nn_fill_is_of_the_result_type():
-    """As in DALI, which rounds constant sizes only, and keeps a fill value that the input's type could not hold."""
+def test_fractional_sizes_and_large_fill_values():
+    """As in DALI, a size per sample loses its fraction, and INTERP_NN keeps a fill value that only the result's type
+    can hold.
+    """
     image = IMAGES[0]
-    (got,) = run(lambda x, s: fn.rotate(x, angle=20, size=s), [image], [np.array([5.7, 6.5], np.float32)])
-    assert np.array(got[0]).shape == (5, 6, 3)
-    (got,) = run(
+    (rotated,) = run(lambda x, s: fn.rotate(x, angle=20, size=s), [image], [np.array([5.7, 6.5], np.float32)])
+    assert np.array(rotated[0]).shape == (5, 6, 3)
+    (rotated,) = run(
         lambda x: fn.rotate(x, angle=45, fill_value=70000, interp_type=types.INTERP_NN, dtype=types.FLOAT), [image]
     )
-    assert np.array(got[0])[0, 0].tolist() == [70000.0] * 3
+    assert np.array(rotated[0])[0, 0].tolist() == [70000.0] * 3

@@ -8,7 +8,7 @@ from pipelines import run
 from jaxdali import fn, types
 
 
-def test_what_dali_gives():
+def test_recorded_by_dali():
     image = ((np.arange(30).reshape(5, 6, 1) * 37) % 251).astype(np.uint8)
     aligned, smaller = run(
         lambda a: (
@@ -25,13 +25,13 @@ def test_what_dali_gives():
         ),
         ((3, 4, 1), "119 82 45 8 90 53 16 230 61 24 238 201"),
     ]
-    for got, (shape, expected) in zip((aligned, smaller), want, strict=True):
-        assert np.array(got[0]).shape == shape
-        np.testing.assert_allclose(np.array(got[0]).astype(int).ravel(), [int(v) for v in expected.split()], atol=1)
+    for actual, (shape, expected) in zip((aligned, smaller), want, strict=True):
+        assert np.array(actual[0]).shape == shape
+        np.testing.assert_allclose(np.array(actual[0]).astype(int).ravel(), [int(v) for v in expected.split()], atol=1)
 
 
 @pytest.mark.parametrize("shapes", [[(20, 31, 3)] * 2, [(20, 31, 3), (17, 9, 3)]])
-def test_the_axes_of_an_image_are_resized_as_resize_does(shapes):
+def test_image_axes_match_resize(shapes):
     images = [picture(*s, seed=i) for i, s in enumerate(shapes)]
     sizes = [np.float32([13.4, 24.6]), np.float32([30, 0])]
     outputs = run(

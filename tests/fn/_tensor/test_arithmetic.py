@@ -93,8 +93,8 @@ def test_bits(on_device):
         [a],
         on_device=on_device,
     )
-    for got, want in zip(out, [~a, a << 1, a >> 1, a <= 5], strict=True):
-        np.testing.assert_array_equal(got.at(0), want)
+    for actual, want in zip(out, [~a, a << 1, a >> 1, a <= 5], strict=True):
+        np.testing.assert_array_equal(actual.at(0), want)
 
 
 @BOTH
@@ -122,14 +122,14 @@ def test_ragged(on_device):
     out = run(define, images, masks, rows, gains, on_device=on_device, layouts=["HWC", "", "", ""])
     for i, (x, m, r, g) in enumerate(zip(images, masks, rows, gains, strict=True)):
         expected = [x * g + np.float32(1.5), (x - mean) * m, x + r, x * x, x + x * np.int32(2), -x, np.maximum(x, g)]
-        for got, want in zip(out, expected, strict=True):
-            assert got.layout() == "HWC"
-            assert got.at(i).dtype == want.dtype
-            np.testing.assert_allclose(got.at(i), want, rtol=1e-6)
+        for actual, want in zip(out, expected, strict=True):
+            assert actual.layout() == "HWC"
+            assert actual.at(i).dtype == want.dtype
+            np.testing.assert_allclose(actual.at(i), want, rtol=1e-6)
 
 
 @BOTH
-def test_ragged_against_a_constant_that_makes_it_dense(on_device):
+def test_ragged_broadcast_to_a_dense_constant(on_device):
     columns = [np.ones((n, 1), np.float32) for n in (1, 4, 1)]
     table = np.arange(8, dtype=np.float32).reshape(4, 2)
     (out,) = run(lambda c: c + table, columns, on_device=on_device)
@@ -159,13 +159,13 @@ def test_dense_in_program():
 
     out = run(define, [np.float32(i) for i in range(3)], rows)
     for i, row in enumerate(rows):
-        for got, want in zip(
+        for actual, want in zip(
             out,
             [image * np.float32(i), image - row, image * image + np.int32(1), np.sqrt(image.astype(np.float32))],
             strict=True,
         ):
-            assert got.at(i).dtype == want.dtype
-            np.testing.assert_allclose(got.at(i), want, rtol=1e-6)
+            assert actual.at(i).dtype == want.dtype
+            np.testing.assert_allclose(actual.at(i), want, rtol=1e-6)
 
 
 def test_operands():
@@ -187,15 +187,15 @@ def test_operands():
         "constant array": (lambda x: types.Constant([3, 3]) - x, np.int32),
     }
     out = run(lambda x: tuple(f(x) for f, _ in cases.values()), [a])
-    for got, (name, (_, dtype)) in zip(out, cases.items(), strict=True):
-        assert got.at(0).dtype == dtype, name
-        assert got.at(0).tolist() == [2, 1], name
+    for actual, (name, (_, dtype)) in zip(out, cases.items(), strict=True):
+        assert actual.at(0).dtype == dtype, name
+        assert actual.at(0).tolist() == [2, 1], name
 
 
 @pytest.mark.parametrize(
     "number", [np.int64(1), np.uint8(1), np.float32(1), np.float64(1.5), np.bool_(True), np.array(1)]
 )
-def test_numpy_on_the_left_as_number_of_python(number):
+def test_numpy_scalar_on_the_left(number):
     x = np.array([0, 1, 3], np.int16)
     operators = [
         operator.add,
@@ -208,18 +208,18 @@ def test_numpy_on_the_left_as_number_of_python(number):
     ]
     operators += [operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge]
     operators += [operator.and_, operator.or_, operator.xor] if np.asarray(number).dtype.kind in "iub" else []
-    got = run(lambda x: tuple(f(number, x) for f in operators), [x])
+    actual = run(lambda x: tuple(f(number, x) for f in operators), [x])
     want = run(lambda x: tuple(f(number.item(), x) for f in operators), [x])
-    for f, a, b in zip(operators, got, want, strict=True):
+    for f, a, b in zip(operators, actual, want, strict=True):
         assert a.at(0).dtype == b.at(0).dtype, f
         np.testing.assert_array_equal(a.at(0), b.at(0), err_msg=str(f))
 
 
 def test_numbers_are_no_inputs():
-    """They stand in the program, where XLA folds them."""
-    seen = []
-    run(lambda x: seen.append(x * 2 + types.Constant(1).uint8()) or seen[-1], [np.float32(1)])
-    assert len(seen[0].node.inputs) == 1
+    """They are in the program, where XLA folds them."""
+    nodes = []
+    run(lambda x: nodes.append(x * 2 + types.Constant(1).uint8()) or nodes[-1], [np.float32(1)])
+    assert len(nodes[0].node.inputs) == 1
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_errors_at_build(define, error, text):
 
 
 @BOTH
-def test_shapes_that_do_not_broadcast(on_device):
+def test_incompatible_shapes_are_named(on_device):
     a, b = [np.ones((n, 3)) for n in (2, 4)], [np.ones((n, 3)) for n in (2, 5)]
     with pytest.raises(RuntimeError, match=r"sample 1: the shapes do not broadcast: \(4, 3\) \+ \(5, 3\)"):
         run(lambda a, b: a + b, a, b, on_device=on_device)
@@ -255,7 +255,7 @@ def test_shapes_that_do_not_broadcast(on_device):
 
 @BOTH
 def test_ragged_by_constant_in_a_short_batch(on_device):
-    """What the batch lacks has no elements, and a shape, in one operand."""
+    """A missing sample has no elements in the ragged operand, but it has a shape."""
     ragged, factors = [np.ones((n, 2, 3), np.float32) for n in (2, 4)], np.float32([[[1, 2, 3]]])
 
     @pipeline_def(batch_size=4, num_threads=1)
@@ -275,5 +275,5 @@ def test_clamp_and_floor_types():
 
 
 def test_abs():
-    (got,) = run(abs, [np.array([-3, 0, 5], np.int16)])
-    np.testing.assert_array_equal(got.at(0), np.array([3, 0, 5], np.int16))
+    (absolute,) = run(abs, [np.array([-3, 0, 5], np.int16)])
+    np.testing.assert_array_equal(absolute.at(0), np.array([3, 0, 5], np.int16))

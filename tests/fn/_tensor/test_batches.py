@@ -1,4 +1,4 @@
-"""permute_batch and batch_permutation: which sample stands where."""
+"""permute_batch and batch_permutation: the order of samples."""
 
 import collections
 
@@ -19,19 +19,19 @@ DENSE = [np.full((2, 3), n, np.float32) for n in range(4)]
 @pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
 def test_permute_batch(samples, on_device):
-    other = [np.int32(i) for i in (3, 3, 0, 1)]
+    per_sample = [np.int32(i) for i in (3, 3, 0, 1)]
     outputs = run(
         lambda x, i: (
             fn.permute_batch(x.gpu() if on_device else x, indices=i),
             fn.permute_batch(x, indices=[1, 0, 2, 1]),
         ),
         samples,
-        other,
+        per_sample,
         layouts=("HW", ""),
     )
-    for got, indices in zip(outputs, (other, (1, 0, 2, 1)), strict=True):
-        assert got.layout() == "HW"
-        for x, i in zip(map(np.asarray, got), indices, strict=True):
+    for output, indices in zip(outputs, (per_sample, (1, 0, 2, 1)), strict=True):
+        assert output.layout() == "HW"
+        for x, i in zip(map(np.asarray, output), indices, strict=True):
             assert x.dtype == samples[i].dtype
             np.testing.assert_array_equal(x, samples[i])
 
@@ -51,9 +51,9 @@ def drawn(batches, **arguments):
         return fn.batch_permutation(**arguments)
 
     pipe = pipeline()
-    found = [tuple(pipe.run()[0].as_array().tolist()) for _ in range(batches)]
+    orders = [tuple(pipe.run()[0].as_array().tolist()) for _ in range(batches)]
     pipe.close()
-    return collections.Counter(found)
+    return collections.Counter(orders)
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,14 @@ def drawn(batches, **arguments):
     ],
 )
 def test_batch_permutation(arguments, number):
-    found = drawn(2000, **arguments)
-    assert len(found) == number
+    counts = drawn(2000, **arguments)
+    assert len(counts) == number
     if arguments.get("no_fixed_points"):
-        assert all(x[i] != i for x in found for i in range(4))
+        assert all(x[i] != i for x in counts for i in range(4))
     if not arguments.get("allow_repetitions"):
-        assert all(sorted(x) == [0, 1, 2, 3] for x in found)
+        assert all(sorted(x) == [0, 1, 2, 3] for x in counts)
     expected = 2000 / number
-    chi2 = sum((n - expected) ** 2 / expected for n in found.values())
+    chi2 = sum((n - expected) ** 2 / expected for n in counts.values())
     assert abs(chi2 - (number - 1)) < 5 * np.sqrt(2 * number)
 
 
@@ -99,7 +99,7 @@ def test_samples_stay_on_their_shard():
 
 
 def test_short_batches():
-    """Samples that are not there are not drawn."""
+    """Missing samples are not drawn."""
 
     @pipeline_def(batch_size=8, num_threads=1, seed=7)
     def pipeline():
@@ -111,10 +111,10 @@ def test_short_batches():
         )
 
     pipe = pipeline()
-    x, mixed, given = (np.asarray(o.as_cpu().as_array()) for o in pipe.run())
+    x, mixed, static = (np.asarray(o.as_cpu().as_array()) for o in pipe.run())
     pipe.close()
     assert sorted(mixed.tolist()) == x.tolist()
-    np.testing.assert_array_equal(given, x[[2, 2, 1]])
+    np.testing.assert_array_equal(static, x[[2, 2, 1]])
 
 
 def test_indices_without_a_number_are_named():

@@ -61,8 +61,8 @@ def expected(x, dtype: str):
         return limits.min if dtype in ("int32", "int64") else 0
     if isinstance(x, float) and math.isinf(x):
         return limits.max if x > 0 else limits.min
-    whole = int(abs(fractions.Fraction(x)) + fractions.Fraction(1, 2))
-    return min(max(whole if x >= 0 else -whole, limits.min), limits.max)
+    rounded = int(abs(fractions.Fraction(x)) + fractions.Fraction(1, 2))
+    return min(max(rounded if x >= 0 else -rounded, limits.min), limits.max)
 
 
 @pytest.mark.parametrize("on_device", [False, True], ids=["host", "program"])
@@ -74,9 +74,9 @@ def test_to_integers(source, on_device):
         limits = np.iinfo(source)
         data = np.array([x for x in EDGES if limits.min <= x <= limits.max], source)
     out = run(lambda x: tuple(fn.cast(x, dtype=np.dtype(t)) for t in INTEGERS), [data], on_device=on_device)
-    for got, dtype in zip(out, INTEGERS, strict=True):
-        assert got.at(0).dtype == dtype
-        assert got.at(0).tolist() == [expected(x, dtype) for x in data.tolist()], (source, dtype)
+    for actual, dtype in zip(out, INTEGERS, strict=True):
+        assert actual.at(0).dtype == dtype
+        assert actual.at(0).tolist() == [expected(x, dtype) for x in data.tolist()], (source, dtype)
 
 
 @pytest.mark.parametrize("on_device", [False, True], ids=["host", "program"])

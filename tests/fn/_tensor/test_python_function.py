@@ -21,22 +21,27 @@ def samples(out):
 @pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize("batch", [False, True])
 def test_outputs(batch, on_device):
-    seen = []
+    argument_types = []
 
-    def each(x, y):
-        seen.append(type(x))
+    def of_sample(x, y):
+        argument_types.append(type(x))
         x += 1  # changes nothing but its own array
         return x.astype(np.float64)[::-1] * y, len(x)
 
-    def all_of(xs, ys):
-        both = [each(x, y) for x, y in zip(xs, ys, strict=True)]
-        return [a for a, _ in both], [b for _, b in both]
+    def of_batch(xs, ys):
+        results = [of_sample(x, y) for x, y in zip(xs, ys, strict=True)]
+        return [a for a, _ in results], [b for _, b in results]
 
     factor = [np.float32(f) for f in (1, 2, 3)]
     a, b, x = run(
         lambda x, f: (
             *fn.python_function(
-                x, f, function=all_of if batch else each, num_outputs=2, batch_processing=batch, output_layouts=["HW"]
+                x,
+                f,
+                function=of_batch if batch else of_sample,
+                num_outputs=2,
+                batch_processing=batch,
+                output_layouts=["HW"],
             ),
             x,
         ),
@@ -44,25 +49,26 @@ def test_outputs(batch, on_device):
         factor,
         on_device=on_device,
     )
-    assert seen == [np.ndarray] * 3
+    assert argument_types == [np.ndarray] * 3
     assert (a.layout(), b.layout()) == ("HW", "")
-    for got, n, kept, x0, f in zip(samples(a), samples(b), samples(x), RAGGED, factor, strict=True):
-        assert got.dtype == np.float64
-        np.testing.assert_array_equal(got, (x0 + 1)[::-1] * f)
+    for output, n, unchanged, x0, f in zip(samples(a), samples(b), samples(x), RAGGED, factor, strict=True):
+        assert output.dtype == np.float64
+        np.testing.assert_array_equal(output, (x0 + 1)[::-1] * f)
         assert (n.shape, int(n)) == ((), len(x0))
-        np.testing.assert_array_equal(kept, x0)
+        np.testing.assert_array_equal(unchanged, x0)
 
 
 @pytest.mark.parametrize(
-    ("given", "got"), [("HW", ["HW", "HW"]), (["HW"], ["HW", ""]), (["HW", "CW"], ["HW", "CW"]), (None, ["", ""])]
+    ("layouts", "expected"),
+    [("HW", ["HW", "HW"]), (["HW"], ["HW", ""]), (["HW", "CW"], ["HW", "CW"]), (None, ["", ""])],
 )
-def test_layouts(given, got):
+def test_layouts(layouts, expected):
     outputs = run(
-        lambda x: fn.python_function(x, function=lambda x: (x, x), num_outputs=2, output_layouts=given),
+        lambda x: fn.python_function(x, function=lambda x: (x, x), num_outputs=2, output_layouts=layouts),
         RAGGED,
         layouts=["HW"],
     )
-    assert [x.layout() for x in outputs] == got
+    assert [x.layout() for x in outputs] == expected
 
 
 def test_results_go_on():
@@ -111,11 +117,11 @@ def test_short_batches():
         )
 
     pipe = pipeline()
-    twice, kept = (samples(o) for o in pipe.run())
+    twice, unchanged = (samples(o) for o in pipe.run())
     pipe.close()
-    for got, same, x in zip(twice, kept, RAGGED, strict=True):
-        np.testing.assert_array_equal(got, x * 2)
-        np.testing.assert_array_equal(same, x)
+    for doubled, listed, x in zip(twice, unchanged, RAGGED, strict=True):
+        np.testing.assert_array_equal(doubled, x * 2)
+        np.testing.assert_array_equal(listed, x)
 
 
 @pytest.mark.parametrize(
@@ -128,8 +134,8 @@ def test_short_batches():
         ([(2,), (1,), (1,)], [(2, 4), (1, 4), (1, 4)]),
     ],
 )
-def test_elements_that_count_as_scalars(shapes, expected):
-    """What a function makes has no shape in the definition; its first results tell, as a source's do."""
+def test_single_elements_as_scalars(shapes, expected):
+    """The result of a function has no shape in the definition. Its first samples decide, as those of a source do."""
 
     @pipeline_def(batch_size=3, num_threads=1, device_id=None)
     def define():
@@ -150,7 +156,7 @@ def test_errors():
     def raises(x):
         raise KeyError("boo")
 
-    for function, more, message in (
+    for function, arguments, message in (
         (raises, {}, r"KeyError: 'boo'"),
         (lambda x: None, {}, "must return arrays of numbers, got NoneType"),
         (lambda x: (x, x), {}, "must return 1 outputs, got 2"),
@@ -164,7 +170,7 @@ def test_errors():
         (lambda x: x, {"output_layouts": "HWC"}, "output_layouts has .HWC. for output 0, which has 2 dimensions"),
     ):
         with pytest.raises(OperatorError, match=f"^python_function .*test_python_function.py.*{message}"):
-            run(lambda x, f=function, m=more: fn.python_function(x, function=f, **m), RAGGED)
+            run(lambda x, f=function, m=arguments: fn.python_function(x, function=f, **m), RAGGED)
     with pytest.raises(ValueError, match=r"^python_function: output_layouts has 2 layouts, for 1 outputs"):
         fn.python_function(function=len, output_layouts=["H", "W"])
     with pytest.raises(RuntimeError, match=r"python_function .* can't be serialized: argument function"):
@@ -183,8 +189,8 @@ def test_dump_image(tmp_path, monkeypatch, on_device):
     (out,) = run(define, images, on_device=on_device, layouts=("HWC",))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["0-a-0.ppm", "0-unused-0.ppm", "1-a-0.ppm", "1-unused-0.ppm"]
     assert out.layout() == "HWC"
-    for i, (got, image) in enumerate(zip(samples(out), images, strict=True)):
-        np.testing.assert_array_equal(got, image)
+    for i, (passed_image, image) in enumerate(zip(samples(out), images, strict=True)):
+        np.testing.assert_array_equal(passed_image, image)
         np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / f"{i}-a-0.ppm")).reshape(image.shape), image)
     with pytest.raises(
         OperatorError, match=r"^dump_image .*uint8 images HWC of 1 or 3 channels, got uint8 of shape \(3, 2\)"
@@ -202,11 +208,11 @@ def test_dump_image_of_the_accelerator(tmp_path, monkeypatch):
 
 
 def array_of(capsule):
-    class Given:
+    class Exchanged:
         __dlpack__ = staticmethod(lambda **_: capsule)
         __dlpack_device__ = staticmethod(lambda: (1, 0))
 
-    return np.from_dlpack(Given())
+    return np.from_dlpack(Exchanged())
 
 
 @pytest.mark.parametrize("on_device", [False, True])
@@ -214,14 +220,14 @@ def array_of(capsule):
 def test_capsules(batch, on_device):
     """A function may return its input, a new array, or anything with __dlpack__."""
 
-    def each(x):
+    def of_sample(x):
         a = array_of(x)
         return (a * 2.0).__dlpack__(), a[::-1].copy()
 
-    def all_of(xs):
-        return tuple(zip(*map(each, xs), strict=True))
+    def of_batch(xs):
+        return tuple(zip(*map(of_sample, xs), strict=True))
 
-    function = all_of if batch else each
+    function = of_batch if batch else of_sample
     a, b, c = run(
         lambda x: (
             *fn.dl_tensor_python_function(
@@ -233,9 +239,9 @@ def test_capsules(batch, on_device):
         on_device=on_device,
     )
     assert (a.layout(), b.layout()) == ("HW", "HW")
-    for x, doubled, turned, same in zip(RAGGED, samples(a), samples(b), samples(c), strict=True):
+    for x, doubled, turned, unchanged in zip(RAGGED, samples(a), samples(b), samples(c), strict=True):
         np.testing.assert_array_equal(doubled, x * 2.0, strict=True)
         np.testing.assert_array_equal(turned, x[::-1], strict=True)
-        np.testing.assert_array_equal(same, x, strict=True)
+        np.testing.assert_array_equal(unchanged, x, strict=True)
     with pytest.raises(OperatorError, match="must return DLPack capsules, or objects with __dlpack__"):
         run(lambda x: fn.dl_tensor_python_function(x, function=lambda x: 3), RAGGED)

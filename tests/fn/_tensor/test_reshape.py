@@ -47,13 +47,13 @@ def test_relative_extents_are_rounded():
 
 
 def test_shape_per_sample():
-    keep, left = np.array([2, 0, 1], np.int32), np.array([0, -1, 0], np.int32)
+    factors, added = np.array([2, 0, 1], np.int32), np.array([0, -1, 0], np.int32)
     for define in (lambda x, s: fn.reshape(x, s), lambda x, s: fn.reshape(x, shape=s)):
-        check(lambda x, define=define: define(x, x.shape() * keep + left), [(8, 3, 3), (4, 2, 3)])
+        check(lambda x, define=define: define(x, x.shape() * factors + added), [(8, 3, 3), (4, 2, 3)])
 
 
 def test_dense_and_ragged_in_a_program():
-    """A batch that resize made dense, and one whose samples have one number of elements only by chance."""
+    """A batch that resize made dense, and one with samples that have equal numbers of elements by chance."""
     check(lambda x: fn.reshape(x, shape=[-1, 4]), [(6, 4)] * 3, UNIFORM)
     check(lambda x: fn.reshape(x, shape=[4, 6]), [(4, 6)] * 3, UNIFORM)
     turned = [np.arange(24, dtype=np.int16).reshape(s) for s in ((2, 12), (4, 6), (24, 1))]
@@ -63,11 +63,11 @@ def test_dense_and_ragged_in_a_program():
 
 
 def test_shapes_of_a_source():
-    """How many dimensions they have is that of the first sample."""
-    given = [np.array([3, -1]), np.array([2, -1])]
+    """The first sample determines the number of dimensions."""
+    shapes = [np.array([3, -1]), np.array([2, -1])]
     for define in (lambda x, s: fn.reshape(x, shape=s), fn.reshape, lambda x, s: fn.reinterpret(x, shape=s)):
         for on_device in (False, True):
-            (out,) = run(lambda x, s, f=define, gpu=on_device: f(x.gpu() if gpu else x, s), IMAGES, given)
+            (out,) = run(lambda x, s, f=define, gpu=on_device: f(x.gpu() if gpu else x, s), IMAGES, shapes)
             assert [np.asarray(x).shape for x in out] == [(3, 24), (2, 12)]
     with pytest.raises(OperatorError, match="shape"):
         run(lambda x, s: fn.reshape(x, shape=s), IMAGES, [np.array([3, -1]), np.array([2, -1, 1])])
@@ -134,7 +134,7 @@ def test_bad_arguments(define, message):
 
 
 def test_short_last_batch():
-    """Samples that are not there disturb nothing."""
+    """Missing samples have no effect."""
 
     batches = iter([IMAGES, IMAGES[:1]])
     with Pipeline(batch_size=2, num_threads=1, exec_pipelined=False) as pipe:
@@ -149,11 +149,11 @@ def test_short_last_batch():
 
 
 @pytest.mark.parametrize("shape", [(0, 1, 2), (0, 2, 2)])
-def test_squeezed_samples_keep_their_number_of_elements(shape):
-    """As in DALI, an empty sample loses an axis only where it stays empty."""
+def test_squeeze_keeps_the_number_of_elements(shape):
+    """As in DALI, an empty sample loses an axis only if it stays empty."""
     with pytest.raises(
         (ValueError, RuntimeError), match=rf"squeeze.*sample 1 has shape \({shape[0]}, {shape[1]}, {shape[2]}\)"
     ):
         run(lambda x: fn.squeeze(x, axes=[0]), [np.ones((1, 2, 2)), np.zeros(shape)])
-    (got,) = run(lambda x: fn.squeeze(x, axes=[1]), [np.ones((2, 1, 2)), np.zeros((0, 2, 2))])
-    assert [np.array(x).shape for x in got] == [(2, 2), (0, 2)]
+    (squeezed,) = run(lambda x: fn.squeeze(x, axes=[1]), [np.ones((2, 1, 2)), np.zeros((0, 2, 2))])
+    assert [np.array(x).shape for x in squeezed] == [(2, 2), (0, 2)]

@@ -57,8 +57,8 @@ def test_bad_orders():
 
 
 def test_per_frame():
-    for layout, got in (("", "F**"), ("FHW", "FHW")):
-        check(lambda x: fn.per_frame(x), RAGGED, got, RAGGED, layouts=(layout,))
+    for layout, expected in (("", "F**"), ("FHW", "FHW")):
+        check(lambda x: fn.per_frame(x), RAGGED, expected, RAGGED, layouts=(layout,))
     check(lambda x: fn.per_frame(x, replace=True), DENSE, "FW", DENSE, layouts=("HW",))
     with pytest.raises(RuntimeError, match=r"per_frame .*must begin with F, got 'HW'; replace=True"):
         run(lambda x: fn.per_frame(x), DENSE, layouts=("HW",))

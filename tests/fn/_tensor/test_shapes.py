@@ -16,8 +16,8 @@ def test_values():
         np.testing.assert_array_equal(x.as_array(), [[2, 3, 3], [70, 1, 3]])
 
 
-def test_of_a_value_in_a_program_as_an_argument():
-    """Shapes are known before the program runs, so what is computed from them can decide other shapes."""
+def test_shape_of_a_program_value_as_argument():
+    """Shapes are known before the program runs, so values computed from them can determine other shapes."""
 
     def define(x):
         half = fn.cast(x.gpu(), dtype=types.FLOAT)
@@ -28,7 +28,7 @@ def test_of_a_value_in_a_program_as_an_argument():
     np.testing.assert_array_equal(out[1].as_array(), [[1, 1, 1], [35, 0, 1]])
 
 
-def test_list_of_numbers_and_nodes_as_an_argument():
+def test_list_of_numbers_and_nodes():
     images = [np.full((h, 8, 3), 7, np.uint8) for h in (10, 30)]
     (out,) = run(lambda x: fn.resize(x, size=[x.shape()[0] // 2, 4]), images, layouts=["HWC"])
     assert out.shape() == [(5, 4, 3), (15, 4, 3)]

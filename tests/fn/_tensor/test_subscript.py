@@ -43,39 +43,39 @@ KEYS = [
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("samples", [DENSE, RAGGED], ids=["dense", "ragged"])
-def test_static_keys_select_what_numpy_selects(samples, compiled):
+def test_static_keys_select_as_numpy(samples, compiled):
     for key in KEYS:
-        got, layout = run(lambda x, key=key: x[key], samples, compiled=compiled)
+        selected, layout = run(lambda x, key=key: x[key], samples, compiled=compiled)
         axes = (*(key if isinstance(key, tuple) else (key,)), *[slice(None)] * 3)[:3]
         assert layout == "".join(c for c, k in zip("HWC", axes, strict=True) if isinstance(k, slice)), key
-        for g, s in zip(got, samples, strict=True):
+        for g, s in zip(selected, samples, strict=True):
             np.testing.assert_array_equal(g, s[key], err_msg=str(key))
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("samples", [DENSE, RAGGED], ids=["dense", "ragged"])
 def test_each_sample_has_its_own_indices(samples, compiled):
-    at = [np.int32(i) for i in (1, -2, 3)]
+    index = [np.int32(i) for i in (1, -2, 3)]
     start = [np.uint8(i) for i in (0, 3, 1)]
     stop = [np.int64(i) for i in (-1, 99, 2)]
     step = [np.int16(i) for i in (1, -1, 2)]
-    got, layout = run(lambda x, a, b, c, d: x[a, b:c:d], samples, at, start, stop, step, compiled=compiled)
+    selected, layout = run(lambda x, a, b, c, d: x[a, b:c:d], samples, index, start, stop, step, compiled=compiled)
     assert layout == "WC"
     for i, s in enumerate(samples):
-        np.testing.assert_array_equal(got[i], s[at[i], start[i] : stop[i] : step[i]])
+        np.testing.assert_array_equal(selected[i], s[index[i], start[i] : stop[i] : step[i]])
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_newaxis_inserts_an_axis(compiled):
-    got, layout = run(lambda x: x[newaxis("F"), 1:, newaxis("Z"), 0], RAGGED, compiled=compiled)
+    selected, layout = run(lambda x: x[newaxis("F"), 1:, newaxis("Z"), 0], RAGGED, compiled=compiled)
     assert layout == "FHZC"
-    for g, s in zip(got, RAGGED, strict=True):
+    for g, s in zip(selected, RAGGED, strict=True):
         np.testing.assert_array_equal(g, s[None, 1:, None, 0])
     assert run(lambda x: x[0, newaxis], RAGGED, compiled=compiled)[1] == ""
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_an_index_out_of_range_blames_the_sample(compiled):
+def test_index_out_of_range_fails_the_sample(compiled):
     index = [np.int32(4), np.int32(4), np.int32(4)]
     with pytest.raises(jaxdali.SampleError, match="index 4 is out of range for axis 0 of extent 4"):
         run(lambda x, i: x[i], RAGGED, index, compiled=compiled)
@@ -89,8 +89,8 @@ def test_constants_as_indices(compiled):
     keys = [(one, 1), (types.Constant(True), 1), ((slice(one, two.uint8()), two), np.s_[1:2, 2])]
     keys.append(((slice(None), types.Constant(-1)), np.s_[:, -1]))
     for key, plain in keys:
-        got, _ = run(lambda x, key=key: x[key], RAGGED, compiled=compiled)
-        for g, s in zip(got, RAGGED, strict=True):
+        selected, _ = run(lambda x, key=key: x[key], RAGGED, compiled=compiled)
+        for g, s in zip(selected, RAGGED, strict=True):
             np.testing.assert_array_equal(g, s[plain])
 
 
@@ -100,7 +100,7 @@ def test_other_types_of_indices_are_refused(key):
         run(lambda x: x[key], DENSE, compiled=False)
 
 
-def test_what_dali_refuses_is_refused():
+def test_unsupported_keys_are_refused():
     with pytest.raises(NotImplementedError, match="Ellipsis"):
         run(lambda x: x[..., 0], DENSE, compiled=False)
     with pytest.raises(ValueError, match="step"):

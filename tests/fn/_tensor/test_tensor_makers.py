@@ -122,8 +122,8 @@ def test_filled():
 
 
 def test_shapes_of_a_source():
-    (got,) = run(lambda shape: fn.zeros(shape=shape), [np.array([2, 3]), np.array([1, 4])])
-    assert [np.asarray(x).shape for x in got] == [(2, 3), (1, 4)]
+    (zeros,) = run(lambda shape: fn.zeros(shape=shape), [np.array([2, 3]), np.array([1, 4])])
+    assert [np.asarray(x).shape for x in zeros] == [(2, 3), (1, 4)]
 
 
 def test_cast_like():

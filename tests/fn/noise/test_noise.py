@@ -1,4 +1,4 @@
-"""noise.*: distributions, and what the random numbers depend on."""
+"""noise.*: distributions, and the dependence on seed, sample and operator."""
 
 import math
 
@@ -20,18 +20,18 @@ def arrays(make, samples, layout="HWC"):
 @pytest.mark.parametrize("samples", [FLAT, RAGGED], ids=["dense", "ragged"])
 def test_gaussian(samples):
     y = arrays(lambda x: fn.noise.gaussian(x, mean=np.float32(3), stddev=[5.0]), samples)
-    for got, x in zip(y, samples, strict=True):
-        noise = (got - x).reshape(-1)
-        assert got.shape == x.shape
+    for noisy, x in zip(y, samples, strict=True):
+        noise = (noisy - x).reshape(-1)
+        assert noisy.shape == x.shape
         deviation = 5 / math.sqrt(noise.size)
         assert abs(noise.mean() - 3) < 5 * deviation
         assert abs(noise.std() - 5) < 5 * deviation
-        for sigmas, share in ((1, 0.6827), (2, 0.9545), (3, 0.9973)):
-            assert abs(np.mean(np.abs(noise - 3) < sigmas * 5) - share) < 5 * math.sqrt(
-                share * (1 - share) / noise.size
+        for sigmas, probability in ((1, 0.6827), (2, 0.9545), (3, 0.9973)):
+            assert abs(np.mean(np.abs(noise - 3) < sigmas * 5) - probability) < 5 * math.sqrt(
+                probability * (1 - probability) / noise.size
             )
-        neighbours = np.corrcoef(noise[:-1], noise[1:])[0, 1]
-        assert abs(neighbours) < 5 / math.sqrt(noise.size)
+        correlation = np.corrcoef(noise[:-1], noise[1:])[0, 1]
+        assert abs(correlation) < 5 / math.sqrt(noise.size)
     size = min(map(np.size, y))
     # Samples have noises of their own.
     assert abs(np.corrcoef(y[0].reshape(-1)[:size], y[1].reshape(-1)[:size])[0, 1]) < 0.05
@@ -49,7 +49,7 @@ def test_gaussian_rounds_and_saturates():
 
 @pytest.mark.parametrize("mean", [0.05, 3.0, 15.0, 40.0, 2500.0, 4e6])
 def test_shot(mean):
-    """Mean and variance of a Poisson distribution are the same, and small numbers have its probabilities."""
+    """Mean and variance of a Poisson distribution are equal, and small numbers have its probabilities."""
     (y,) = arrays(lambda x: fn.noise.shot(x, factor=0.5), [np.full((200, 200), mean / 2, np.float32)], "HW")
     events = y.astype(np.float64) / 0.5
     np.testing.assert_array_equal(events, np.rint(events))
@@ -61,7 +61,7 @@ def test_shot(mean):
         assert abs((events == k).mean() - share) <= 5 * math.sqrt(share / events.size)
 
 
-def test_shot_of_what_has_no_mean():
+def test_shot_of_invalid_means():
     x = np.array([-5, 0, np.inf, np.nan], np.float32)
     assert np.array_equal(arrays(lambda x: fn.noise.shot(x), [x], "W")[0], [0, 0, np.inf, np.nan], equal_nan=True)
     y = arrays(lambda x: fn.noise.shot(x, factor=0.0), [x], "W")[0]
@@ -91,12 +91,12 @@ def test_salt_and_pepper(layout, shape, ragged):
     assert abs(pixels.mean() - 0.3) < 5 * math.sqrt(0.21 / pixels.size)
     assert set(np.unique(y)) == {-7, 100, 32767}
     assert abs((y == 32767).sum() / changed.sum() - 0.8) < 5 * math.sqrt(0.16 / pixels.sum())
-    each = arrays(lambda x: make(x, per_channel=True), samples, layout or None)[0] != 100
-    assert not np.all(each == each.take([0], axis=axis))
-    assert abs(each.mean() - 0.3) < 5 * math.sqrt(0.21 / each.size)
+    changed_elements = arrays(lambda x: make(x, per_channel=True), samples, layout or None)[0] != 100
+    assert not np.all(changed_elements == changed_elements.take([0], axis=axis))
+    assert abs(changed_elements.mean() - 0.3) < 5 * math.sqrt(0.21 / changed_elements.size)
 
 
-def test_salt_and_pepper_of_floats_and_per_sample():
+def test_salt_and_pepper_of_floats_per_sample():
     x = [np.full((20, 30), 0.5, np.float32)] * 2
     y = arrays(
         lambda x: fn.noise.salt_and_pepper(
@@ -110,7 +110,7 @@ def test_salt_and_pepper_of_floats_and_per_sample():
 
 
 def test_numbers_depend_on_the_sample_alone():
-    """Not on batch size, nor on whether the batch is ragged; on the seed, and on the operator."""
+    """And on the seed and the operator, but not on the batch size, nor on whether the batch is ragged."""
 
     def noises(batch_size, samples, **arguments):
         @jaxdali.pipeline_def(batch_size=batch_size, num_threads=1, device_id=None, seed=5)
@@ -121,24 +121,24 @@ def test_numbers_depend_on_the_sample_alone():
             return fn.noise.gaussian(x, **arguments), fn.noise.gaussian(x, **arguments)
 
         p = pipeline()
-        found = [
+        outputs = [
             np.array(a)
             for _ in range(4 // batch_size)
             for pair in zip(*(o.as_cpu() for o in p.run()), strict=True)
             for a in pair
         ]
         p.close()  # it holds the error of the source, which is read ahead
-        return found
+        return outputs
 
     flat, mixed = [np.zeros((5, 30), np.float32)] * 4, [np.zeros((5 + (i == 3), 30), np.float32) for i in range(4)]
     want = noises(4, flat)
-    for got, x in zip(noises(2, flat), want, strict=True):
-        np.testing.assert_array_equal(got, x)
-    for got, x in list(zip(noises(4, mixed), want, strict=True))[:6]:
-        np.testing.assert_array_equal(got, x)
+    for noise, x in zip(noises(2, flat), want, strict=True):
+        np.testing.assert_array_equal(noise, x)
+    for noise, x in list(zip(noises(4, mixed), want, strict=True))[:6]:
+        np.testing.assert_array_equal(noise, x)
     assert len({x.tobytes() for x in want}) == 8  # samples and operators have noises of their own
-    own = noises(4, flat, seed=9)
-    assert own[0].tobytes() == own[1].tobytes() != want[0].tobytes()
+    reseeded = noises(4, flat, seed=9)
+    assert reseeded[0].tobytes() == reseeded[1].tobytes() != want[0].tobytes()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""random.key: the same keys wherever a sample is read, and as keys in functions of JAX."""
+"""random.key: a sample has the same key wherever it is read, and functions of JAX get typed keys."""
 
 import jax
 import jax.numpy as jnp
@@ -33,11 +33,11 @@ def typed(data):
 
 
 def noise_of(keys):
-    """What the function of the docstring's example adds, by the keys' data."""
+    """The noise that the docstring's example adds, by the keys' data."""
     return np.asarray(jax.vmap(lambda key: jax.random.normal(key, (3, 2)))(typed(keys)))
 
 
-def test_keys_are_of_the_seed_and_the_sample_alone():
+def test_keys_depend_on_seed_and_sample_alone():
     keys = keys_of()
     assert (keys.dtype, keys.shape) == (np.uint32, (8, 2))
     np.testing.assert_array_equal(keys_of(batch_size=2, batches=4), keys)
@@ -59,7 +59,7 @@ def test_words_are_uniform():
     ids=["traced", "jit", "eager", "device", "global"],
 )
 def test_functions_get_typed_keys(options):
-    """The docstring's example, whichever way the function runs."""
+    """The docstring's example, in each way to run the function."""
     place = sharding() if options.pop("sharding", False) else None
 
     def add_noise(images, keys):
@@ -83,7 +83,7 @@ def test_functions_get_typed_keys(options):
 
 
 @pytest.mark.filterwarnings("ignore:size is given")
-def test_outputs_are_data_that_jit_takes():
+def test_outputs_are_key_data_for_jit():
     @data_iterator(output_map=["key"], sharding=sharding(), size=16)
     def make(shard_id=0, num_shards=1):
         return fn.random.key()
@@ -116,29 +116,29 @@ def collected(files, batch_size, place, resume_after=None):
 
     it = fresh()
     epochs = []
-    taken = 0
+    num_batches = 0
     for _ in range(2):
-        found = {}
+        key_by_label = {}
         while True:
             try:
                 batch = jax.tree.map(np.asarray, next(it))
             except StopIteration:
                 it.reset()
                 break
-            found |= {
+            key_by_label |= {
                 int(k): (*map(int, key), int(w)) for k, key, w in zip(batch["label"][:, 0], batch["key"], batch["word"])
             }
-            taken += 1
-            if taken == resume_after:
+            num_batches += 1
+            if num_batches == resume_after:
                 saved = it.checkpoints()
                 it.close()
                 it = make(batch_size=batch_size, num_threads=2, seed=3, enable_checkpointing=True, checkpoints=saved)
-        epochs.append(found)
+        epochs.append(key_by_label)
     it.close()
     return epochs
 
 
-def test_keys_belong_to_the_sample_and_epoch_whatever_the_shards(tmp_path):
+def test_keys_do_not_depend_on_shards(tmp_path):
     files = [str(tmp_path / f"{i:02d}") for i in range(32)]
     for f in files:
         with open(f, "wb") as stream:
@@ -153,7 +153,9 @@ def test_keys_belong_to_the_sample_and_epoch_whatever_the_shards(tmp_path):
 
 
 def test_keys_in_branches():
-    """Functions get keys there, of variables of both sides, too; what is computed of keys is no key any more."""
+    """Functions get typed keys in branches, too, also of variables with a value from either side. A value computed from
+    keys is no key any more.
+    """
 
     @pipeline_def(batch_size=4, num_threads=1, seed=3, enable_conditionals=True)
     def definition():
@@ -162,21 +164,21 @@ def test_keys_in_branches():
         word = jax_function(lambda keys: jax.vmap(jax.random.bits)(keys))
         if place < 2:
             key = first
-            inside = word(first)
+            in_branch = word(first)
         else:
             key = second
-            inside = word(fn.copy(second))
+            in_branch = word(fn.copy(second))
         changed = jax_function(lambda x: x + x.dtype.type(1))(fn.cast(key, dtype="int64"))
-        return first, second, inside, word(key), word(fn.permute_batch(key, indices=place)), key, changed
+        return first, second, in_branch, word(key), word(fn.permute_batch(key, indices=place)), key, changed
 
     pipe = definition()
-    first, second, inside, merged, permuted, key, changed = (x.as_cpu().as_array() for x in pipe.run())
+    first, second, in_branch, merged, permuted, key, changed = (x.as_cpu().as_array() for x in pipe.run())
     pipe.close()
     want = np.where(np.arange(4)[:, None] < 2, first, second)
     np.testing.assert_array_equal(key, want)
     words = np.asarray(jax.vmap(jax.random.bits)(typed(want)))
-    for got in (inside, merged, permuted):
-        np.testing.assert_array_equal(got, words)
+    for actual in (in_branch, merged, permuted):
+        np.testing.assert_array_equal(actual, words)
     np.testing.assert_array_equal(changed.astype(np.uint32), want + np.uint32(1))
 
 

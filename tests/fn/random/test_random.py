@@ -48,7 +48,7 @@ def test_philox_gives_the_numbers_of_random123(counter, key, want):
     assert _cpu.philox(np.array(counter, np.uint32), key) == want
 
 
-def test_large_and_small_draws_are_the_same_numbers():
+def test_large_and_small_draws_agree():
     """Large ones are drawn by several threads."""
     small = draw(lambda: R.uniform(shape=10), batch_size=8)
     large = draw(lambda: R.uniform(shape=100_001), batch_size=8)
@@ -119,10 +119,10 @@ def test_normal():
     np.testing.assert_allclose(y, 10 + 3 * x, rtol=1e-12)
     assert one(lambda: R.normal(mean=10, stddev=3, shape=5, dtype=types.INT32)).tolist() == np.rint(y[:5]).tolist()
     mean = draw(lambda: R.uniform(range=(100, 200)), batch_size=3)
-    got = draw(
+    numbers = draw(
         lambda: R.normal(mean=R.uniform(range=(100, 200)), stddev=R.uniform(range=(0, 1e-3)), shape=4), batch_size=3
     )
-    np.testing.assert_allclose(np.stack(got), np.repeat(np.stack(mean)[:, None], 4, 1), atol=0.01)
+    np.testing.assert_allclose(np.stack(numbers), np.repeat(np.stack(mean)[:, None], 4, 1), atol=0.01)
 
 
 def test_beta():
@@ -144,8 +144,11 @@ def test_beta():
     x = np.stack(draw(lambda: R.beta(alpha=R.uniform(range=(1, 9)), beta=2, shape=(100, 100)), batch_size=4))
     assert x.dtype == np.float32
     np.testing.assert_allclose(x.mean((1, 2)), alpha / (alpha + 2), atol=0.02)
-    like = [np.zeros((2, 1), np.uint8), np.zeros((3, 1), np.uint8)]
-    assert [x.shape for x in draw(lambda: R.beta(fn.external_source(lambda: like)), batch_size=2)] == [(2, 1), (3, 1)]
+    shape_like = [np.zeros((2, 1), np.uint8), np.zeros((3, 1), np.uint8)]
+    assert [x.shape for x in draw(lambda: R.beta(fn.external_source(lambda: shape_like)), batch_size=2)] == [
+        (2, 1),
+        (3, 1),
+    ]
     with pytest.raises(ValueError, match=r"random.beta: argument alpha must be a number above 0"):
         R.beta(alpha=0.0)
     with pytest.raises(RuntimeError, match=r"random.beta .*argument beta must be above 0, got"):
@@ -163,15 +166,15 @@ def test_choice():
     assert set(one(lambda: R.choice([1.5, 7], shape=50)).tolist()) == {1.5, 7.0}
     assert one(lambda: R.choice(np.array([200, 3], np.uint8))).dtype == np.uint8
     rows = np.arange(6, dtype=np.int32).reshape(3, 2)
-    got = one(lambda: R.choice(rows, shape=(4, 5)))
-    assert got.shape == (4, 5, 2)
-    assert (got[..., 0] + 1 == got[..., 1]).all()
+    chosen = one(lambda: R.choice(rows, shape=(4, 5)))
+    assert chosen.shape == (4, 5, 2)
+    assert (chosen[..., 0] + 1 == chosen[..., 1]).all()
     assert one(lambda: R.choice(types.Constant(3, types.UINT8), shape=100)).max() == 2
     assert one(lambda: R.choice(1, p=1.0)) == 0
     assert one(lambda: R.choice([3.5], p=np.float32(1), shape=2)).tolist() == [3.5, 3.5]
     n = np.stack(draw(lambda: R.uniform(range=(1, 9), dtype=types.INT32), batch_size=5))
-    got = draw(lambda: R.choice(R.uniform(range=(1, 9), dtype=types.INT32), shape=500), batch_size=5)
-    assert [g.max() + 1 for g in got] == n.tolist()
+    chosen = draw(lambda: R.choice(R.uniform(range=(1, 9), dtype=types.INT32), shape=500), batch_size=5)
+    assert [g.max() + 1 for g in chosen] == n.tolist()
 
 
 def test_choice_from_ragged_samples():
@@ -187,12 +190,12 @@ def test_shapes():
     assert one(lambda: R.uniform(shape=3)).shape == (3,)
     assert one(lambda: R.uniform(shape=[])).shape == ()
     assert one(lambda: R.normal(shape=(2, 0, 3))).shape == (2, 0, 3)
-    like = np.zeros((2, 5), np.uint8)
-    assert one(lambda: R.uniform(like)).tolist() == one(lambda: R.uniform(shape=(2, 5))).tolist()
-    assert one(lambda: R.choice(9, like)).shape == (2, 5)
-    wanted = np.stack(draw(lambda: R.uniform(range=(1, 9), shape=2, dtype=types.INT32), batch_size=4))
-    got = draw(lambda: R.coin_flip(shape=R.uniform(range=(1, 9), shape=2, dtype=types.INT32)), batch_size=4)
-    assert [g.shape for g in got] == list(map(tuple, wanted.tolist()))
+    shape_like = np.zeros((2, 5), np.uint8)
+    assert one(lambda: R.uniform(shape_like)).tolist() == one(lambda: R.uniform(shape=(2, 5))).tolist()
+    assert one(lambda: R.choice(9, shape_like)).shape == (2, 5)
+    expected = np.stack(draw(lambda: R.uniform(range=(1, 9), shape=2, dtype=types.INT32), batch_size=4))
+    numbers = draw(lambda: R.coin_flip(shape=R.uniform(range=(1, 9), shape=2, dtype=types.INT32)), batch_size=4)
+    assert [g.shape for g in numbers] == list(map(tuple, expected.tolist()))
     ragged = [np.zeros((k, 2)) for k in range(3)]
     assert [x.shape for x in draw(lambda: R.normal(fn.external_source(lambda: ragged)), batch_size=3)] == [
         x.shape for x in ragged
@@ -205,10 +208,10 @@ def source(data):
     return node
 
 
-def test_shape_like_of_a_value_made_in_a_program():
+def test_shape_like_a_program_value():
     data = [np.zeros((k + 1, 2), np.float32) for k in range(2)]
-    got = draw(lambda: R.normal(source(data).gpu() + 1.0, stddev=R.uniform(range=(1, 2))), batch_size=2)
-    assert [x.shape for x in got] == [(1, 2), (2, 2)]
+    numbers = draw(lambda: R.normal(source(data).gpu() + 1.0, stddev=R.uniform(range=(1, 2))), batch_size=2)
+    assert [x.shape for x in numbers] == [(1, 2), (2, 2)]
     far = draw(lambda: R.normal(mean=source(np.full(1, 1e6, np.float32)).gpu() + 1.0))
     assert all(abs(x - 1e6) < 100 for x in far)
 
@@ -226,21 +229,21 @@ def test_seeds():
     assert numbers(1) == [a, b]
     assert numbers(2)[0] not in (a, b)
 
-    own = [x[0].tolist() for x in (draw(lambda: R.uniform(shape=4, seed=5), seed=s) for s in (1, 2))]
-    assert own[0] == own[1] != a  # whatever the pipeline's seed
+    reseeded = [x[0].tolist() for x in (draw(lambda: R.uniform(shape=4, seed=5), seed=s) for s in (1, 2))]
+    assert reseeded[0] == reseeded[1] != a  # whatever the pipeline's seed
     after_another = draw(lambda: (R.coin_flip(), R.uniform(shape=4, seed=5))[1])
-    assert after_another[0].tolist() == own[0]
-    assert draw(lambda: R.uniform(shape=4, seed=6))[0].tolist() != own[0]
+    assert after_another[0].tolist() == reseeded[0]
+    assert draw(lambda: R.uniform(shape=4, seed=6))[0].tolist() != reseeded[0]
 
 
-def test_batches_differ_and_batch_size_does_not_matter():
+def test_numbers_do_not_depend_on_batch_size():
     x = draw(lambda: R.uniform(shape=3), batch_size=2, batches=6)
     assert len({tuple(v.tolist()) for v in x}) == 12
     y = draw(lambda: R.uniform(shape=3), batch_size=4, batches=3)
     assert np.array_equal(x, y)
 
 
-def test_numbers_belong_to_the_sample_and_epoch_whatever_the_shards(tmp_path):
+def test_numbers_do_not_depend_on_shards(tmp_path):
     for i in range(32):
         (tmp_path / f"{i:02d}").write_bytes(b"x")
     files = [str(tmp_path / f"{i:02d}") for i in range(32)]
@@ -297,7 +300,7 @@ def test_wrong_arguments():
             draw(define)
 
 
-def test_hints_and_device_do_not_change_the_numbers():
+def test_hints_do_not_change_the_numbers():
     want = one(lambda: R.uniform(shape=3)).tolist()
     assert (
         one(lambda: R.uniform(shape=3, bytes_per_sample_hint=9, preserve=True, name="me", device="gpu")).tolist()
@@ -305,18 +308,18 @@ def test_hints_and_device_do_not_change_the_numbers():
     )
 
 
-def test_values_and_choices_per_sample_of_any_number():
-    """Also in a batch that is short: the samples it lacks have no arguments."""
+def test_values_and_choices_per_sample():
+    """Each sample may have another number of values. Missing samples of a short batch have no arguments."""
     values = [np.arange(i + 1, dtype=np.float32) + 10 * i for i in range(3)]
 
     @pipeline_def(batch_size=4, seed=3)
     def definition():
-        given = fn.external_source(source=lambda: values)
+        choices = fn.external_source(source=lambda: values)
         bounds = fn.external_source(source=lambda: [np.array([v[0], v[0] + 1]) for v in values])
         p = fn.external_source(source=lambda: [np.array([1.0, 0.0])] * 3)
         return (
-            fn.random.uniform(values=given, shape=[200]),
-            fn.random.choice(given, shape=[200]),
+            fn.random.uniform(values=choices, shape=[200]),
+            fn.random.choice(choices, shape=[200]),
             fn.random.uniform(range=bounds, shape=[200]),
             fn.random.choice(2, p=p, shape=[200]),
         )
@@ -372,7 +375,7 @@ def test_layout_of_choices(sample, layout, shape, result, result_layout):
     assert (np.asarray(out[0]).shape, out.layout()) == (result, result_layout)
 
 
-def test_probabilities_of_as_many_elements_as_each_sample_has():
+def test_probabilities_per_sample():
     pipe = Pipeline(batch_size=2, num_threads=1)
     with pipe:
         elements = fn.external_source(source=lambda: [np.array([4, 5, 6]), np.array([7, 8])])
@@ -389,13 +392,13 @@ def test_probabilities_of_as_many_elements_as_each_sample_has():
 
 
 def test_sets_of_inputs_get_the_same_numbers():
-    """As in DALI; what is drawn after them is another number."""
+    """As in DALI. The next operator draws other numbers."""
     pipe = Pipeline(batch_size=2, num_threads=1, seed=1)
     with pipe:
         a, b = (fn.external_source(source=lambda: [np.zeros(3)] * 2) for _ in range(2))
         first = R.uniform([a, b])
         assert isinstance(first, list)
         pipe.set_outputs(*first, R.uniform(a))
-    first, second, other = (np.stack([np.asarray(x) for x in out]) for out in pipe.run())
+    first, second, next_numbers = (np.stack([np.asarray(x) for x in out]) for out in pipe.run())
     np.testing.assert_array_equal(first, second)
-    assert (first != other).any()
+    assert (first != next_numbers).any()

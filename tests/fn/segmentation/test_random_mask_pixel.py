@@ -1,4 +1,4 @@
-"""segmentation.random_mask_pixel: pixels that may be drawn, all equally likely."""
+"""segmentation.random_mask_pixel: the possible pixels, which are equally likely."""
 
 import collections
 
@@ -29,9 +29,9 @@ N = 800
 )
 def test_pixels(mask, arguments, pixels):
     (out,) = run(lambda m: fn.segmentation.random_mask_pixel(m, **arguments), [mask] * N)
-    found = out.as_array()
-    assert found.dtype == np.int64
-    counts = collections.Counter(map(tuple, found.tolist()))
+    drawn_pixels = out.as_array()
+    assert drawn_pixels.dtype == np.int64
+    counts = collections.Counter(map(tuple, drawn_pixels.tolist()))
     assert sorted(counts) == pixels
     expected = N / len(pixels)
     assert sum((n - expected) ** 2 / expected for n in counts.values()) < len(pixels) + 5 * np.sqrt(2 * len(pixels))

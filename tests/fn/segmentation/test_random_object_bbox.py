@@ -1,6 +1,4 @@
-"""segmentation.random_object_bbox: which objects are drawn, and how often. DALI 2.4 gave the same boxes and
-probabilities.
-"""
+"""segmentation.random_object_bbox: the possible objects, and their probabilities, as in DALI 2.4."""
 
 import collections
 
@@ -51,10 +49,10 @@ def drawn(labels=MAP, **arguments):
     ],
 )
 def test_boxes(arguments, expected):
-    found = {box: n for (box,), n in drawn(**arguments).items()}
-    assert found.keys() == expected.keys()
+    counts = {box: n for (box,), n in drawn(**arguments).items()}
+    assert counts.keys() == expected.keys()
     for box, p in expected.items():
-        assert abs(found[box] - N * p) <= 4.5 * np.sqrt(N * p * (1 - p))
+        assert abs(counts[box] - N * p) <= 4.5 * np.sqrt(N * p * (1 - p))
 
 
 @pytest.mark.parametrize(

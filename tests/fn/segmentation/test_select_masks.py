@@ -1,4 +1,4 @@
-"""segmentation.select_masks: DALI's documentation has the examples."""
+"""segmentation.select_masks: the examples of DALI's documentation."""
 
 import numpy as np
 import pytest
@@ -20,9 +20,9 @@ def select(ids, polygons=POLYGONS, vertices=VERTICES, **arguments):
 def test_selected(dtype):
     polygons, vertices = select([[1], [2, 0], []], vertices=VERTICES.astype(dtype))
     assert [p.tolist() for p in polygons] == [[[1, 0, 4]], [[2, 0, 3], [0, 3, 6]], []]
-    for got, rows in zip(vertices, ([3, 4, 5, 6], [7, 8, 9, 0, 1, 2], []), strict=True):
-        assert got.dtype == dtype
-        np.testing.assert_array_equal(got, VERTICES[rows].astype(dtype))
+    for selected, rows in zip(vertices, ([3, 4, 5, 6], [7, 8, 9, 0, 1, 2], []), strict=True):
+        assert selected.dtype == dtype
+        np.testing.assert_array_equal(selected, VERTICES[rows].astype(dtype))
     polygons, _ = select([[2, 0]], reindex_masks=True)
     assert polygons[0].tolist() == [[0, 0, 3], [1, 3, 6]]
 

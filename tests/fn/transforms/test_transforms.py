@@ -1,4 +1,4 @@
-"""fn.transforms, with what DALI 2.4 returned for the cases that the golden data have not."""
+"""fn.transforms, against results of DALI 2.4 for cases that are not in the golden data."""
 
 import numpy as np
 import pytest
@@ -54,10 +54,10 @@ def test_matrix(define, expected):
 
 def test_per_sample():
     angles = np.array([0.0, 90.0, 45.0], np.float32)
-    got = matrix(lambda: T.rotation(angle=fn.external_source(lambda: angles), center=(1.0, 2.0)), batch_size=3)
-    for m, a in zip(got, np.deg2rad(angles), strict=True):
-        turn = np.array([[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]])
-        np.testing.assert_allclose(m, np.c_[turn, [1, 2] - turn @ [1, 2]], atol=1e-6)
+    matrices = matrix(lambda: T.rotation(angle=fn.external_source(lambda: angles), center=(1.0, 2.0)), batch_size=3)
+    for m, a in zip(matrices, np.deg2rad(angles), strict=True):
+        rotation = np.array([[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]])
+        np.testing.assert_allclose(m, np.c_[rotation, [1, 2] - rotation @ [1, 2]], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def test_per_sample():
         (lambda x: T.crop(to_end=x), [2.0, 3.0]),
     ],
 )
-def test_a_source_tells_the_dimensions(make, numbers):
+def test_dimensions_of_a_source(make, numbers):
     samples = np.array([numbers, numbers[::-1]], np.float32)
-    got = matrix(lambda: make(fn.external_source(lambda: samples)), batch_size=2)
-    for m, x in zip(got, samples, strict=True):
+    matrices = matrix(lambda: make(fn.external_source(lambda: samples)), batch_size=2)
+    for m, x in zip(matrices, samples, strict=True):
         np.testing.assert_array_equal(m, matrix(lambda x=x: make(x.tolist()))[0])
 
 
@@ -104,8 +104,8 @@ def test_bad_arguments(define, message):
         matrix(define)
 
 
-def test_arguments_cut_out_of_vectors():
-    """As detection pipelines do: how many elements a slice has is known where its shape is a number."""
+def test_arguments_sliced_from_vectors():
+    """As in detection pipelines: the number of elements of a slice is known if its shape is a number."""
     extents = [np.float32([10, 20, 3]), np.float32([30, 40, 3])]
 
     def define():
