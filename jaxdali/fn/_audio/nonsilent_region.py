@@ -112,12 +112,12 @@ def nonsilent_region(
       >>> audio = fn.slice(audio, begin, length, axes=[0])
     """
     signal = as_node(input, "nonsilent_region")
-    given = {
+    arguments = {
         "cutoff_db": cutoff_db,
         "window_length": window_length,
         "reference_power": reference_power,
         "reset_interval": reset_interval,
     }
-    args, nodes = Arguments.of(given, is_node)
-    found = add(NonsilentRegion(args=args), copy_to(signal, "cpu"), *nodes, name=name)
-    return [x.gpu() for x in found] if (device or signal.device) == "gpu" else found
+    args, nodes = Arguments.of(arguments, is_node)
+    outputs = add(NonsilentRegion(args=args), copy_to(signal, "cpu"), *nodes, name=name)
+    return [x.gpu() for x in outputs] if (device or signal.device) == "gpu" else outputs

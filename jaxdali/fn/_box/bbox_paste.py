@@ -19,6 +19,7 @@ class BBoxPaste(BoxMap):
     name = "bbox_paste"
 
     def box_affine(self, a: Values) -> tuple[np.ndarray, np.ndarray]:
+        # Coordinates relative to the canvas: the image covers 1 / ratio of it.
         place = np.stack([a.paste_x, a.paste_y], axis=1) * ((a.ratio - 1) / a.ratio)[:, None]
         t = np.concatenate([place, place if self.ltrb else np.zeros_like(place)], axis=1)
         return np.eye(4) / a.ratio[:, None, None], t

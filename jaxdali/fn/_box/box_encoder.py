@@ -66,6 +66,7 @@ class BoxEncoder(HostOperator):
 
     def _matches(self, boxes: np.ndarray, anchors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The anchors that match a box, and the box of each. Among equal matches the last one wins, as in DALI."""
+        # Intersection over union of each box with each anchor.
         low, high = (
             edge(boxes[:, None, k : k + 2], anchors[:, k : k + 2]) for edge, k in ((np.maximum, 0), (np.minimum, 2))
         )

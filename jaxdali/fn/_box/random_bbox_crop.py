@@ -212,6 +212,7 @@ class RandomBBoxCrop(HostOperator):
             size, is_valid = self._proportioned(low + (high - low) * u[:, 1 : 1 + ndim], sample.input_shape)
             start = place = u[:, 1 + ndim :] * (1 - size)
         size, start = np.where(is_whole[:, None], 1.0, size), np.where(is_whole[:, None], 0.0, start)
+        # Each window is measured by its worst box, or by its best one.
         metric, is_kept = self._compared(sample, start, size)
         if len(sample.low):
             window_metric = metric.min(axis=1) if self.all_boxes_above_threshold else metric.max(axis=1)
@@ -224,6 +225,7 @@ class RandomBBoxCrop(HostOperator):
         num_ended = (reaches_threshold & ~fits).reshape(-1, self.num_attempts).cumsum(axis=1).reshape(-1) - (
             reaches_threshold & ~fits
         )
+        # Later windows are not tried: those of an ended group, and those above the limit of attempts.
         is_tried = num_ended == 0
         is_tried &= is_tried.cumsum() <= limit - sample.attempts
         sample.attempts += int(is_tried.sum())
@@ -431,10 +433,10 @@ def random_bbox_crop(
     if total_num_attempts == 0 or total_num_attempts < -1:
         raise ArgumentError(f"total_num_attempts must be at least 1, or -1 for any number, got {total_num_attempts}")
     aspect, scale = tuple(aspect_ratio or (1.0, 1.0)), tuple(scaling or (1.0, 1.0))
-    for what, given, counts in (("aspect_ratio", aspect, (2, 6)), ("scaling", scale, (2,))):
-        if len(given) not in counts or any(low > high for low, high in zip(given[::2], given[1::2])):
+    for argument, ranges, counts in (("aspect_ratio", aspect, (2, 6)), ("scaling", scale, (2,))):
+        if len(ranges) not in counts or any(low > high for low, high in zip(ranges[::2], ranges[1::2])):
             raise ArgumentError(
-                f"{what} must be (least, most){' or three such ranges' if 6 in counts else ''}, got {given}"
+                f"{argument} must be (least, most){' or three such ranges' if 6 in counts else ''}, got {ranges}"
             )
     args, nodes = Arguments.of({"crop_shape": crop_shape, "input_shape": input_shape}, is_node)
     op = RandomBBoxCrop(

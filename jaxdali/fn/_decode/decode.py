@@ -402,7 +402,7 @@ class ImageHeaders(HostOperator):
     cache: CacheOptions | None = None
     on_gpu: bool = False  # as in DecodeImage
     pixels: Spec | None = None  # the first output if registered decoders make it; known with the first batch
-    # The only reader of the images, a window, if only the part that it reads is decoded.
+    # The only window that reads the images, if only the region that it reads is decoded.
     reader: ImageWindow | None = None
 
     @property

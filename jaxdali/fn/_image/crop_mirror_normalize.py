@@ -56,7 +56,7 @@ class CropMirrorNormalize(CropWindow):
         return (spec_of(self.dtype, [extents[layout.index(letter)] for letter in out], out),)
 
     def mirrored(self, a: Values) -> np.ndarray | None:
-        """Which samples are mirrored, ``bool[N]``; None: no sample is."""
+        """A mask of the mirrored samples, ``bool[N]``; None: there are none."""
         return a.mirror != 0
 
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:

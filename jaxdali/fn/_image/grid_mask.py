@@ -31,6 +31,7 @@ class GridMask(PointGather):
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         a = self.arguments(ctx, values)
         angle, tile = a.angle.astype(np.float32).astype(np.float64), a.tile.astype(np.float64)
+        # The kernel's coordinates are in tiles: rotated, then shifted.
         turn = [np.cos(angle) / tile, np.sin(angle) / tile]
         return self.setup_of(ctx, values[0], np.column_stack([*turn, a.ratio, -a.shift_x / tile, -a.shift_y / tile]))
 

@@ -79,9 +79,9 @@ class MultiPaste(NativeOperator):
         images = names[: len(names) - len(self.args.inputs)]
         if "in_ids" not in self.args:
             return joined(images)
-        static, names_of_images = self.args.is_static("in_ids"), images[0]
-        ids = None if static else data(len(images) + self.args.inputs.index("in_ids"))
-        if names_of_images is None or (ids is None and not static):
+        is_static, names_of_images = self.args.is_static("in_ids"), images[0]
+        ids = None if is_static else data(len(images) + self.args.inputs.index("in_ids"))
+        if names_of_images is None or (ids is None and not is_static):
             return None
         pasted_names = [""] * len(names_of_images)
         # `in_ids` are numbers of samples of the shard, without the missing ones.

@@ -26,6 +26,7 @@ def radians(degrees: np.ndarray) -> np.ndarray:
 def cos_sin(degrees: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Cosines and sines. They are exact for quarter turns, which therefore only move pixels."""
     a = radians(degrees)
+    # float64 has no exact pi: the cosine of 90 degrees would not be 0.
     quarter = np.rint(degrees / 90)
     is_quarter_turn = degrees == quarter * 90
     k = np.where(is_quarter_turn, np.mod(quarter, 4), 0).astype(np.int64)

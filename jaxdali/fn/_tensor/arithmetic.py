@@ -131,6 +131,7 @@ class Pointwise(Elementwise):
         (out,) = self.infer(*(v.spec for v in values))
         if all(v.spec.shape is not None for v in values):
             return Setup((None,))
+        # As in NumPy, shapes are aligned at their last axes.
         shapes = np.ones((ctx.N, out.ndim), np.int64)
         for v in values:
             inner = shapes[:, out.ndim - v.spec.ndim :]

@@ -169,7 +169,7 @@ def constant(
     extents = data.shape if shape is None else tuple(np.atleast_1d(np.asarray(shape, np.int64)).tolist())
     if data.size not in (1, math.prod(extents)):
         raise ArgumentError(f"{data.size} elements don't fill the shape {extents}")
-    own: Any = dtype if dtype is not None else np.dtype(np.float32 if fdata is not None else np.int32)
-    array = convert(np, data, own)
+    result_dtype: Any = dtype if dtype is not None else np.dtype(np.float32 if fdata is not None else np.int32)
+    array = convert(np, data, result_dtype)
     array = np.full(extents, array[0]) if data.size == 1 else array.reshape(extents)
     return array_node(array, layout=layout or "", device=device, name=name)

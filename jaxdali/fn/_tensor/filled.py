@@ -70,6 +70,7 @@ class Filled(HostOperator, ProgramOperator):
             shapes = inputs[0].shapes if self.value is None else np.zeros((ctx.N, 0), np.int64)
         if self.value is None:
             fill = inputs[int(self.like)].shapes
+            # The last axes, against which the value is broadcast.
             target = shapes[:, max(shapes.shape[1] - fill.shape[1], 0) :]
             is_wrong = np.full(ctx.N, fill.shape[1] > shapes.shape[1])
             if not is_wrong.any():
@@ -113,6 +114,7 @@ class Filled(HostOperator, ProgramOperator):
                     x.reshape(ctx.B, *(1,) * (spec.ndim + 1 - x.ndim), *x.shape[1:]), (ctx.B, *spec.shape)
                 ),
             )
+        # One number per sample fills all blocks of the sample. Other values are broadcast by `_Expanded`.
         blocks = x.reshape(ctx.B)[samples_of_blocks(out.offsets, out.capacity)]
         return (Ragged(jnp.repeat(blocks, ALIGNMENT), out.offsets, out.shapes),)
 

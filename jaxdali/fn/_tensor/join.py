@@ -114,6 +114,7 @@ class _RaggedJoin(NativeOperator):
 
     def setup(self, ctx: HostContext, *inputs: Value) -> Setup:
         axis, shapes = self.join.shapes(ctx, inputs)
+        # The place where each input ends in the output, and the next one begins.
         ends = np.cumsum([s[:, axis] for s in shapes], axis=0)
         out = shapes[0].copy()
         out[:, axis] = ends[-1]

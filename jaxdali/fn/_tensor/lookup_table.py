@@ -71,6 +71,7 @@ class LookupTable(HostOperator, ProgramOperator):
 
     @staticmethod
     def _look_up(xp: Any, table: Any, x: Any) -> Any:
+        # Compared as uint64, because the largest keys of an unsigned type do not fit into a signed one.
         default = len(table) - 1
         is_in_table = (x >= 0) & (x.astype(np.uint64) < default)
         return xp.take(table, xp.where(is_in_table, x.astype(np.int32), default).astype(np.int32), axis=0)

@@ -112,6 +112,7 @@ class _Statistic(HostOperator, ProgramOperator):
         for shard in np.arange(ctx.N).reshape(ctx.S, ctx.B):
             present_samples = shard[ctx.present[shard]] if self.batch else shard
             for i in shard:
+                # All present samples of the shard count for the batch; otherwise each sample counts on its own.
                 samples = present_samples if self.batch and ctx.present[i] else [i]
                 value = sum((total.sample(k) for k in samples), np.zeros(total.shapes[i]))
                 out.append(self._from_total(np, value, counts[samples].sum()).astype(np.float32))
@@ -260,6 +261,7 @@ class _ByChannel(Standardize, NativeOperator):
             factor.reshape(-1, 1) if np.ndim(factor) == 0 else factor.reshape(ctx.B, -1), (ctx.B, self._width(ctx))
         )
         offset = np.float32(self.shift) - (mean if np.ndim(mean) == 0 else mean.reshape(ctx.B, -1)) * factor
+        # The kernel `window` takes the whole samples, and computes factor * x + offset.
         zeros = jnp.zeros_like(x.shapes)
         channel = next(iter(_channels(ctx.inputs[1:])), -1)
         y, status = call_window(
@@ -375,9 +377,9 @@ def normalize(
     Example:
       >>> fn.normalize(spectrograms, axes=[1])
     """
-    given = {"mean": _number_or_tensor(mean), "stddev": _number_or_tensor(stddev)}
-    numbers = {n: x if isinstance(x, float) else None for n, x in given.items()}
-    tensors = {n: as_node(x, "normalize") for n, x in given.items() if x is not None and not isinstance(x, float)}
+    statistics = {"mean": _number_or_tensor(mean), "stddev": _number_or_tensor(stddev)}
+    numbers = {n: x if isinstance(x, float) else None for n, x in statistics.items()}
+    tensors = {n: as_node(x, "normalize") for n, x in statistics.items() if x is not None and not isinstance(x, float)}
     if axes is not None and axis_names is not None:
         raise ArgumentError("give either axes or axis_names")
     if None not in numbers.values() and (axes is not None or axis_names is not None):
@@ -386,22 +388,28 @@ def normalize(
         raise ArgumentError(f"with batch=True {' and '.join(tensors)} must be a number, not a tensor")
     if numbers["stddev"] is not None and not numbers["stddev"] ** 2 + epsilon > 0:
         raise ArgumentError(f"stddev**2 + epsilon must be above 0, got stddev={numbers['stddev']}, epsilon={epsilon}")
-    over: tuple[int, ...] | None = None if axes is None else tuple(np.atleast_1d(np.asarray(axes, np.int64)).tolist())
-    if given["mean"] is None:
-        total = add(_Sum(axes=over, axis_names=axis_names), input, *tensors.values(), device=device)
+    reduced_axes: tuple[int, ...] | None = (
+        None if axes is None else tuple(np.atleast_1d(np.asarray(axes, np.int64)).tolist())
+    )
+    # A statistic that is not given is a sum over the axes, and a step that divides it by the number of elements.
+    if statistics["mean"] is None:
+        total = add(_Sum(axes=reduced_axes, axis_names=axis_names), input, *tensors.values(), device=device)
         tensors["mean"] = add(
             _Statistic(batch=batch, deviation=False, ddof=0, epsilon=0.0), total, input, device=device
         )
-    if given["stddev"] is None:
+    if statistics["stddev"] is None:
         center = (tensors["mean"],) if "mean" in tensors else ()
         total = add(
-            _Squares(mean=numbers["mean"] or 0.0, axes=over, axis_names=axis_names), input, *center, device=device
+            _Squares(mean=numbers["mean"] or 0.0, axes=reduced_axes, axis_names=axis_names),
+            input,
+            *center,
+            device=device,
         )
         tensors["stddev"] = add(
             _Statistic(batch=batch, deviation=True, ddof=ddof, epsilon=epsilon), total, input, device=device
         )
-        epsilon = 0.0
-    inputs = (tensors[n] for n in given if n in tensors)
+        epsilon = 0.0  # The computed deviation contains it already.
+    inputs = (tensors[n] for n in statistics if n in tensors)
     op = Standardize(
         mean=numbers["mean"],
         stddev=numbers["stddev"],

@@ -44,6 +44,7 @@ class PermuteBatch(HostOperator, ProgramOperator):
         if input_names is None or (indices is None and not is_static):
             return None
         permuted = [""] * len(input_names)
+        # `indices` are numbers of samples of the shard, without the missing ones.
         for samples in present():
             sources = (
                 np.atleast_1d(self.args.get("indices"))

@@ -88,6 +88,7 @@ def _viewed(x: Any, dtype: np.dtype) -> Any:
     if x.dtype == np.bool_:
         x = x.astype(np.uint8)
     target = np.dtype(np.uint8) if dtype == np.bool_ else dtype
+    # XLA's bitcast takes the elements of one wider number along a last axis, and returns them so.
     ratio = target.itemsize // x.dtype.itemsize
     if ratio > 1:
         x = x.reshape(*x.shape[:-1], -1, ratio)

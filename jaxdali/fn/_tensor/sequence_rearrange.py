@@ -84,6 +84,8 @@ class SequenceRearrange(HostOperator, ProgramOperator):
         else:
             sample = samples_of_blocks(out.offsets, out.capacity)[:, None]
             local = jnp.arange(out.capacity, dtype=np.int32).reshape(-1, ALIGNMENT) - out.offsets[sample] * ALIGNMENT
+        # Element `local` of the result is in frame `local // size`, which is frame `order[...]` of the input. Unused
+        # elements at the end of the buffer read some frame.
         frame = jnp.minimum(local // size[sample], order.shape[1] - 1)
         y = jnp.take(data, first[sample] + order[sample, frame] * size[sample] + local % size[sample], mode="clip")
         return (

@@ -58,6 +58,7 @@ class Noise(ProgramOperator):
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> tuple[Any, ...]:
         x, out, params = arrays[0], ctx.out[0], dict(ctx.params)
+        # The elements as rows, the parameters of each row, and the index of each element in its sample.
         if out is None:
             flat, rows = x.reshape(ctx.B, -1), {n: p[:, None] for n, p in params.items()}
             index = jnp.arange(flat.shape[1], dtype=jnp.int32)[None]
@@ -67,6 +68,7 @@ class Noise(ProgramOperator):
             first = jnp.arange(len(flat), dtype=jnp.int32) - out.offsets[sample]
             index = first[:, None] * ALIGNMENT + jnp.arange(ALIGNMENT, dtype=jnp.int32)
         key_indices = jnp.broadcast_to(self.key_index(index, **rows), flat.shape).astype(jnp.uint32)
+        # Each element gets a key of its own: the sample's key, with the element's number folded in.
         words = jnp.broadcast_to(rows.pop("keys"), (*flat.shape, 2))
         keys = jax.vmap(jax.vmap(jax.random.fold_in))(jax.random.wrap_key_data(words, impl="threefry2x32"), key_indices)
         result = self.element(flat, keys, **rows)

@@ -68,6 +68,7 @@ class Choice(Random):
         if a is None or a.spec.ndim == 0:
             return self._output(ctx, index.astype(spec.dtype), starts, shapes, spec.shape)
         if a.spec.shape is not None and spec.shape is not None:
+            # Arrays of one shape: one gather for the whole batch.
             arrays = a.dense(present=ctx.present)
             return (arrays[np.repeat(np.arange(ctx.N), sizes), index].reshape(ctx.N, *spec.shape),)
         rows = [a.sample(i) for i in a.indices(ctx.present)]
@@ -92,6 +93,7 @@ class Choice(Random):
                     f"argument p must be {count} probabilities 0 ... 1 whose sum is 1, got {p.tolist()}",
                 )
                 p = np.full(count, 1 / count)
+            # A number in [0, 1) chooses the element whose interval of the cumulative probabilities it is in.
             edges = np.cumsum(p)
             indices.append(np.searchsorted(edges / edges[-1], u[start : start + n], side="right"))
             start += n

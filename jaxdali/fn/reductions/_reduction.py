@@ -147,6 +147,7 @@ def _reduced(kind: ReductionKind, x: np.ndarray, center: Any, axes: tuple[int, .
             sum_dtype = np.dtype(np.int32 if x.size < 1 << 31 - 8 * x.dtype.itemsize else np.int64)
         return _over(np.add, x, axes, sum_dtype).astype(np.float64)
     if kind != ReductionKind.SQUARES:
+        # NumPy refuses extremes of no elements.
         if not all(x.shape[d] for d in axes):
             kept_shape = [1 if d in axes else n for d, n in enumerate(x.shape)]
             return np.full(kept_shape, np.inf if kind == ReductionKind.MIN else -np.inf)

@@ -95,9 +95,12 @@ class RandomObjectBBox(HostOperator):
         """
         sample_weights = weights[i % len(weights)] if weights is not None else None
         sample_classes = classes[i % len(classes)].astype(np.int64) if classes is not None else None
-        argument = int(a.background[i]) if "background" in a else None
+        background_argument = int(a.background[i]) if "background" in a else None
         if sample_classes is None and sample_weights is not None:
-            sample_classes = np.setdiff1d(np.arange(len(sample_weights) + 1), [argument or 0])[: len(sample_weights)]
+            # Weights without classes belong to the labels from 0 on, without the background.
+            sample_classes = np.setdiff1d(np.arange(len(sample_weights) + 1), [background_argument or 0])[
+                : len(sample_weights)
+            ]
         if sample_classes is not None and sample_weights is not None and len(sample_classes) != len(sample_weights):
             return (
                 None,
@@ -105,20 +108,21 @@ class RandomObjectBBox(HostOperator):
                 0,
                 f"class_weights must have a number for each of {len(sample_classes)} classes, got {len(sample_weights)}",
             )
-        if argument is not None:
-            if sample_classes is not None and argument in sample_classes:
+        if background_argument is not None:
+            if sample_classes is not None and background_argument in sample_classes:
                 return (
                     None,
                     None,
                     0,
-                    f"class {argument} is the background: give another background, or leave it out of classes",
+                    f"class {background_argument} is the background: "
+                    "give another background, or leave it out of classes",
                 )
-            return sample_classes, sample_weights, argument, ""
+            return sample_classes, sample_weights, background_argument, ""
         if sample_classes is None or 0 not in sample_classes:
             return sample_classes, sample_weights, 0, ""
+        # By default the background is 0, or, if that is a class, the label below all classes, which wraps around.
         limits = np.iinfo(np.int32)
         background = int(sample_classes.min()) - 1
-        # By default the background is 0, or, if that is a class, the label below all classes, which wraps around.
         if background < limits.min:
             background = next(n for n in range(limits.max, limits.min, -1) if n not in sample_classes)
         return sample_classes, sample_weights, background, ""

@@ -24,6 +24,7 @@ class Combine(HostOperator):
     shape: tuple[int, ...] | None = None  # from a source's first sample, if no input's spec has it
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        # A source's spec has no shape, but its first sample does.
         shape = self.shape
         for i, t in enumerate(specs):
             first = ctx.first_shape(i) if t.shape is None else None

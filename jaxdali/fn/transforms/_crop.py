@@ -35,6 +35,7 @@ class CropTransform(Transform):
         with np.errstate(divide="ignore", invalid="ignore"):  # infinite for an empty box, as in DALI
             factor = (to_end - to_start) / (from_end - from_start)
             offset = to_start - factor * from_start
+        # Each coordinate is mapped on its own.
         diagonal = np.zeros((len(factor), ndim, ndim + 1))
         diagonal[:, np.arange(ndim), np.arange(ndim)] = factor
         diagonal[:, :, ndim] = offset
