@@ -54,9 +54,9 @@ class Part:
         """The windows that are the whole samples, of these `shapes`."""
         return Part(np.zeros(shapes.shape, np.int64), np.full(shapes.shape, 1, np.int64), shapes.copy())
 
-    def flip(self, axis: int, is_mirrored: np.ndarray):
-        """Mirrors an axis, in place, of the samples where `is_mirrored`, ``bool[N]``."""
-        _cpu.mirror_windows(self.start, self.step, self.extent, axis, is_mirrored)
+    def flip(self, axis: int, which: np.ndarray):
+        """Mirrors an axis of some samples, in place. `which`: ``bool[N]``, the samples."""
+        _cpu.mirror_windows(self.start, self.step, self.extent, axis, which)
 
 
 class Window(StageOperator):
@@ -98,7 +98,7 @@ class Window(StageOperator):
             or self.layout(image).find("C") != 2
         ):
             return False
-        # Other kernels write these types, and interleaved (HWC) or planar (CHW) pixels, tile by tile.
+        # The GPU kernels that make windows in place, of resizes and warps, write these types, interleaved or planar.
         is_written = out.dtype.name in ("uint8", "float16", "bfloat16", "float32")
         return is_written and not self.has_fill and self.permutation(image, out) in ([0, 1, 2], [2, 0, 1])
 
@@ -116,19 +116,19 @@ class Window(StageOperator):
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         return self.setup_of(ctx, values[0], self.part(ctx, values[0], self.arguments(ctx, values)))
 
-    def setup_of(self, ctx: HostContext, image: Value, window: Part) -> Setup:
+    def setup_of(self, ctx: HostContext, image: Value, part: Part) -> Setup:
         """The shapes of the outputs, unless the spec has them, and the kernel's parameters."""
-        params = {n: getattr(window, n).astype(np.int32) for n in ("start", "step", "extent")}
+        params = {n: getattr(part, n).astype(np.int32) for n in ("start", "step", "extent")}
         params |= {
             n: x.astype(np.float32, copy=False)
             for n in ("fill", "scale", "offset")
-            if (x := getattr(window, n)) is not None
+            if (x := getattr(part, n)) is not None
         }
-        return Setup((None if ctx.spec.shape is not None else self.shapes(image.spec, ctx.spec, window),), params)
+        return Setup((None if ctx.spec.shape is not None else self.shapes(image.spec, ctx.spec, part),), params)
 
-    def shapes(self, image: Spec, out: Spec, window: Part) -> np.ndarray:
+    def shapes(self, image: Spec, out: Spec, part: Part) -> np.ndarray:
         """Shapes of the output, ``i64[N, ndim]``."""
-        return window.extent[:, self.permutation(image, out)]
+        return part.extent[:, self.permutation(image, out)]
 
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         image = ctx.inputs[0]

@@ -11,7 +11,7 @@ from .brightness_contrast import BrightnessContrast
 
 
 class Brightness(BrightnessContrast):
-    """The operator: brightness alone."""
+    """Changes the brightness alone."""
 
     name = "brightness"
 

@@ -11,7 +11,7 @@ from .brightness_contrast import BrightnessContrast
 
 
 class Contrast(BrightnessContrast):
-    """The operator: contrast alone."""
+    """Changes the contrast alone."""
 
     name = "contrast"
 

@@ -166,10 +166,10 @@ class Subscript(HostOperator, ProgramOperator):
                 )
         return window
 
-    def shapes(self, x: Spec, out: Spec, window: Part) -> np.ndarray:
+    def shapes(self, x: Spec, out: Spec, part: Part) -> np.ndarray:
         """Shapes of the output, ``i64[N, ndim]``."""
         kept_axes = [d for d, a in enumerate(self._all_axes(x.ndim)) if isinstance(a, SliceIndex)]
-        shapes = window.extent[:, kept_axes]
+        shapes = part.extent[:, kept_axes]
         for place, _ in self.new:
             shapes = np.insert(shapes, place, 1, axis=1)
         return shapes
