@@ -60,6 +60,7 @@ class ToDecibels(ProgramOperator):
         if self.reference is not None:
             return np.float32(self.reference)
         sample, local = elements_of(out)
+        # Elements behind the end of a sample, up to the next block, do not count.
         is_element = local < jnp.prod(x.shapes, axis=1, dtype=jnp.int32)[sample][:, None]
         blocks = jnp.max(jnp.where(is_element, x.data.reshape(-1, ALIGNMENT), np.float32(0)), axis=1)
         return _positive(jax.ops.segment_max(blocks, sample, len(x.offsets), indices_are_sorted=True))

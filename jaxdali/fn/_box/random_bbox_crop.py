@@ -253,7 +253,8 @@ class RandomBBoxCrop(HostOperator):
         pairs = [*itertools.combinations(range(size.shape[1]), 2)]
         ratios = np.asarray(self.aspect_ratio).reshape(-1, 2)
         is_fixed = ratios[:, 0] == ratios[:, 1]
-        # Pairs of axes are (x, y), (x, z), (y, z). One range is for all of them.
+        # Pairs of axes are (x, y), (x, z), (y, z). One range is for all of them. A fixed ratio determines the shorter
+        # extent, by the longer one.
         for (i, j), k in zip(pairs, itertools.cycle(range(len(ratios)))):
             if is_fixed[k]:
                 longer = np.maximum(size[:, i], size[:, j])

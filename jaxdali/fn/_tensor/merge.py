@@ -42,6 +42,7 @@ class Merge(HostOperator, NativeOperator):
     def origins(
         self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]
     ) -> Names:
+        # A sample has the names of the value that it took, which the predicates determine.
         predicates = {i: data(i) for i in range(len(names)) if i not in self.joins}
         if None in predicates.values():
             return super().origins(names, data, present)

@@ -89,7 +89,7 @@ def test_clahe(tiles_y, tiles_x, clip_limit):
 
 
 def test_clahe_of_the_lightness_keeps_the_colours():
-    """The lightness changes as a plane of its own does."""
+    """The lightness is equalized as a grey image would be, and the colours a* and b* hardly change."""
     image = picture(50, 70)
     (colour,) = run(lambda x: fn.clahe(x, tiles_x=4, tiles_y=4, clip_limit=3.0), [image], layouts=["HWC"])
     lab_before, lab_after = (lightness_and_colour(np.asarray(x, np.float64)) for x in (image, np.array(colour[0])))

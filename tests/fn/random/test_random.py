@@ -136,6 +136,7 @@ def test_beta():
         (0.5, 0.5, lambda x: 2 / math.pi * np.arcsin(np.sqrt(x))),
     ):
         x = one(lambda a=a, b=b: R.beta(alpha=a, beta=b, shape=n, dtype=types.FLOAT64))
+        # 1.63 is the critical value of the Kolmogorov-Smirnov test at a level of 1 %.
         assert np.abs(np.searchsorted(np.sort(x), u, side="right") / n - cdf(u)).max() * math.sqrt(n) < 1.63
     x = one(lambda: R.beta(alpha=1e-5, beta=1e-5, shape=500))  # nearly all are 0 or 1
     assert (np.abs(x - 0.5) <= 0.5).all()
