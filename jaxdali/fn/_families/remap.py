@@ -77,7 +77,7 @@ class PointGather(NativeOperator):
           numbers: ``f64[N, count]``, the parameters of the formula `points`, see ffi/remap/remap.h.
           size: ``i64[N, 2]``, H and W of the outputs. Default: the images'.
           fill: the value outside the image, one number or one per channel.
-          applied: ``[N]``; samples with 0 are passed unchanged. Default: none.
+          applied: ``[N]``; samples with 0 stay unchanged. Default: all are changed.
         """
         _, first = self.layout(image.spec)
         shapes = image.shapes.copy()

@@ -71,6 +71,7 @@ class Equalize(NativeOperator):
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         image = values[0]
         spatial = [self.layout(image.spec).index(letter) for letter in "HW"]
+        # One table of 256 numbers for each tile of each plane.
         planes = np.delete(image.shapes, spatial, axis=1).prod(axis=1)
         tables = (planes * np.prod(self.tiles)).reshape(ctx.S, ctx.B)
         first = np.cumsum(tables, axis=1) - tables  # of each sample, in the working memory of its shard

@@ -27,7 +27,7 @@ class Beta(Distribution):
         shapes = self._shapes(ctx, values)
         sizes = shapes.prod(axis=1, dtype=np.int64)
         a = self.arguments(ctx, values)
-        # Streams 1, 5, 9, ... of the generator are for x, and 2, 6, 10, ... for y: see `_log_gamma`.
+        # The odd streams of the generator are for x, and the even ones for y: see `_log_gamma`.
         x, y = (
             self._log_gamma(ctx, np.repeat(shape, sizes), sizes, substream)
             for shape, substream in ((a.alpha, 1), (a.beta, 2))

@@ -48,6 +48,7 @@ class SelectMasks(HostOperator):
             # The last polygon of a mask is taken, as in DALI.
             last_row = {mask: row for row, mask in enumerate(p[:, 0].tolist())}
             rows = p[[last_row[mask] for mask in mask_ids.tolist()]].reshape(-1, 3)
+            # The vertices are packed anew, so that each polygon begins where the one before ends.
             ends = np.cumsum(rows[:, 2] - rows[:, 1])
             first = np.concatenate([[0], ends[:-1]])[: len(rows)]
             masks = np.arange(len(rows)) if self.reindex_masks else rows[:, 0]
