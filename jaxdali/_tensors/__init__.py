@@ -1,1 +1,1 @@
-"""Copies tensors to memory that is given as a pointer."""
+"""Copies of tensors to memory at a pointer, and thumbnails for notebooks."""

@@ -23,8 +23,10 @@ def copy_out(arrays: Sequence[np.ndarray], ptr: Any):
 
 
 def copy_from_device(arrays: Sequence[Any], ptr: Any, stream: Any):
-    """The same for arrays on the accelerator. The target is the accelerator's memory or the host's, and a CUDA stream
-    orders the copy.
+    """Copies arrays on the accelerator, one after the other, to memory of the accelerator or the host at `ptr`.
+
+    Args:
+      stream: orders the copy: an address of a ``cudaStream_t``, a stream of PyTorch, or None for the default stream.
     """
     if not any(is_cuda(d) for a in arrays if isinstance(a, jax.Array) for d in a.devices()):
         copy_out([np.asarray(a) for a in arrays], ptr)

@@ -1,6 +1,4 @@
-"""Copies out of device memory with CUDA's driver, for pointers from other libraries: JAX has no function that writes to
-them.
-"""
+"""Copies of device memory to pointers of other libraries, with CUDA's driver: JAX has no function for that."""
 
 from __future__ import annotations
 
@@ -34,17 +32,18 @@ def copy_to_pointer(arrays: Sequence[jax.Array], address: int, stream: int):
             continue
         source = ctypes.c_uint64(a.unsafe_buffer_pointer())
         device, context = ctypes.c_int(), ctypes.c_void_p()
-        # Not the pointer's own context: memory of XLA's stream-ordered allocators has none. XLA uses the primary
-        # context of the device.
+        # The primary context of the device, which XLA uses. The context of the pointer can't be asked for: memory of
+        # XLA's stream-ordered allocators has none.
         _check(driver.cuPointerGetAttribute(ctypes.byref(device), _DEVICE_OF_POINTER, source), "cuPointerGetAttribute")
         _check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device), "cuDevicePrimaryCtxRetain")
         _check(driver.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent")
         try:
-            on = ctypes.c_void_p(stream)
+            stream_handle = ctypes.c_void_p(stream)
             _check(
-                driver.cuMemcpyAsync(ctypes.c_uint64(address), source, ctypes.c_size_t(a.nbytes), on), "cuMemcpyAsync"
+                driver.cuMemcpyAsync(ctypes.c_uint64(address), source, ctypes.c_size_t(a.nbytes), stream_handle),
+                "cuMemcpyAsync",
             )
-            _check(driver.cuStreamSynchronize(on), "cuStreamSynchronize")
+            _check(driver.cuStreamSynchronize(stream_handle), "cuStreamSynchronize")
         finally:
             driver.cuCtxPopCurrent_v2(ctypes.byref(context))
             driver.cuDevicePrimaryCtxRelease_v2(device)
@@ -59,6 +58,6 @@ def _driver() -> Any:
         raise RuntimeError(f"copying to a pointer needs CUDA's driver: {e}") from e
 
 
-def _check(code: int, what: str):
+def _check(code: int, function: str):
     if code:
-        raise RuntimeError(f"copy_to_external: {what} failed with CUDA error {code}")
+        raise RuntimeError(f"copy_to_external: {function} failed with CUDA error {code}")

@@ -1,4 +1,4 @@
-"""Arrays as pictures: which are images, their pixels, and small copies of them in a page."""
+"""Arrays as pictures: tells which arrays are images, scales their pixels, and makes HTML with thumbnails."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-SHOWN, THUMBNAIL = 32, 128  # samples that a notebook shows, and their largest extent in pixels
+SHOWN, THUMBNAIL = 32, 128  # maximum number of images in a notebook, and the maximum extent of each in pixels
 _CHANNELS = (1, 3, 4)
 
 
 def as_images(samples: Sequence[np.ndarray], layout: str) -> list[np.ndarray]:
-    """The samples as images ``HWC`` or ``HW``; empty if they are not images. `layout`: "" if it is not known."""
+    """Returns the samples as images ``HWC`` or ``HW``; an empty list if they are not images.
+
+    Args:
+      layout: of the samples; "" if it is not known.
+    """
     if not samples or any(s.dtype.kind not in "biufV" or 0 in s.shape for s in samples):
         return []
     images = []
@@ -31,7 +35,11 @@ def as_images(samples: Sequence[np.ndarray], layout: str) -> list[np.ndarray]:
 
 
 def scale_of(images: Sequence[np.ndarray]) -> tuple[float, float]:
-    """The values of black and white, for all images of an output."""
+    """The values of black and white, common to all images of an output.
+
+    Floats are taken to be in 0 ... 1 or 0 ... 255, if their values are; otherwise black is the minimum and white the
+    maximum.
+    """
     if images[0].dtype == np.bool_:
         return 0.0, 1.0
     if images[0].dtype == np.uint8:
@@ -47,28 +55,32 @@ def scale_of(images: Sequence[np.ndarray]) -> tuple[float, float]:
 
 
 def pixels_of(image: np.ndarray, scale: tuple[float, float]) -> np.ndarray:
+    """Scales an image to floats in 0 ... 1, ``HWC`` or ``HW``."""
     low, high = scale
     scaled = np.nan_to_num((image.astype(np.float32) - low) / (high - low)).clip(0, 1)
     return scaled[..., 0] if scaled.ndim == 3 and scaled.shape[2] == 1 else scaled
 
 
 def page_of(title: str, samples: Sequence[np.ndarray], layout: str, total: int) -> str | None:
-    """A title and the images in a grid, as a part of a page; None if the samples are not images.
+    """HTML of a title and a grid of images; None if the samples are not images.
 
     Args:
       samples: the first of `total` samples.
+      layout: see `as_images`.
     """
     images = as_images(samples, layout)
     if not images:
         return None
     scale = scale_of(images)
     cells = "".join(_html_of(pixels_of(x, scale), str(s.shape)) for x, s in zip(images, samples))
-    more = f"<div>and {total - len(images)} more</div>" if total > len(images) else ""
-    return f'<div>{html.escape(title)}</div><div style="display: flex; flex-wrap: wrap; gap: 4px">{cells}</div>{more}'
+    remainder = f"<div>and {total - len(images)} more</div>" if total > len(images) else ""
+    return (
+        f'<div>{html.escape(title)}</div><div style="display: flex; flex-wrap: wrap; gap: 4px">{cells}</div>{remainder}'
+    )
 
 
 def _html_of(pixels: np.ndarray, title: str) -> str:
-    """An image, values 0 to 1, as part of a page."""
+    """HTML of one image, ``HWC`` or ``HW`` with values in 0 ... 1."""
     from PIL import Image
 
     image = Image.fromarray(np.rint(pixels * 255).astype(np.uint8))

@@ -6,13 +6,12 @@ decoders accept ``on_error="replace"``, as in pipelines. Inside `jax.jit`, the p
 `jax.errors.JaxRuntimeError` that has the same text. A program on an accelerator can't fail: there such a sample is NaN,
 or 0 if its type has no NaN. Numbers per sample are checked on the host in both cases.
 
-Images are read as HWC unless a layout says something else: ``jd.batch(x, layout="CHW")``. An array is a batch, whose
-first axis counts
-samples: one image is ``[x]`` or ``x[None]``, a `tensor`, an image of Pillow, or a file's bytes.
+Images are read as HWC unless they have another layout: ``jd.batch(x, layout="CHW")``. An array is a batch, whose first
+axis counts samples: one image is ``[x]`` or ``x[None]``, a `tensor`, an image of Pillow, or a file's bytes.
 
-A function is compiled for each number of samples, once: the first call with a new batch size takes about 30 ms more of
-CPU time, and of a function of `jit` about 30 ms for each operator in it. Where batches have any size, as in a server
-that collects requests, pass few sizes, e.g. powers of two.
+A function is compiled once for each number of samples: the first call with a new batch size takes about 30 ms more CPU
+time, and that of a function of `jit` about 30 ms for each operator in it. If batches have any size, as in a server that
+collects requests, pass only a few sizes, e.g. powers of two.
 
 Threads and processes: functions may be called from many threads at the same time, and share one pool of native threads,
 see `set_num_threads`. A call raises RuntimeError in a process that was forked after a function was called or JAX ran.

@@ -28,14 +28,14 @@ _SLICE = slice  # a batch has a property of that name
 
 
 class Operations(Protocol):
-    """What the operators of batches are made of; `_functions` has them."""
+    """The functions behind the operators of batches. `_functions`, which imports this module, implements them."""
 
     def pointwise(self, function: str, *operands: Any) -> Any:
-        """A pointwise function; NotImplemented when an operand is none."""
+        """Calls a pointwise function; NotImplemented if an operand is not a value."""
         ...
 
     def subscript(self, batch: Batch, key: Any) -> Batch:
-        """A part of each sample."""
+        """Takes a part of each sample."""
         ...
 
 
@@ -43,24 +43,25 @@ _operations: Operations | None = None
 
 
 def set_operations(operations: Operations):
-    """Called once, by `_functions`."""
+    """Sets the functions behind the operators. `_functions` calls it once."""
     global _operations
     _operations = operations
 
 
-def _known() -> Operations:
+def _get_operations() -> Operations:
     assert _operations is not None
     return _operations
 
 
 class Draw(enum.IntEnum):
-    """How a single value depends on random numbers, see Note [One key]. What is made of several values has the greatest
-    of theirs.
+    """How a single value depends on random numbers, see Note [One key].
+
+    A value that is computed from several others has the greatest of their draws.
     """
 
     NONE = 0
-    SHARED = 1  # it was drawn, and is meant for all samples, see `random.broadcast`
-    ONE = 2  # it was drawn with one key, so it may not serve a batch of several samples
+    SHARED = 1  # drawn, and meant for all samples, see `random.broadcast`
+    ONE = 2  # drawn with one key, so that a batch of several samples must not use it
 
 
 # The ufuncs that are operators of Python, by the names of DALI's functions.
@@ -80,12 +81,15 @@ _UFUNCS: dict[str, np.ufunc] = {
 }
 _FUNCTIONS = {ufunc: function for function, ufunc in _UFUNCS.items()}
 
-_local = threading.local()  # `by_numpy`: whether a function of NumPy runs, whose operators are NumPy's
+_local = (
+    threading.local()
+)  # `by_numpy`: whether a function of NumPy is running, in which operators follow NumPy's rules
 
 
 class UnknownAttribute(AttributeError):
-    """A `Tensor` or a `Batch` lacks an attribute. The message is made when it is shown: many callers only ask whether
-    there is one.
+    """A `Tensor` or a `Batch` lacks an attribute.
+
+    The message is made when it is shown, as most callers, such as `hasattr`, only ask whether the attribute exists.
     """
 
     def __init__(self, cls: type[Tensor | Batch], name: str):
@@ -94,12 +98,12 @@ class UnknownAttribute(AttributeError):
 
     def __str__(self) -> str:
         cls, name = self.args
-        how = (
+        suggestion = (
             ""
             if name.startswith("_")
             else did_you_mean(name, dir(cls), "Tensor" if issubclass(cls, Tensor) else "Batch")
         )
-        return of_values(f"a {cls.__name__} has no attribute {name!r}{how}")
+        return of_values(f"a {cls.__name__} has no attribute {name!r}{suggestion}")
 
 
 @boundaries
@@ -119,10 +123,10 @@ class Tensor(Operators, np.ndarray):
     _draw: Draw = Draw.NONE
     __hash__ = None  # pyright: ignore[reportAssignmentType]  a comparison is a tensor
 
-    def __array_finalize__(self, other: Any):
-        layout = getattr(other, "layout", "")
+    def __array_finalize__(self, source: Any):
+        layout = getattr(source, "layout", "")
         self.layout = layout if len(layout) == self.ndim else ""
-        self._draw = getattr(other, "_draw", Draw.NONE)
+        self._draw = getattr(source, "_draw", Draw.NONE)
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self))) if self._draw else super().__iter__()
@@ -132,41 +136,41 @@ class Tensor(Operators, np.ndarray):
 
     def jax(self) -> jax.Array:
         """Returns the sample as a `jax.Array`, narrowed to 32 bits unless ``jax_enable_x64`` is set."""
-        return _of_jax(np.asarray(self))
+        return _to_jax(np.asarray(self))
 
     @staticmethod
     def _pointwise(function: str, *operands: Any) -> Any:  # for `jaxdali.math`, too
         if getattr(_local, "by_numpy", False):
             return _UFUNCS[function](*operands)
-        return _known().pointwise(function, *operands)
+        return _get_operations().pointwise(function, *operands)
 
-    def __array_function__(self, function: Any, types: Any, positional: Any, named: Any) -> Any:
-        before, _local.by_numpy = getattr(_local, "by_numpy", False), True
+    def __array_function__(self, function: Any, types: Any, positional: Any, keywords: Any) -> Any:
+        outer, _local.by_numpy = getattr(_local, "by_numpy", False), True
         try:
-            return super().__array_function__(function, types, positional, named)
+            return super().__array_function__(function, types, positional, keywords)
         finally:
-            _local.by_numpy = before
+            _local.by_numpy = outer
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **named: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **keywords: Any) -> Any:
         if (
             method == "__call__"
             and ufunc in _FUNCTIONS
             and isinstance(inputs[0], np.generic)
             and out is None
-            and not named
+            and not keywords
         ):
-            # The operator of a NumPy scalar ends here.
+            # `numpy_scalar + tensor` calls the ufunc. It gets DALI's type rules, as all operators of a tensor do.
             return self._pointwise(_FUNCTIONS[ufunc], python_number(inputs[0]), *inputs[1:])
         if out is not None:
-            named["out"] = tuple(map(_plain, out))
-        results = getattr(ufunc, method)(*map(_plain, inputs), **{n: _plain(x) for n, x in named.items()})
+            keywords["out"] = tuple(map(_as_ndarray, out))
+        results = getattr(ufunc, method)(*map(_as_ndarray, inputs), **{n: _as_ndarray(x) for n, x in keywords.items()})
         if out is not None:
             return out[0] if len(out) == 1 else out
         draw = draw_of(inputs)
         return tuple(self._like(x, draw) for x in results) if isinstance(results, tuple) else self._like(results, draw)
 
     def _like(self, array: Any, draw: Draw) -> Any:
-        """An array as a tensor, with this layout if it has as many axes."""
+        """Makes a tensor of an array, with this tensor's layout if it has as many axes."""
         return (
             array
             if array is None
@@ -174,7 +178,7 @@ class Tensor(Operators, np.ndarray):
         )
 
     def __divmod__(self, other: Any) -> Any:
-        return NotImplemented  # NumPy's would not fit the other operators
+        return NotImplemented  # NumPy's type rules would not match those of // and %
 
     def __rdivmod__(self, other: Any) -> Any:
         return NotImplemented
@@ -185,14 +189,14 @@ class Tensor(Operators, np.ndarray):
             part.layout = layout_of_part(self.layout, self.ndim, key)
         return Tensor.of(part, draw=self._draw) if self._draw and isinstance(part, np.generic) else part
 
-    # NumPy's functions, such as moveaxis, end in these: a layout whose axes have other places would be wrong.
+    # NumPy's functions that permute axes, such as moveaxis, call these methods. They permute the layout, too.
 
     def transpose(self, *axes: Any) -> Any:
-        made: Any = super().transpose(*axes)
+        result: Any = super().transpose(*axes)
         if self.layout:
             order = axes[0] if len(axes) == 1 and not isinstance(axes[0], (int, np.integer)) else axes
-            made.layout = "".join(self.layout[a] for a in (order or range(self.ndim)[::-1]))
-        return made
+            result.layout = "".join(self.layout[a] for a in (order or range(self.ndim)[::-1]))
+        return result
 
     def swapaxes(self, axis1: Any, axis2: Any) -> Any:
         order = list(range(self.ndim))
@@ -204,7 +208,7 @@ class Tensor(Operators, np.ndarray):
         return self.transpose()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__jax_array__" and self._draw is Draw.ONE and left_by_jax(self.ndim):
+        if name == "__jax_array__" and self._draw is Draw.ONE and is_deferred_by_jax(self.ndim):
             return lambda: NotImplemented  # so that `array * tensor` is left to this class
         raise UnknownAttribute(type(self), name)
 
@@ -213,28 +217,28 @@ class Tensor(Operators, np.ndarray):
 
     @staticmethod
     def of(array: Any, layout: str = "", draw: Draw = Draw.NONE) -> Tensor:
-        """Makes a sample of an array, without a copy."""
-        made = np.asarray(array).view(Tensor)
-        made.layout, made._draw = layout, draw
-        return made
+        """Makes a tensor of an array, without a copy."""
+        result = np.asarray(array).view(Tensor)
+        result.layout, result._draw = layout, draw
+        return result
 
 
-# ``t += 1`` is ``t = t + 1``: NumPy's would write DALI's type into a buffer of another.
+# ``t += 1`` makes a new tensor, as ``t = t + 1`` does: the result may have another type than the buffer of `t`.
 for _name in "add sub mul truediv floordiv mod pow lshift rshift and or xor".split():
     setattr(Tensor, f"__i{_name}__", getattr(Operators, f"__{_name}__"))
 
 
 def draw_of(values: Sequence[Any]) -> Draw:
-    """Of what is made of these."""
+    """The draw of a value that is computed from `values`."""
     return max((x._draw for x in values if isinstance(x, Tensor)), default=Draw.NONE)
 
 
-def _plain(x: Any) -> Any:
+def _as_ndarray(x: Any) -> Any:
     return x.view(np.ndarray) if isinstance(x, Tensor) else x
 
 
 def layout_of_part(layout: str, ndim: int, key: Any) -> str:
-    """The letters of the axes that a subscript leaves; "" if it makes other axes."""
+    """The letters of the axes that remain after the subscript `key`; "" if it adds or mixes axes."""
     keys = key if isinstance(key, tuple) else (key,)
     dropped = [
         isinstance(k, (int, np.integer)) or (isinstance(k, np.ndarray) and not k.ndim and k.dtype.kind in "iu")
@@ -245,18 +249,21 @@ def layout_of_part(layout: str, ndim: int, key: Any) -> str:
     ):
         return ""
     gap = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
-    left, right = dropped[:gap], dropped[gap + 1 :]
-    dropped = [*left, *[False] * (ndim - len(left) - len(right)), *right]
+    before_gap, after_gap = dropped[:gap], dropped[gap + 1 :]
+    dropped = [*before_gap, *[False] * (ndim - len(before_gap) - len(after_gap)), *after_gap]
     return "".join(letter for letter, d in zip(layout, dropped, strict=False) if not d)
 
 
-def left_by_jax(ndim: int) -> bool:
-    """Whether the caller's caller is an operator of a JAX array, which leaves the operation to a drawn value with
-    `ndim` axes: the array is a batch beside the value, or a number.
+def is_deferred_by_jax(ndim: int) -> bool:
+    """Whether an operator of a JAX array, which asks a drawn value for `__jax_array__`, must leave the operation to it.
+
+    This is so if the array is a number, or has more axes than the value, ``ndim``, so that it is a batch. The caller of
+    this function must be the value's ``__getattr__``.
     """
     caller = sys._getframe(2)
+    # The operators of JAX arrays are named `_operator_...`; in jax 0.9 all of them are one function.
     name = caller.f_code.co_name
-    if not name.startswith("_operator_") and name != "deferring_binary_op":  # that of jax 0.9
+    if not name.startswith("_operator_") and name != "deferring_binary_op":
         return False
     array = caller.f_locals.get("self")
     return isinstance(array, jax.Array) and not 0 < array.ndim <= ndim
@@ -269,7 +276,7 @@ class Slices:
         self._batch = batch
 
     def __getitem__(self, key: Any) -> Batch:
-        return _known().subscript(self._batch, key)
+        return _get_operations().subscript(self._batch, key)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -304,7 +311,7 @@ class Batch(Arithmetic):
         """
         self._data, self._shapes, self.layout, self._dims = data, shapes, layout, dims
 
-    # --- what it is -------------------------------------------------------------------------------------------------
+    # --- properties -------------------------------------------------------------------------------------------------
 
     @property
     def is_dense(self) -> bool:
@@ -353,21 +360,21 @@ class Batch(Arithmetic):
         )
 
     def __repr__(self) -> str:
-        # Of a function of `jax.tree.map` that made no array of samples.
+        # A batch that `jax.tree.map` made may hold something else than an array of samples.
         if not hasattr(self._data, "dtype") or not np.ndim(self._data):
             return f"Batch({self._data!r})"
         shapes = self.shapes
-        what = (
+        shape_text = (
             f"shape={shapes[0]}"
             if len(set(shapes)) == 1
             else f"shapes={shapes[:4]}".replace("]", ", ...]" if len(shapes) > 4 else "]")
         )
         layout = f", layout={self.layout!r}" if self.layout else ""
         device = "" if isinstance(self._data, Tracer) else f", device={self.device}"
-        return f"Batch({len(self)} samples, {what}, dtype={self.dtype}{layout}{device})"
+        return f"Batch({len(self)} samples, {shape_text}, dtype={self.dtype}{layout}{device})"
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows of a batch of images: the first ones; None of others."""
+        """HTML with the first images, for notebooks; None if the samples are not images."""
         if isinstance(self._data, Tracer) or not len(self):
             return None
         return page_of(repr(self), [np.asarray(x) for x in self[:SHOWN].samples()], self.layout, len(self))
@@ -398,14 +405,14 @@ class Batch(Arithmetic):
             return self._ragged[int(key) % N]
         if key is None or key is Ellipsis or isinstance(key, tuple):
             raise TypeError("a subscript of a batch selects samples: batch.slice[...] takes a part of each sample")
-        chosen = np.arange(len(self))[key if isinstance(key, _SLICE) else np.asarray(key)]
-        if chosen.ndim != 1:
+        indices = np.arange(len(self))[key if isinstance(key, _SLICE) else np.asarray(key)]
+        if indices.ndim != 1:
             raise TypeError(f"samples are selected by a number, a slice or a list of numbers, got {type(key).__name__}")
         if self._shapes is None:
             data = self._data
-            return Batch(data[key] if isinstance(key, _SLICE) else data[chosen], None, self.layout)
+            return Batch(data[key] if isinstance(key, _SLICE) else data[indices], None, self.layout)
         samples = self.samples()
-        return of_samples([samples[i] for i in chosen.tolist()], self.layout, self._spec)
+        return of_samples([samples[i] for i in indices.tolist()], self.layout, self._spec)
 
     @property
     def _ragged(self) -> Packed | DeviceSamples:
@@ -425,9 +432,9 @@ class Batch(Arithmetic):
 
     @staticmethod
     def _pointwise(function: str, *operands: Any) -> Any:
-        return _known().pointwise(function, *operands)
+        return _get_operations().pointwise(function, *operands)
 
-    # --- to others --------------------------------------------------------------------------------------------------
+    # --- conversions ------------------------------------------------------------------------------------------------
 
     def jax(self, pad: bool = False) -> Any:
         """Returns the samples as one `jax.Array`, narrowed to 32 bits unless ``jax_enable_x64`` is set.
@@ -441,7 +448,7 @@ class Batch(Arithmetic):
         Raises:
           ValueError: the samples differ in shape, and `pad` is False.
         """
-        dense = _of_jax(self._dense(pad))
+        dense = _to_jax(self._dense(pad))
         return (dense, jnp.asarray(self._shape_table(np.int32))) if pad else dense
 
     def numpy(self, pad: bool = False) -> Any:
@@ -465,7 +472,7 @@ class Batch(Arithmetic):
             "cpu" or "gpu:1".
         """
         if isinstance(device, str):
-            device = _named(device)
+            device = _device_named(device)
         return jax.device_put(self, on_mesh(device, "Batch.to: device"))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -485,12 +492,12 @@ class Batch(Arithmetic):
         return self._dense(False).__dlpack_device__()
 
     def as_dense(self) -> Batch:
-        """For use in this package only: the batch as one array, if its samples have one shape, else itself."""
+        """For use in this package only: a dense batch, if the samples have one shape, otherwise this batch."""
         return Batch(self._dense(False), None, self.layout) if self._shapes is not None and self._is_uniform else self
 
     @property
     def _is_uniform(self) -> bool:
-        """Whether the samples have one shape, as far as it is known while JAX traces."""
+        """Whether the samples have one shape. While JAX traces, a ragged batch counts as not uniform."""
         if (
             self._shapes is None
             or not isinstance(self._shapes, (np.ndarray, jax.Array))
@@ -542,24 +549,26 @@ class Batch(Arithmetic):
 
     @staticmethod
     def _of(value: Value) -> Batch:
-        """Makes a batch of an output of a pipeline with one shard."""
+        """Makes a batch of an output of an executor with one shard."""
         data, layout, dims = value.data, value.spec.layout, value.spec.dims
         if isinstance(data, DeviceSamples):
             return Batch(data.data, value.shapes, layout, dims)
         if isinstance(data, Packed):
-            if not np.array_equal(data.offsets, plan_offsets(data.shapes, 1)[0]):  # a view of parts of another batch
+            if not np.array_equal(
+                data.offsets, plan_offsets(data.shapes, 1)[0]
+            ):  # a view of some samples of another batch
                 return of_samples([data[i] for i in range(len(data))], layout, value.spec)
             return Batch(data.data[0], data.shapes, layout, dims)
         return Batch(data, None, layout)
 
     def __reduce__(self) -> Any:
-        """Without what a buffer has beyond the samples."""
+        """Pickles the samples without the unused rest of their buffer."""
         data = self._data
         if self._shapes is not None:
             data = np.asarray(data)[: plan_offsets(self._shape_table(np.int64), 1)[1]]
         return Batch, (data, self._shapes, self.layout, self._dims)
 
-    # --- a pytree ---------------------------------------------------------------------------------------------------
+    # --- pytree ---------------------------------------------------------------------------------------------------
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
         if self._is_uniform:
@@ -567,8 +576,8 @@ class Batch(Arithmetic):
         return (self._data, self._shapes), (self.layout, self._dims)
 
     @classmethod
-    def tree_unflatten(cls, known: tuple[str, Any], children: Sequence[Any]) -> Batch:
-        layout, dims = known
+    def tree_unflatten(cls, aux_data: tuple[str, Any], children: Sequence[Any]) -> Batch:
+        layout, dims = aux_data
         return cls(children[0], children[1] if len(children) > 1 else None, layout, dims)
 
 
@@ -608,31 +617,34 @@ def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = Non
 
 
 def _on_mesh(array: Any) -> Any:
-    """An array for programs under the mesh that is set: these refuse one that our programs have put on a single device."""
+    """Replicates an array on the mesh that is set.
+
+    Programs under a mesh refuse an array that is committed to a single device, as the outputs of our programs are.
+    """
     if jax.sharding.get_abstract_mesh().empty or not isinstance(array, jax.Array) or isinstance(array, Tracer):
         return array
     try:
-        everywhere = NamedSharding(jax.sharding.get_mesh(), PartitionSpec())
-    except ValueError:  # while JAX traces: the array is a constant
+        replicated = NamedSharding(jax.sharding.get_mesh(), PartitionSpec())
+    except ValueError:  # while JAX traces, `get_mesh` fails; the array becomes a constant of the program
         return array
-    alone = array.committed and len(array.devices()) == 1
-    return jax.device_put(array, everywhere) if alone and everywhere.is_fully_addressable else array
+    is_on_one_device = array.committed and len(array.devices()) == 1
+    return jax.device_put(array, replicated) if is_on_one_device and replicated.is_fully_addressable else array
 
 
-def _named(name: str) -> jax.Device:
-    """The device of a name such as "gpu:1". Raises ValueError if it is not here."""
+def _device_named(name: str) -> jax.Device:
+    """The local device with a name such as "gpu:1". Raises ValueError if there is none."""
     platform, _, number = name.partition(":")
     try:
         return jax.local_devices(backend=platform)[int(number or 0)]
     except (RuntimeError, IndexError, ValueError):
-        there = ", ".join(f"{d.platform}:{i}" for i, d in enumerate(jax.local_devices()))
-        raise ValueError(f"there is no device {name!r} here; JAX has {there}") from None
+        available = ", ".join(f"{d.platform}:{i}" for i, d in enumerate(jax.local_devices()))
+        raise ValueError(f"there is no device {name!r} here; JAX has {available}") from None
 
 
-def _of_jax(array: Any) -> jax.Array:
-    """An array with a type that JAX has."""
-    wanted = array.dtype if jax.config.read("jax_enable_x64") else narrow(np.dtype(array.dtype))
-    return jnp.asarray(_on_mesh(array if array.dtype == wanted else array.astype(wanted)))
+def _to_jax(array: Any) -> jax.Array:
+    """A `jax.Array`, narrowed to 32 bits unless ``jax_enable_x64`` is set."""
+    dtype = array.dtype if jax.config.read("jax_enable_x64") else narrow(np.dtype(array.dtype))
+    return jnp.asarray(_on_mesh(array if array.dtype == dtype else array.astype(dtype)))
 
 
 def _writable(array: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Graphs on dense arrays, as functions that JAX traces: inside a user program, or as separate programs."""
+"""Functions of dense arrays that JAX traces, made from a graph: inside a user's program, or as separate programs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .._program.program import lowered
 from .._program.sharding import Shards
 from . import _keys
 from ._batch import Batch, Draw
-from ._engine import DynamicDataNode, Given, Graphed, name_line
+from ._engine import CallInput, DynamicDataNode, FunctionGraph, name_line
 
 
-class Traced(ProgramOperator):
-    """A value that a program has."""
+class ProgramInput(ProgramOperator):
+    """An input of a dense function that stays in the program, and is not read by the host."""
 
     name = "input"
     of_values = True
@@ -41,19 +41,19 @@ class Traced(ProgramOperator):
 
 
 class NotDense(Exception):
-    """A graph is not a function of dense arrays; the text says why."""
+    """A graph can't be a function of dense arrays; the message says why."""
 
 
 class Dense:
     """A function of dense arrays.
 
-    A callback brings values that operators need on the host, such as angles; if they only need static arguments, there
-    is no callback.
+    If operators need values on the host, such as angles or random keys, the program calls back: the host gets the
+    values, and returns the parameters that it prepares from them. Operators with static arguments need no callback.
 
     Args:
-      function, specs, keys, N, draws, device: as of `Engine`; all inputs are dense.
-      hosted: the inputs whose values the host reads.
-      whole: samples of the batch of which this is a part. Default: N.
+      function, specs, keys, N, draws, device: see `Engine`; all inputs are dense.
+      hosted: whether the host reads each of the inputs.
+      total_N: number of samples of the batch of which these N are a part. Default: N.
 
     Raises:
       NotDense: a shape depends on values, or the host needs results of a program.
@@ -68,29 +68,29 @@ class Dense:
         draws: Sequence[Draw | None],
         device: jax.Device | _ffi.TargetDevice,
         hosted: Sequence[bool],
-        whole: int | None = None,
+        total_N: int | None = None,
     ):
-        whole = N if whole is None else whole
-        self._N, self._specs, self._whole = N, specs, whole
-        self._of_part = functools.lru_cache(maxsize=4)(
-            lambda n: Dense(function, specs, keys, n, draws, device, hosted, whole)
+        total_N = N if total_N is None else total_N
+        self._N, self._specs, self._total_N = N, specs, total_N
+        self._for_part = functools.lru_cache(maxsize=4)(
+            lambda n: Dense(function, specs, keys, n, draws, device, hosted, total_N)
         )
         shards = Shards.single(device)
 
         def inputs() -> list[DynamicDataNode]:
-            on = "gpu" if shards.accelerator else None
+            device_name = "gpu" if shards.accelerator else None
             return [
-                add(Given(spec=s)) if host else add(Traced(spec=s), device=on)
+                add(CallInput(spec=s)) if host else add(ProgramInput(spec=s), device=device_name)
                 for s, host in zip(specs, hosted, strict=True)
             ]
 
         self.warnings = DeferredWarnings()
         with self.warnings:
-            self._graphed = graphed = Graphed(function, keys, whole, draws, inputs)
-            self._executor = graphed.executor(N, device)
+            self._function_graph = function_graph = FunctionGraph(function, keys, total_N, draws, inputs)
+            self._executor = function_graph.executor(N, device)
             with own_settings():
                 self._executor.build()
-        self._inputs = [None if n is None else Ref(n, 0) for n in graphed.inputs]
+        self._inputs = [None if n is None else Ref(n, 0) for n in function_graph.inputs]
         self._hosted = tuple(hosted)
         self._plan = plan = self._executor.plan
         for step in plan.steps:
@@ -109,173 +109,198 @@ class Dense:
                 raise NotDense(
                     f"{step.op.name} has no kernel for {device.platform}" + (f": {reason}" if reason else "")
                 )
-        self._steps = tuple(s for s in plan.steps if s.stage != "host" and not isinstance(s.op, Traced))
-        read = dict.fromkeys(r for s in self._steps for i, r in enumerate(s.inputs) if not s.reads_on_host(i))
-        given = {r for r in self._inputs if r is not None}
-        self._made_on_host = tuple(
-            r for r in dict.fromkeys((*read, *plan.outputs)) if plan.maker(r).stage == "host" and r not in given
+        self._steps = tuple(s for s in plan.steps if s.stage != "host" and not isinstance(s.op, ProgramInput))
+        program_inputs = dict.fromkeys(r for s in self._steps for i, r in enumerate(s.inputs) if not s.reads_on_host(i))
+        input_refs = {r for r in self._inputs if r is not None}
+        self._host_value_refs = tuple(
+            r
+            for r in dict.fromkeys((*program_inputs, *plan.outputs))
+            if plan.maker(r).stage == "host" and r not in input_refs
         )
-        needed = {r for s in plan.steps for i, r in enumerate(s.inputs) if s.needs_on_host(i)}
-        self._asked = tuple(i for i, r in enumerate(self._inputs) if r in needed)
+        host_inputs = {r for s in plan.steps for i, r in enumerate(s.inputs) if s.needs_on_host(i)}
+        self._needed_inputs = tuple(i for i, r in enumerate(self._inputs) if r in host_inputs)
         zeros = [np.zeros((N, *(s.shape or ())), s.dtype) for s in specs]
         try:
-            # Which numbers a batch has is not known yet. That these are out of a range says nothing, but where they are
-            # all there is.
-            self._constant = self._prepared(
-                zeros, np.zeros((len(graphed.keys), 2, N), np.int64), any_numbers=self.calls_back
+            # Zeros stand for the values of a batch, which are not known yet, so it does not matter if they are out of
+            # an argument's range. Without a callback there are no other values, and errors are real.
+            # The host's values, and the parameters and scratch sizes of each step. Those of any batch have these
+            # shapes.
+            self._constant = self._prepare(
+                zeros, np.zeros((len(function_graph.keys), 2, N), np.int64), any_numbers=self.calls_back
             )
         except (OperatorError, ValueError) as e:
             raise NotDense(str(e)) from e
         self._operands = jax.tree.structure([zeros, *self._constant[:2]])
 
     def batches(self, outputs: Sequence[Any]) -> Any:
-        """Arrays of the outputs as the function gives them."""
+        """Makes batches and single values of the outputs' arrays, in the structure that the function returns."""
         layouts = (self._plan.spec(r).layout for r in self._plan.outputs)
-        return self._graphed.results(Batch(x, None, layout) for x, layout in zip(outputs, layouts, strict=True))
+        return self._function_graph.results(Batch(x, None, layout) for x, layout in zip(outputs, layouts, strict=True))
 
     @functools.cached_property
     def compiled(self) -> Callable[[Sequence[Any]], Any]:
         """The function as a separate program, if it needs nothing from the host."""
         program = jax.jit(lambda arrays: self(arrays, (), on_one_device=jax.device_count() == 1))
-        # JAX accepts 64 bits only under our settings; entering them takes time.
-        wide = any(narrow(s.dtype) != s.dtype for s in self._specs)
+        # JAX accepts 64-bit types only under our settings, but entering these takes time.
+        has_64_bits = any(narrow(s.dtype) != s.dtype for s in self._specs)
 
-        def called(arrays: Sequence[Any]) -> Any:
-            with own_settings() if wide else without_mesh():
+        def run(arrays: Sequence[Any]) -> Any:
+            with own_settings() if has_64_bits else without_mesh():
                 return program(arrays)
 
-        return called
+        return run
 
     def words(self, keys: Sequence[Any]) -> list[jax.Array]:
-        """The keys of random numbers, ``u32[N, words]`` each."""
-        return [k.words(keys, self._N) for k in self._graphed.keys] if self._graphed.keyed else []
+        """The data of the keys of random numbers, ``u32[N, words]`` each."""
+        return [k.words(keys, self._N) for k in self._function_graph.keys] if self._function_graph.key_of_node else []
 
     @functools.cached_property
     def native(self) -> list[str]:
-        """The names of its native operators."""
+        """The names of the native operators."""
         return sorted({s.op.name for s in self._steps if isinstance(s.op, NativeOperator)})
 
     @property
     def calls_back(self) -> bool:
-        """Whether a batch needs the host."""
-        return bool(self._asked or self._graphed.keyed)
+        """Whether the program calls back to the host for each batch."""
+        return bool(self._needed_inputs or self._function_graph.key_of_node)
 
     def __call__(
         self, arrays: Sequence[Any], words: Sequence[Any], line: str | None = None, on_one_device: bool = False
     ) -> tuple[list[Any], Any]:
-        """The outputs, and the status of each native step: ``i32[N, steps]``. Traced.
+        """Returns the outputs, and the status of each native step, ``i32[N, steps]``. JAX traces this.
 
         Args:
-          arrays: the inputs, ``[N, ...]``; words: ``u32[N, words]`` of each key.
+          arrays: the inputs, ``[N, ...]``.
+          words: the data of each key, ``u32[N, words]``.
           line: the user's line, if the caller does not check the status: a failed sample is then an error of the
             program, which names the line. A program on an accelerator can't raise: there the sample is NaN, or 0 if its
             type has no NaN.
           on_one_device: whether the program is known to be for one device.
         """
         with own_settings():
-            placed = _of_explicit(arrays)
-            if placed is not None and not (self._mixes or placed.mesh.auto_axes):
-                return self._by_device(placed, arrays, words, line)
+            sharding = _explicit_sharding(arrays)
+            if sharding is not None and not (self._mixes_samples or sharding.mesh.auto_axes):
+                return self._call_per_device(sharding, arrays, words, line)
             if self.calls_back:
                 structs = jax.tree.map(
                     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), jax.tree.map(_in_words, self._constant[:2])
                 )
-                asked = _replicated([*(_to_words(jnp.asarray(arrays[i])) for i in self._asked), *words])
-                on_host = functools.partial(self._on_host, line)
-                prepared = jax.pure_callback(on_host, structs, asked[: len(self._asked)], asked[len(self._asked) :])
-                # A callback runs on one device. So that XLA can give others its results, they stand behind a barrier.
-                prepared = _replicated(jax.lax.optimization_barrier(prepared))
-                made, params = jax.tree.map(lambda x, like: _from_words(x, like.dtype), prepared, self._constant[:2])
+                host_operands = _replicate([*(_to_words(jnp.asarray(arrays[i])) for i in self._needed_inputs), *words])
+                prepare = functools.partial(self._prepare_on_host, line)
+                prepared = jax.pure_callback(
+                    prepare,
+                    structs,
+                    host_operands[: len(self._needed_inputs)],
+                    host_operands[len(self._needed_inputs) :],
+                )
+                # A callback runs on one device. The barrier lets XLA copy its results to the other devices.
+                prepared = _replicate(jax.lax.optimization_barrier(prepared))
+                host_values, params = jax.tree.map(
+                    lambda x, template: _from_words(x, template.dtype), prepared, self._constant[:2]
+                )
             else:
-                made, params = self._constant[:2]
+                host_values, params = self._constant[:2]
             operands = [
                 [jnp.asarray(a) for a in arrays],
-                jax.tree.map(jnp.asarray, made),
+                jax.tree.map(jnp.asarray, host_values),
                 jax.tree.map(jnp.asarray, params),
             ]
             program = functools.partial(self._program, line)
-            if self.native and not (on_one_device or self._alone()):
+            if self.native and not (on_one_device or self._is_unpartitioned()):
                 program = self._partitioned(line)
-            if placed is not None:  # operators are not written for Explicit axes: within them, XLA decides
-                automatic: Any = jax.sharding.auto_axes(program, axes=placed.mesh.explicit_axes, out_sharding=placed)
-                program = automatic
+            if sharding is not None:  # operators don't support Explicit axes, so XLA chooses the shardings inside
+                auto_program: Any = jax.sharding.auto_axes(
+                    program, axes=sharding.mesh.explicit_axes, out_sharding=sharding
+                )
+                program = auto_program
             *outputs, status = program(*jax.tree.leaves(operands))
             return list(outputs), status
 
-    def _by_device(
-        self, placed: NamedSharding, arrays: Sequence[Any], words: Sequence[Any], line: str | None
+    def _call_per_device(
+        self, sharding: NamedSharding, arrays: Sequence[Any], words: Sequence[Any], line: str | None
     ) -> tuple[list[Any], Any]:
-        """The outputs and the status, where the arrays' types say which samples each device has, as all axes are
-        Explicit.
+        """The outputs and the status where all axes are Explicit, so that each device knows its samples from the types.
 
-        Each device calls back for its own samples, so nothing is sent, and numbers that the host refuses are an error
-        of the program.
+        Each device calls back for its own samples: nothing is sent between devices, and an argument that the host
+        refuses is an error of the program.
         """
-        part = self._of_part(placed.shard_shape((self._N,))[0])
+        part_function = self._for_part(sharding.shard_shape((self._N,))[0])
 
         def outputs(arrays: Sequence[Any], words: Sequence[Any]) -> tuple[list[Any], Any]:
-            return part(arrays, words, line, on_one_device=True)
+            return part_function(arrays, words, line, on_one_device=True)
 
-        mesh = placed.mesh
+        mesh = sharding.mesh
         axes = set(mesh.axis_names) - set(mesh.manual_axes)
         by_device = jax.shard_map(
-            outputs, mesh=mesh, in_specs=placed.spec, out_specs=placed.spec, axis_names=axes, check_vma=False
+            outputs, mesh=mesh, in_specs=sharding.spec, out_specs=sharding.spec, axis_names=axes, check_vma=False
         )
-        return by_device(*jax.sharding.reshard((list(arrays), list(words)), placed))
+        return by_device(*jax.sharding.reshard((list(arrays), list(words)), sharding))
 
     def _program(self, line: str | None, *leaves: Any) -> tuple[Any, ...]:
-        """The outputs, and the status, for some of the samples: the operands' first axis is theirs."""
-        arrays, made, params = jax.tree.unflatten(self._operands, leaves)
+        """The outputs and the status of the samples in the operands, which may be a part of the batch.
+
+        Args:
+          leaves: of the inputs, the host's values and its parameters, ``[B, ...]`` each.
+        """
+        arrays, host_values, params = jax.tree.unflatten(self._operands, leaves)
         B = leaves[0].shape[0] if leaves else self._N
         values: dict[Ref, Any] = {r: a for r, a in zip(self._inputs, arrays, strict=True) if r is not None}
-        values |= zip(self._made_on_host, made, strict=True)
+        values |= zip(self._host_value_refs, host_values, strict=True)
+        # The control operand of native calls: the id of the thread pool, then 1 for each sample that is present.
         control = jnp.asarray(np.r_[self._executor.resources.pool_id, np.ones(B)].astype(np.int32))
-        placed = [
+        # For each step: capacities of its outputs (none, as all are dense), parameters, and bytes of scratch memory.
+        operands = [
             ((None,) * len(s.specs), p, scratch)
             for s, p, scratch in zip(self._steps, params, self._constant[2], strict=True)
         ]
-        codes = lowered(self._plan, self._steps, B, values, [control] * len(self._steps), placed)
-        native = [s for s in self._steps if s.id in codes]
-        status = jnp.stack([codes[s.id] for s in native], 1) if native else jnp.zeros((B, 0), jnp.int32)
+        status_of_step = lowered(self._plan, self._steps, B, values, [control] * len(self._steps), operands)
+        native_steps = [s for s in self._steps if s.id in status_of_step]
+        status = (
+            jnp.stack([status_of_step[s.id] for s in native_steps], 1) if native_steps else jnp.zeros((B, 0), jnp.int32)
+        )
         outputs = [values[r] for r in self._plan.outputs]
-        if line is not None and native:
+        if line is not None and native_steps:
             if self._executor.resources.accelerator:
-                outputs = [_without_failed(x, status) for x in outputs]
+                outputs = [_mask_failed(x, status) for x in outputs]
             else:
                 outputs = _ffi.checked(
-                    outputs, status, [f"{s.op.name} (called at {line})" for s in native], self._whole
+                    outputs, status, [f"{s.op.name} (called at {line})" for s in native_steps], self._total_N
                 )
         return *outputs, status
 
-    def _alone(self) -> bool:
-        """Whether the program is for one shard of a `jax.shard_map`, or the samples depend on each other."""
-        return bool(jax.sharding.get_abstract_mesh().manual_axes) or self._mixes
+    def _is_unpartitioned(self) -> bool:
+        """Whether devices must not split the program: it is one shard of a `jax.shard_map`, or samples depend on each
+        other.
+        """
+        return bool(jax.sharding.get_abstract_mesh().manual_axes) or self._mixes_samples
 
     @functools.cached_property
-    def _mixes(self) -> bool:
+    def _mixes_samples(self) -> bool:
         """Whether the samples depend on each other."""
         return any(isinstance(s.op, ProgramOperator) and s.op.mixes for s in self._steps)
 
     def _partitioned(self, line: str | None) -> Callable[..., Any]:
-        """`_program`, of which each device computes its samples where the inputs are sharded: native calls say nothing
-        of this to XLA.
+        """Wraps `_program` with a partitioning rule: each device computes its own samples.
+
+        XLA can't tell by itself how to partition a native call.
         """
 
-        def by_batch(mesh: Any, x: Any) -> NamedSharding:
+        def batch_axis_sharding(mesh: Any, x: Any) -> NamedSharding:
             spec = getattr(x.sharding, "spec", None) or (None,)
             return NamedSharding(mesh, PartitionSpec(spec[0]))
 
-        def of_results(mesh: Any, operands: Any, results: Any) -> Any:
-            first = next(
-                (by_batch(mesh, x) for x in operands if by_batch(mesh, x).spec[0] is not None),
+        def infer_sharding(mesh: Any, operands: Any, results: Any) -> Any:
+            sharding = next(
+                (batch_axis_sharding(mesh, x) for x in operands if batch_axis_sharding(mesh, x).spec[0] is not None),
                 NamedSharding(mesh, PartitionSpec()),
             )
-            return tuple(first for _ in results)
+            return tuple(sharding for _ in results)
 
         def partition(mesh: Any, operands: Any, results: Any) -> Any:
-            placed = of_results(mesh, operands, results)
-            return mesh, program_of_part, placed, tuple(placed[0] for _ in operands)
+            shardings = infer_sharding(mesh, operands, results)
+            return mesh, program_of_part, shardings, tuple(shardings[0] for _ in operands)
 
+        # The first axis of all operands and results is the batch, "n"; all other axes have names of their own.
         def rule(rank: int, number: int) -> str:
             return " ".join(["n", *(f"x{number}y{i}" for i in range(rank - 1))])
 
@@ -283,99 +308,115 @@ class Dense:
             [[jax.ShapeDtypeStruct((self._N, *(s.shape or ())), s.dtype) for s in self._specs], *self._constant[:2]]
         )
         outputs = [(self._N, *(self._plan.spec(r).shape or ())) for r in self._plan.outputs] + [(self._N, 1)]
-        reads = ", ".join(rule(len(x.shape), i) for i, x in enumerate(arrays))
-        makes = ", ".join(rule(len(x), len(arrays) + i) for i, x in enumerate(outputs))
+        operand_rules = ", ".join(rule(len(x.shape), i) for i, x in enumerate(arrays))
+        result_rules = ", ".join(rule(len(x), len(arrays) + i) for i, x in enumerate(outputs))
 
         def program_of_part(*leaves: Any) -> tuple[Any, ...]:
-            # In a program of one device nothing may be said of the mesh's axes.
+            # A program of one device must not name the axes of the mesh.
             with own_settings(), jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
                 return self._program(line, *leaves)
 
-        function = custom_partitioning(jax.jit(functools.partial(self._program, line)))  # whose constants stay in it
+        # Without `jit`, custom_partitioning would turn the constants of the program into operands.
+        function = custom_partitioning(jax.jit(functools.partial(self._program, line)))
         function.def_partition(
-            partition=partition, infer_sharding_from_operands=of_results, sharding_rule=f"{reads} -> {makes}"
+            partition=partition,
+            infer_sharding_from_operands=infer_sharding,
+            sharding_rule=f"{operand_rules} -> {result_rules}",
         )
         return function
 
     @in_values
-    def _on_host(self, line: str | None, asked: Sequence[Any], words: Sequence[Any]) -> Any:
-        """The values and parameters that the host prepares for the program."""
+    def _prepare_on_host(self, line: str | None, needed: Sequence[Any], words: Sequence[Any]) -> Any:
+        """The callback: computes the values and parameters of one batch.
+
+        Args:
+          needed: the inputs that the host reads.
+          words: the data of each key.
+        """
         arrays: list[Any] = [None] * len(self._inputs)
-        for i, x in zip(self._asked, asked, strict=True):
+        for i, x in zip(self._needed_inputs, needed, strict=True):
             dtype = np.dtype(self._specs[i].dtype)
             arrays[i] = np.asarray(x).view(dtype)[..., 0] if dtype.itemsize == 8 else np.asarray(x)
         try:
             with own_settings():
-                prepared = self._prepared(arrays, [_keys.numbers_of(np.asarray(w)) for w in words])[:2]
+                prepared = self._prepare(arrays, [_keys.key_halves(np.asarray(w)) for w in words])[:2]
         except OperatorError as e:
             if line is not None:
                 name_line(e, line)
             raise
-        for step, params, like in zip(self._steps, prepared[1], self._constant[1], strict=True):
-            if {n: x.shape for n, x in params.items()} != {n: x.shape for n, x in like.items()}:
+        for step, params, expected in zip(self._steps, prepared[1], self._constant[1], strict=True):
+            if {n: x.shape for n, x in params.items()} != {n: x.shape for n, x in expected.items()}:
                 raise step.node.error(
                     "the number of parameters depends on the values of a batch; in a compiled program it must stay the same"
                 )
         return jax.tree.map(_in_words, prepared)
 
-    def _prepared(self, arrays: Sequence[Any], drawn: Any, any_numbers: bool = False) -> tuple[Any, ...]:
+    def _prepare(self, arrays: Sequence[Any], random_keys: Any, any_numbers: bool = False) -> tuple[Any, ...]:
+        """Runs the host's part of the graph. Returns host values, parameters of each step, and sizes of scratch memory.
+
+        Args:
+          arrays: the inputs; None for one that the host does not need.
+          random_keys: two ``i64[N]`` for each key.
+          any_numbers: whether arguments may be out of their ranges.
+        """
         values: dict[int, tuple[Any, ...]] = {}
-        for ref, host, array in zip(self._inputs, self._hosted, arrays, strict=True):
-            if ref is not None and host:
+        for ref, is_hosted, array in zip(self._inputs, self._hosted, arrays, strict=True):
+            if ref is not None and is_hosted:
                 spec = self._plan.spec(ref)
                 values[ref.step] = (np.zeros((self._N, *(spec.shape or ())), spec.dtype) if array is None else array,)
-        nowhere = [""] * self._N
-        ids = SampleIds(self._executor.resources.zeros, np.arange(self._N), names=nowhere, paths=nowhere)
-        batch = self._executor.given(values, ids, {step: tuple(drawn[k]) for step, k in self._graphed.keyed.items()})
+        no_names = [""] * self._N
+        ids = SampleIds(self._executor.resources.zeros, np.arange(self._N), names=no_names, paths=no_names)
+        batch = self._executor.given(
+            values, ids, {step: tuple(random_keys[k]) for step, k in self._function_graph.key_of_node.items()}
+        )
         try:
             with np.errstate(all="ignore") if any_numbers else contextlib.nullcontext():
                 self._executor.prepare(batch)
         except SampleError:
             if not any_numbers or not all(s.id in batch.setups for s in self._steps):
                 raise
-        made = [np.ascontiguousarray(batch.values[r].data) for r in self._made_on_host]
+        host_values = [np.ascontiguousarray(batch.values[r].data) for r in self._host_value_refs]
         params = [{n: np.ascontiguousarray(x) for n, x in batch.setups[s.id].params.items()} for s in self._steps]
-        return made, params, [batch.setups[s.id].scratch for s in self._steps]
+        return host_values, params, [batch.setups[s.id].scratch for s in self._steps]
 
 
-def _of_explicit(arrays: Sequence[Any]) -> NamedSharding | None:
-    """The sharding of the samples, where it is a part of the arrays' types; None: it is not."""
+def _explicit_sharding(arrays: Sequence[Any]) -> NamedSharding | None:
+    """The sharding of the samples if it is a part of the arrays' types (Explicit axes), otherwise None."""
     shardings = [s for s in (jax.typeof(x).sharding for x in arrays) if s.mesh.explicit_axes]
     axes = (s.spec[0] for s in shardings if len(s.spec) and s.spec[0] is not None)
     return NamedSharding(shardings[0].mesh, PartitionSpec(next(axes, None))) if shardings else None
 
 
-def _replicated(arrays: Any) -> Any:
-    """Arrays that all devices of the mesh have, if one is set: otherwise XLA may cut small arrays up, and gather them
-    again.
-    """
+def _replicate(arrays: Any) -> Any:
+    """Replicates arrays on the mesh, if one is set: XLA might shard small arrays, only to gather them again."""
     mesh = jax.sharding.get_abstract_mesh()
     return arrays if mesh.empty or mesh.manual_axes else jax.lax.with_sharding_constraint(arrays, PartitionSpec())
 
 
 def without_derivative(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
-    """The function with a rule for its derivative, which raises an error that names the operators."""
-    made = jax.custom_jvp(function)
+    """Adds a rule for the derivative of a function, which raises an error that names its native operators."""
+    guarded = jax.custom_jvp(function)
 
-    @made.defjvp
+    @guarded.defjvp
     def _(primals: Any, tangents: Any) -> Any:
         raise TypeError(
             f"{', '.join(names)}: native operators have no derivative: differentiate with respect to what comes after them, "
             "or use jax.lax.stop_gradient on their inputs"
         )
 
-    return made
+    return guarded
 
 
-def _without_failed(x: Any, status: Any) -> Any:
-    """An array in which failed samples are replaced by NaN or 0."""
+def _mask_failed(x: Any, status: Any) -> Any:
+    """Replaces failed samples by NaN, or by 0 if the type has no NaN."""
     failed = (status != 0).any(axis=1).reshape(-1, *[1] * (x.ndim - 1))
     return jnp.where(failed, jnp.array(jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else 0, x.dtype), x)
 
 
 def _in_words(x: np.ndarray) -> np.ndarray:
-    """Numbers of 64 bits as pairs of 32: a callback's operands and results are narrowed where the user has them
-    narrowed.
+    """Views 64-bit numbers as pairs of 32-bit words.
+
+    JAX would narrow the operands and results of a callback, unless the user has enabled x64.
     """
     return x[..., None].view(np.uint32) if x.dtype.itemsize == 8 else x
 

@@ -1,4 +1,4 @@
-"""Docstrings of functions of values: those of the functions of nodes with other arguments, words and examples.
+"""Docstrings of functions of values, made from those of the functions of nodes: arguments, words and examples differ.
 
 All of them are made when `jaxdali.dynamic` is imported, so this must be fast.
 """
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-_OF_PIPELINES = {  # arguments that only functions of nodes have, and what to do instead
+_PIPELINE_ARGUMENTS = {  # arguments that only functions of nodes have, with advice
     "name": "is for pipelines",
     "seed": "is for pipelines; pass key=jax.random.key(seed), or rng=jaxdali.dynamic.random.RNG(seed)",
     "preserve": "is for pipelines",
@@ -18,7 +18,8 @@ _OF_PIPELINES = {  # arguments that only functions of nodes have, and what to do
 }
 _RANDOM = ("key", "rng")
 
-# Words about nodes, and those about values instead, in this order.
+# Phrases about nodes, and the phrases about values that replace them, applied in this order. Each stands in a docstring
+# of `fn`; tests/dynamic/test_docstrings.py checks that.
 _WORDS = (
     ("the same seed gives other numbers", "the numbers are other ones"),
     ("DataNodes with a value per sample", "batches with a value per sample"),
@@ -141,113 +142,123 @@ _IN_EXAMPLE = re.compile(r"(, )?key=(?:keys\[\d\]|key)(, )?")
 _DRAWS = re.compile(
     r"jd\.(random\.\w+|batch_permutation|\w*random_\w+|segmentation\.random_\w+|decoders\.image_random_crop|noise\.\w+|jitter)\("
 )
-_VALUES = re.compile(r"jd\.[\w.]+\(([a-z]\w*)[,)]")  # what an example's function is called with
+_VALUES = re.compile(r"jd\.[\w.]+\(([a-z]\w*)[,)]")  # the first argument of the function in an example
 
 
-def own_arguments(function: Callable[..., Any]) -> list[str]:
-    """The arguments that a function of values has in addition to those of the function of nodes."""
-    own = (*_RANDOM, "batch_size") if getattr(function, "draws", False) else ("batch_size",)
-    return [n for n in own if n not in inspect.signature(function).parameters]
+def extra_arguments(function: Callable[..., Any]) -> list[str]:
+    """The names of arguments that a function of values has in addition to those of the function of nodes."""
+    added = (*_RANDOM, "batch_size") if getattr(function, "draws", False) else ("batch_size",)
+    return [n for n in added if n not in inspect.signature(function).parameters]
 
 
-def refused(function: Callable[..., Any], own: Sequence[str]) -> dict[str, str]:
-    """Advice for arguments that a function with these `own_arguments` does not have."""
-    text = "is for functions that draw random numbers, which it does not"
-    random = (
-        {}
-        if {*_RANDOM}.intersection(own)
-        else {n: text for n in _RANDOM if n not in inspect.signature(function).parameters}
-    )
-    return {n: f"argument {n!r} {why}" for n, why in (*_OF_PIPELINES.items(), *random.items())}
+def refused_arguments(function: Callable[..., Any], extra: Sequence[str]) -> dict[str, str]:
+    """Advice on arguments that a function of values refuses, by name.
 
-
-def describe(function: Callable[..., Any], own: Sequence[str]):
-    """Gives a function of values its signature and docstring, in place of those of the function of nodes that it has so
-    far.
+    Args:
+      extra: its `extra_arguments`.
     """
+    advice = "is for functions that draw random numbers, which it does not"
+    random_advice = (
+        {}
+        if {*_RANDOM}.intersection(extra)
+        else {n: advice for n in _RANDOM if n not in inspect.signature(function).parameters}
+    )
+    return {n: f"argument {n!r} {advice}" for n, advice in (*_PIPELINE_ARGUMENTS.items(), *random_advice.items())}
+
+
+def describe(function: Callable[..., Any], extra: Sequence[str]):
+    """Sets the signature and the docstring of a function of values. Before, it has those of the function of nodes."""
     signature = inspect.signature(function)
-    kept = [p for p in signature.parameters.values() if p.name not in _OF_PIPELINES]
-    added = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in own]
-    signature = signature.replace(parameters=[*kept, *added], return_annotation=inspect.Signature.empty)
+    parameters = [p for p in signature.parameters.values() if p.name not in _PIPELINE_ARGUMENTS]
+    added = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in extra]
+    signature = signature.replace(parameters=[*parameters, *added], return_annotation=inspect.Signature.empty)
     function.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
-    function.__doc__ = docstring(function.__doc__ or "", signature, own)
+    function.__doc__ = docstring(function.__doc__ or "", signature, extra)
 
 
 def contains(text: str, words: str) -> bool:
-    """Whether a docstring has these words, wherever it breaks its lines."""
+    """Whether a docstring contains these words, however its lines are broken."""
     return " ".join(words.split()) in " ".join(text.split())
 
 
-def _replaced(text: str, replacements: Sequence[tuple[str, str]]) -> str:
-    """The text with other words, wherever it breaks its lines. Paragraphs end where those to replace have an empty line."""
+def _replace(text: str, replacements: Sequence[tuple[str, str]]) -> str:
+    """Replaces phrases, however the lines of the text are broken.
+
+    An empty line in a phrase matches only an empty line.
+    """
     unbroken = " ".join(text.split())
-    for words, others in replacements:
-        # Most docstrings have few of them, and a pattern takes longer than this search.
+    for words, replacement in replacements:
+        # Most docstrings contain few of the phrases, and this search is faster than the regular expression.
         if " ".join(words.split()) in unbroken:
-            parts = re.split(r" +|(?<!\n)\n(?!\n) *", words)
-            text = re.sub(r"(?: +|\n *)".join(map(re.escape, parts)), lambda _, others=others: others, text)
+            pieces = re.split(r" +|(?<!\n)\n(?!\n) *", words)
+            text = re.sub(
+                r"(?: +|\n *)".join(map(re.escape, pieces)), lambda _, replacement=replacement: replacement, text
+            )
             unbroken = " ".join(text.split())
     return text
 
 
-def docstring(text: str, signature: inspect.Signature, own: Sequence[str]) -> str:
+def docstring(text: str, signature: inspect.Signature, extra: Sequence[str]) -> str:
     """The docstring of a function of values.
 
     Args:
-      text: that of the function of nodes.
-      signature: with the arguments in `own`, see `own_arguments`.
+      text: the docstring of the function of nodes.
+      signature: of the function of values.
+      extra: its `extra_arguments`.
     """
     text = text.replace("fn.", "jd.")
-    text = _replaced(text, _WORDS)
+    text = _replace(text, _WORDS)
     begin = text.find("Args:\n")
-    head, rest = (text[:begin], text[begin + 6 :]) if begin >= 0 else (f"{text}\n\n", "")
-    entries, blank, tail = rest.partition("\n\n")
+    head, after_head = (text[:begin], text[begin + 6 :]) if begin >= 0 else (f"{text}\n\n", "")
+    entries, blank, tail = after_head.partition("\n\n")
     positional = [p for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
-    single = all(p.default is not p.empty for p in positional)  # there may be no value
+    is_single = all(p.default is not p.empty for p in positional)  # it may be called without any value
     added = {
-        "key": _KEY_OF_ONE if single else _KEY,
+        "key": _KEY_OF_ONE if is_single else _KEY,
         "rng": _RNG,
-        "batch_size": _BATCH_SIZE_OF_ONE if single else _BATCH_SIZE,
+        "batch_size": _BATCH_SIZE_OF_ONE if is_single else _BATCH_SIZE,
     }
-    entries = _without_pipelines(entries + "\n" if entries else "") + "".join(added[n] for n in own)
+    entries = _drop_pipeline_entries(entries + "\n" if entries else "") + "".join(added[n] for n in extra)
     summary, example, code = tail.partition("Example:\n")
     if example:
-        tail = summary + example + _keyed(code)
+        tail = summary + example + _add_keys(code)
     return f"{head}Args:\n{entries.rstrip()}{blank}{tail}"
 
 
-def _without_pipelines(entries: str) -> str:
-    """The entries of arguments without those of pipelines."""
-    kept = []
+def _drop_pipeline_entries(entries: str) -> str:
+    """Removes the entries of arguments that only pipelines have."""
+    remaining_entries = []
     for entry in re.split(r"^(?=  \S)", entries, flags=re.MULTILINE):
         names, _, text = entry.partition(":")
-        remaining = [n for n in names.strip().split(", ") if n not in _OF_PIPELINES]
+        remaining = [n for n in names.strip().split(", ") if n not in _PIPELINE_ARGUMENTS]
         if remaining:
-            kept.append(f"  {', '.join(remaining)}:{text}" if entry else "")
-    return "".join(kept)
+            remaining_entries.append(f"  {', '.join(remaining)}:{text}" if entry else "")
+    return "".join(remaining_entries)
 
 
-def _keyed(code: str) -> str:
-    """An example in which functions that draw random numbers get a key each, and those without a batch its size."""
+def _add_keys(code: str) -> str:
+    """Adds arguments to the calls in an example: a key to each function that draws random numbers, and the batch size
+    if it has no batch.
+    """
     calls = list(_DRAWS.finditer(code))
     values = _VALUES.search(code)
-    size = f", batch_size=len({values[1] if values is not None else 'images'})"
-    inserted: dict[int, str] = {}  # by place
+    size_argument = f", batch_size=len({values[1] if values is not None else 'images'})"
+    insertions: dict[int, str] = {}  # text to insert, by position in `code`
     for i, call in enumerate(calls):
         end, depth = call.end(), 1
         while depth:
             depth += {"(": 1, ")": -1}.get(code[end], 0)
             end += 1
         key = f", key={'key' if len(calls) == 1 else f'keys[{i}]'}"
-        arguments = key + (size if call[1].startswith(("random.", "batch_permutation")) else "")
-        inserted[end - 1] = arguments if code[call.end() : end - 1] else arguments[2:]
-    for place in sorted(inserted, reverse=True):
-        code = code[:place] + inserted[place] + code[place:]
+        arguments = key + (size_argument if call[1].startswith(("random.", "batch_permutation")) else "")
+        insertions[end - 1] = arguments if code[call.end() : end - 1] else arguments[2:]
+    for place in sorted(insertions, reverse=True):
+        code = code[:place] + insertions[place] + code[place:]
     return code if len(calls) < 2 else f"  >>> keys = jax.random.split(key, {len(calls)})\n{code}"
 
 
 def with_generator(text: str) -> str:
-    """The docstring of a function with a default generator, from that of `docstring`."""
-    for keyed, generated in _GENERATED:
-        text = text.replace(keyed, generated)
+    """Changes a text that `docstring` made into that of a function with a default generator."""
+    for text_with_key, text_with_generator in _GENERATED:
+        text = text.replace(text_with_key, text_with_generator)
     return text if "key=" not in text else _IN_EXAMPLE.sub(lambda m: ", " if m[1] and m[2] else "", text)

@@ -1,4 +1,4 @@
-"""A graph of operators whose inputs are given by the caller: it is traced and compiled once, then called."""
+"""Compiled functions of values: a graph of operators that is traced and bound once, then called with batches."""
 
 from __future__ import annotations
 
@@ -29,75 +29,84 @@ from .._program.sharding import Shards
 from ..fn._decode import registered
 from . import _threads
 from ._batch import Batch, Draw
-from ._keys import KeyOf, KeysOf, numbers_of
-from ._singles import for_several, single
+from ._keys import TracedKey, TracedKeys, key_halves
+from ._singles import ambiguous_draw, single
 
 
-class Given(SourceOperator):
-    """A value that the caller gives.
+class CallInput(SourceOperator):
+    """An input of a compiled function: a batch that the caller passes to each call.
 
     Attributes:
-      first: shape of the first sample; None: it is that of all samples. asked: a set that
-        gets the number of the value when `first` is read.
+      spec: of the batch.
+      number: position among the inputs of the function.
+      first_shape: shape of the first sample; None: the spec has the shape of all samples.
+      shape_reads: a set to which `number` is added when an operator is bound by `first_shape`.
     """
 
     name = "input"
     of_values = True
     spec: Spec
     number: int = 0
-    first: tuple[int, ...] | None = None
-    asked: Any = dataclasses.field(default=None, compare=False)
+    first_shape: tuple[int, ...] | None = None
+    shape_reads: Any = dataclasses.field(default=None, compare=False)
 
     def make_source(self, ops: Sequence[Any], seed: int) -> Source:
-        return _Given(self)
+        return _CallSource(self)
 
 
-class _Given(PlaceholderSource):
-    def __init__(self, op: Given):
+class _CallSource(PlaceholderSource):
+    """The source of a `CallInput`, which records that its first shape was read."""
+
+    def __init__(self, op: CallInput):
         super().__init__(op.spec)
         self._op = op
 
     def first_shape(self, output: int) -> tuple[int, ...] | None:
-        if self._op.asked is not None:
-            self._op.asked.add(self._op.number)
-        return self._op.first
+        if self._op.shape_reads is not None:
+            self._op.shape_reads.add(self._op.number)
+        return self._op.first_shape
 
     def seen_shape(self, output: int) -> tuple[int, ...] | None:
-        return None  # each batch has another
+        return None  # each call has a batch of other shapes
 
 
 _local = threading.local()
 
 
-def current_trace() -> Trace | None:
-    """The trace that functions of values add operators to, in this thread; None: they are evaluated."""
+def current_trace() -> TraceState | None:
+    """The trace of this thread, to which functions of values add operators. None: they are evaluated at once."""
     return _local.__dict__.get("trace")
 
 
 class NeedsKey(ArgumentError):
-    """A function draws random numbers, and was given nothing that these are keyed by."""
+    """A function that draws random numbers was called without a key."""
 
 
-class SizeAsked(Exception):
-    """Within a program a function asks for a number of samples that its values do not have."""
+class BatchSizeRequest(Exception):
+    """Raised while a program is traced: a function asks for `size` samples, and the trace has another number, or none
+    yet.
+
+    Attributes:
+      name: of the function.
+    """
 
     def __init__(self, name: str, size: int):
         super().__init__(name, size)
         self.name, self.size = name, size
 
 
-class OtherFirsts(Exception):
-    """A compiled function is for batches whose first samples have other shapes."""
+class FirstShapesChanged(Exception):
+    """The compiled function is bound to the shapes of first samples, and those of this call differ."""
 
 
 @boundaries
 class DynamicDataNode(DataNode):
-    """A value in a function of values that is traced: a batch, or a single value. See Note [One key]."""
+    """A value inside a traced function of values: a batch, or a single value. See Note [One key]."""
 
     __slots__ = ("_draw", "_trace")
 
-    def __init__(self, node: Node, index: int, trace: Trace, draw: Draw | None):
-        """`draw` None: it is a batch, with something for each sample."""
+    def __init__(self, node: Node, index: int, trace: TraceState, draw: Draw | None):
+        """`draw` is None for a batch, which has a value for each sample."""
         super().__init__(node, index)
         self._trace, self._draw = trace, draw
 
@@ -110,16 +119,16 @@ class DynamicDataNode(DataNode):
         return self._trace.N
 
     @property
-    def slice(self) -> _Parts:
-        """Takes a part of each sample, as `Batch.slice` does."""
-        return _Parts(self)
+    def slice(self) -> _NodeSlices:
+        """Takes a part of each sample, see `Batch.slice`."""
+        return _NodeSlices(self)
 
     def _with_draw(self, draw: Draw | None) -> DynamicDataNode:
         return DynamicDataNode(self.node, self.index, self._trace, draw)
 
 
-class _Parts:
-    """Takes a part of each sample of a value."""
+class _NodeSlices:
+    """Takes a part of each sample of a value, as `Slices` does of a batch."""
 
     def __init__(self, value: DynamicDataNode):
         self._value = value
@@ -129,43 +138,47 @@ class _Parts:
 
 
 # Note [One key]
-# One key draws one number, N keys or `batch_size=N` draw N, and a function of N samples draws for each of them. In a
-# traced function every value has N samples, so each `DynamicDataNode` knows whether it stands for a batch or for a
-# single value, and whether that was drawn. The samples of a single value that was drawn all use the key that the first
-# has, so that it is what the same call gives by itself. Where it meets a batch there is an error: the user may have
+# One key draws one number, N keys or `batch_size=N` draw N numbers, and a function of N samples draws for each of them.
+# In a traced function every value has N samples, so each `DynamicDataNode` records whether it stands for a batch or for
+# a single value, and whether that value was drawn. All samples of a single drawn value use the key of sample 0, so that
+# the value equals that of the same call outside of the trace. Combining it with a batch is an error: the user may have
 # meant one number for each sample, or one for all.
 
 
-class Trace:
-    """The state while a function is traced.
+class TraceState:
+    """The state while a function of values is traced.
 
     Attributes:
-      N: samples of the values; None: there is no value that says it.
-      keys: those that random operators use; keyed: the places of these, by the numbers of random nodes.
+      N: number of samples of the values; None: not known yet, as no value has one.
+      keys: the keys that random operators use.
+      key_of_node: index into `keys` for the id of each random node.
     """
 
     def __init__(self, keys: Sequence[int | None], N: int):
-        """`keys`: how many each of the keys stands for."""
-        self._given = [KeyOf(i, count) for i, count in enumerate(keys)]
-        self.keys: list[KeyOf | KeysOf] = []
-        self.keyed: dict[int, int] = {}
+        """`keys`: for each key that the function is called with, the number of keys in it; None: it is a single key."""
+        self._input_keys = [TracedKey(i, count) for i, count in enumerate(keys)]
+        self.keys: list[TracedKey | TracedKeys] = []
+        self.key_of_node: dict[int, int] = {}
         self.N: int | None = N
-        self._draws: list[int] = []
-        self._of_batch: bool | None = None  # whether the function that is called gives batches; None: there is none
+        # Ids of random nodes by their position in a call. Each call draws the numbers of these nodes, so that equal
+        # calls draw equal numbers.
+        self._random_nodes: list[int] = []
+        # Whether the function that is being called returns batches; None: no function is being called.
+        self._returns_batch: bool | None = None
 
     def value(self, node: Node, index: int) -> DynamicDataNode:
-        """The traced function's value of a node's output: a batch if the node depends on one."""
-        if self._of_batch:
+        """Wraps output `index` of a node: as a batch if the node depends on one, otherwise as a single value."""
+        if self._returns_batch:
             return DynamicDataNode(node, index, self, None)
         if node.op.random:
-            return DynamicDataNode(node, index, self, None if self._of_batch is None else Draw.ONE)
+            return DynamicDataNode(node, index, self, None if self._returns_batch is None else Draw.ONE)
         draws = [x._draw if isinstance(x, DynamicDataNode) else Draw.NONE for x in dependencies(node)]
-        of_singles = [d for d in draws if d is not None]
-        if len(of_singles) == len(draws):
-            return DynamicDataNode(node, index, self, max(of_singles, default=Draw.NONE))
-        if Draw.ONE in of_singles and self.N != 1:
+        single_draws = [d for d in draws if d is not None]
+        if len(single_draws) == len(draws):
+            return DynamicDataNode(node, index, self, max(single_draws, default=Draw.NONE))
+        if Draw.ONE in single_draws and self.N != 1:
             i = draws.index(Draw.ONE)
-            raise for_several(
+            raise ambiguous_draw(
                 node.op.name,
                 f"input {i}" if i in (node.op.joins or range(len(node.inputs))) else "the condition",
                 self.N,
@@ -181,10 +194,12 @@ class Trace:
         key: Any = None,
         batch_size: int | None = None,
     ) -> Any:
-        """Calls a function of DataNodes whose random operators use a key. They are numbered anew, so that each call
-        draws the same numbers as alone.
+        """Calls a function of DataNodes whose random operators use `key`.
+
+        The random operators of each call are numbered from 0, so that the call draws the same numbers inside and
+        outside of a trace.
         """
-        if key is not None and not isinstance(key, (KeyOf, KeysOf)):
+        if key is not None and not isinstance(key, (TracedKey, TracedKeys)):
             raise ArgumentError(
                 f"key must be one of the keys that the function was called with, or be derived from one, got {type(key).__name__}"
             )
@@ -192,48 +207,48 @@ class Trace:
         values = [(f"input {i}", x) for i, x in enumerate(inputs)] + [
             (f"argument {n}", x) for n, x in arguments.items()
         ]
-        values = [(what, x) for what, tree in values for x in flat(tree) if isinstance(x, DynamicDataNode)]
-        of_batch = batch_size is not None or any(x._draw is None for _, x in values)
-        if key is not None and key.count is not None and not of_batch:
+        values = [(label, x) for label, tree in values for x in flat(tree) if isinstance(x, DynamicDataNode)]
+        returns_batch = batch_size is not None or any(x._draw is None for _, x in values)
+        if key is not None and key.count is not None and not returns_batch:
             if self.N is None:
-                raise SizeAsked(name, key.count)
-            of_batch = True
+                raise BatchSizeRequest(name, key.count)
+            returns_batch = True
         if (
-            of_batch
+            returns_batch
             and self.N != 1
-            and (one := next((what for what, x in values if x._draw is Draw.ONE), None)) is not None
+            and (drawn_label := next((label for label, x in values if x._draw is Draw.ONE), None)) is not None
         ):
-            raise for_several(name, one, self.N)
+            raise ambiguous_draw(name, drawn_label, self.N)
         scope = current_scope()
         assert scope is not None
-        before, outer, self._of_batch = len(scope.nodes), self._of_batch, of_batch
+        num_nodes, outer_returns_batch, self._returns_batch = len(scope.nodes), self._returns_batch, returns_batch
         try:
-            with replaying_draws(self._draws):
+            with replaying_draws(self._random_nodes):
                 result = function(*inputs, **arguments)
         finally:
-            self._of_batch = outer
-        for node in scope.nodes[before:]:
-            if node.op.random and node.id not in self.keyed:
+            self._returns_batch = outer_returns_batch
+        for node in scope.nodes[num_nodes:]:
+            if node.op.random and node.id not in self.key_of_node:
                 if key is None:
                     raise NeedsKey(
                         f"{node.op.name}: it draws random numbers: pass key=jax.random.key(...) or a key for each sample, "
                         "or rng=jaxdali.dynamic.random.RNG(seed)"
                     )
-                if node.op.of_batch and not of_batch and self.N not in (None, 1):
+                if node.op.of_batch and not returns_batch and self.N not in (None, 1):
                     raise ArgumentError(f"{node.op.name}: it draws for a whole batch: pass batch_size=len(images)")
-                of_node = key if of_batch else dataclasses.replace(key, single=True)
-                if of_node not in self.keys:
-                    self.keys.append(of_node)
-                self.keyed[node.id] = self.keys.index(of_node)
+                node_key = key if returns_batch else dataclasses.replace(key, single=True)
+                if node_key not in self.keys:
+                    self.keys.append(node_key)
+                self.key_of_node[node.id] = self.keys.index(node_key)
         return result
 
-    def of(self, function: Callable[..., Any], nodes: list[DynamicDataNode]) -> tuple[list[DynamicDataNode], Any]:
-        """The result of a function for these values: nodes, and the tree whose leaves they are."""
-        before, _local.trace = current_trace(), self
+    def run(self, function: Callable[..., Any], nodes: list[DynamicDataNode]) -> tuple[list[DynamicDataNode], Any]:
+        """Calls `function` with the nodes and the keys. Returns the nodes of its result, and their pytree."""
+        outer_trace, _local.trace = current_trace(), self
         try:
-            result = function(self, nodes, self._given)
+            result = function(self, nodes, self._input_keys)
         finally:
-            _local.trace = before
+            _local.trace = outer_trace
         leaves, tree = jax.tree.flatten(result, is_leaf=lambda x: isinstance(x, DataNode))
         for x in leaves:
             if not isinstance(x, DynamicDataNode):
@@ -241,19 +256,22 @@ class Trace:
         return leaves, tree
 
 
-class Graphed:
+class FunctionGraph:
     """The graph of a function of values.
 
     Args:
-      function: gets a `Trace`, a `DynamicDataNode` for each input, and the keys; returns a pytree of such.
-      keys: as of `Trace`; N: samples.
-      draws: of each input, as of `DynamicDataNode`.
+      function: takes a `TraceState`, a `DynamicDataNode` for each input, and the keys; returns a pytree of
+        `DynamicDataNode`s.
+      keys: see `TraceState`.
+      N: number of samples.
+      draws: the draw of each input, see `DynamicDataNode`.
       inputs: makes a node for each input.
 
     Attributes:
-      graph; tree: of the outputs.
-      inputs: the numbers of the inputs' nodes; None: of those that no output needs.
-      keys: of random operators, each a `KeyOf`; keyed: their places, by the numbers of random nodes.
+      graph: of the operators that the outputs need.
+      tree: the structure of the outputs.
+      inputs: id of the node of each input; None: no output needs it.
+      keys, key_of_node: as in `TraceState`, with the node ids of `graph`.
     """
 
     def __init__(
@@ -264,28 +282,33 @@ class Graphed:
         draws: Sequence[Draw | None],
         inputs: Callable[[], list[DynamicDataNode]],
     ):
-        trace = Trace(keys, N)
+        trace = TraceState(keys, N)
         scope = Scope(None, [], handle=trace.value)
         with building(scope):
             nodes = inputs()
-            leaves, self.tree = trace.of(function, [x._with_draw(d) for x, d in zip(nodes, draws, strict=True)])
+            leaves, self.tree = trace.run(function, [x._with_draw(d) for x, d in zip(nodes, draws, strict=True)])
         self._draws = [x._draw for x in leaves]
         self.graph = Graph.collect(scope.nodes, leaves)
         copies = self.graph.copies
-        kept = {n.id for n in self.graph.nodes}
-        sources = [next(iter(x.node.inputs), x).node for x in nodes]  # before they are moved to an accelerator
-        self.inputs = [copies[n.id].id if copies[n.id].id in kept else None for n in sources]
+        node_ids = {n.id for n in self.graph.nodes}
+        # For an accelerator `nodes` are the results of `.gpu()`, and their inputs are the sources. Sources have no
+        # input.
+        sources = [next(iter(x.node.inputs), x).node for x in nodes]
+        self.inputs = [copies[n.id].id if copies[n.id].id in node_ids else None for n in sources]
         self.keys = trace.keys
-        self.keyed = {copies[n].id: key for n, key in trace.keyed.items() if n in copies}
+        self.key_of_node = {copies[n].id: key for n, key in trace.key_of_node.items() if n in copies}
 
     def results(self, outputs: Iterable[Batch]) -> Any:
-        """The outputs as the function gives them: batches and single values."""
+        """The outputs in the structure that the function returned: batches and single values."""
         return jax.tree.unflatten(
             self.tree, [b if d is None else single(b, d) for b, d in zip(outputs, self._draws, strict=True)]
         )
 
     def executor(self, N: int, device: jax.Device | TargetDevice) -> Executor:
-        """Runs the graph for N samples, with the native threads that all functions of values share."""
+        """Makes an executor of the graph for N samples.
+
+        It uses the native threads that all functions of values share.
+        """
         return Executor.of_values(
             self.graph,
             device,
@@ -294,29 +317,29 @@ class Graphed:
 
 
 @dataclasses.dataclass
-class _Bound:
-    """An executor, and what its operators are bound to that depends on the values of batches.
+class _BoundExecutor:
+    """An executor, and the facts about values of batches that its operators are bound to.
 
     Attributes:
-      types: of what eager functions return, and the first shapes and samples of `Executor.asked`: what is known of
-        them.
+      types: the facts that batches have shown so far: the types that eager functions return (by step), and the first
+        shapes and samples of `Executor.asked`.
     """
 
     executor: Executor
     types: dict[Any, Any] = dataclasses.field(default_factory=dict)
 
     def fits(self, types: Mapping[Any, Any]) -> bool:
-        """Whether they are those of the executor's batches."""
+        """Whether none of `types` contradicts the executor's."""
         return all(self.types.get(place, x) == x for place, x in types.items())
 
-    def learns(self, types: dict[Any, Any], batch: InFlightBatch) -> bool:
-        """Adds what a batch shows to `types`, and to its own if they fit. Returns whether they do."""
+    def record(self, types: dict[Any, Any], batch: InFlightBatch) -> bool:
+        """Adds the facts that a batch shows to `types`, and to the executor's if they fit. Returns whether they fit."""
         types |= {
             step: [(s.dtype, s.ndim, s.layout) for s in results.specs] for step, results in (batch.called or {}).items()
         }
-        shapes, samples = self.executor.asked(batch)
+        shapes, samples_of_ref = self.executor.asked(batch)
         types |= shapes
-        types |= {("images", ref): registered.kind_of(x) for ref, x in samples.items()}
+        types |= {("images", ref): registered.kind_of(samples) for ref, samples in samples_of_ref.items()}
         if not self.fits(types):
             return False
         self.types |= types
@@ -324,17 +347,18 @@ class _Bound:
 
 
 class Engine:
-    """A function of batches.
+    """A compiled function of batches. Threads may call it at the same time.
 
     Args:
-      function, keys, N, draws: as of `Graphed`.
+      function, keys, N, draws: see `FunctionGraph`.
       specs: of the inputs.
-      device: where it runs.
-      firsts: shape of the first sample of each ragged input, by which some operators are bound; None: of dense ones.
+      device: where the function runs.
+      first_shapes: shape of the first sample of each ragged input, by which some operators are bound; None for a dense
+        input.
     """
 
-    KEPT = 4  # executors that wait for the next call
-    KEPT_BY_TYPES = 8  # where the types of results depend on values
+    MAX_IDLE = 4  # executors that wait for the next call
+    MAX_IDLE_BY_TYPES = 8  # the same where the types of results depend on values
 
     def __init__(
         self,
@@ -344,113 +368,122 @@ class Engine:
         N: int,
         draws: Sequence[Draw | None],
         device: jax.Device,
-        firsts: Sequence[tuple[int, ...] | None],
+        first_shapes: Sequence[tuple[int, ...] | None],
     ):
-        self._N, self._firsts = N, firsts
-        self._asked: set[int] = set()
-        self._warnings, self._warnings_of_graph = (
-            DeferredWarnings(),
-            DeferredWarnings(),
-        )  # of the executors, which find the same
+        self._N, self._first_shapes = N, first_shapes
+        self._shape_reads: set[int] = set()
+        self._doubts, self._graph_doubts = Doubts(), Doubts()
         self._device = device
 
         def inputs() -> list[DynamicDataNode]:
-            given = [
-                add(Given(spec=s, number=i, first=f, asked=self._asked))
-                for i, (s, f) in enumerate(zip(specs, firsts, strict=True))
+            nodes = [
+                add(CallInput(spec=s, number=i, first_shape=first_shape, shape_reads=self._shape_reads))
+                for i, (s, first_shape) in enumerate(zip(specs, first_shapes, strict=True))
             ]
-            return [x.gpu() for x in given] if Shards.single(device).accelerator else given
+            return [x.gpu() for x in nodes] if Shards.single(device).accelerator else nodes
 
-        with self._warnings_of_graph:
-            self._graphed = Graphed(function, keys, N, draws, inputs)
-        # An executor makes one batch at a time: each thread that calls has one.
-        self._idle: collections.deque[_Bound] = collections.deque()
+        with self._graph_doubts:
+            self._function_graph = FunctionGraph(function, keys, N, draws, inputs)
+        # An executor makes one batch at a time, so each calling thread takes one. The executor that was used last is at
+        # the right end.
+        self._idle: collections.deque[_BoundExecutor] = collections.deque()
 
-    def __call__(self, batches: Sequence[Batch], keys: Sequence[Any], firsts: Sequence[tuple[int, ...] | None]) -> Any:
-        """The outputs, see `Graphed.results`.
+    def __call__(
+        self, batches: Sequence[Batch], keys: Sequence[Any], first_shapes: Sequence[tuple[int, ...] | None]
+    ) -> Any:
+        """Returns the outputs, see `FunctionGraph.results`.
 
         Args:
-          firsts: as of the constructor, of these batches.
+          first_shapes: as in the constructor, of these batches.
 
         Raises:
-          OtherFirsts: operators are bound by first samples of other shapes.
+          FirstShapesChanged: operators are bound by first samples of other shapes.
         """
-        self._check(firsts)
-        drawn = (
-            [numbers_of(np.asarray(k.words(keys, self._N))) for k in self._graphed.keys] if self._graphed.keyed else []
+        self._check_first_shapes(first_shapes)
+        random_keys = (
+            [key_halves(np.asarray(k.words(keys, self._N))) for k in self._function_graph.keys]
+            if self._function_graph.key_of_node
+            else []
         )
-        # Each function is called once, also if another executor makes the batch again.
-        called: dict[int, EagerResults] = {}
+        # Each eager function is called once per call, even if a second executor has to make the batch again.
+        eager_results: dict[int, EagerResults] = {}
         types: dict[Any, Any] = {}
         while True:
-            bound = self._fitting(types)
+            bound = self._take_executor(types)
             executor = bound.executor
             batch = None
             try:
                 with own_settings():
                     with self._warnings:
                         executor.build()
-                    self._warnings_of_graph.warn()
-                    self._warnings.warn(lambda value: firsts[value.number])
-                    # Again: what operators ask for is known when the first executor is built, maybe by another thread.
-                    self._check(firsts)
-                    batch = self._in_flight(
-                        executor, batches, {step: drawn[k] for step, k in self._graphed.keyed.items()}, called
+                    self._graph_doubts.warn()
+                    self._doubts.warn(lambda value: first_shapes[value.number])
+                    # Checked again: only `build` tells which first shapes operators read, maybe in another thread.
+                    self._check_first_shapes(first_shapes)
+                    batch = self._make_batch(
+                        executor,
+                        batches,
+                        {step: random_keys[k] for step, k in self._function_graph.key_of_node.items()},
+                        eager_results,
                     )
                     result = executor.check(executor.launch(batch))
-                if not bound.learns(types, batch):
+                # The batch showed types that this executor is not bound to: make it again with one that fits.
+                if not bound.record(types, batch):
                     continue
                 for _, reason in result.replaced:
                     warn(f"a sample that failed was replaced: {reason}")
             except Exception as e:
-                if batch is not None and not bound.learns(types, batch):
+                if batch is not None and not bound.record(types, batch):
                     continue
                 if isinstance(e, OperatorError):
                     name_line(e, user_line())
                 raise
             finally:
-                self._keep(bound)
-            return self._graphed.results(map(Batch._of, result.outputs))
+                self._return_executor(bound)
+            return self._function_graph.results(map(Batch._of, result.outputs))
 
-    def _check(self, firsts: Sequence[tuple[int, ...] | None]):
-        if any(firsts[i] != self._firsts[i] for i in self._asked.copy()):
-            raise OtherFirsts
+    def _check_first_shapes(self, first_shapes: Sequence[tuple[int, ...] | None]):
+        if any(first_shapes[i] != self._first_shapes[i] for i in self._shape_reads.copy()):
+            raise FirstShapesChanged
 
-    def _fitting(self, types: Mapping[Any, Any]) -> _Bound:
-        """An idle executor whose batches had these types, the one used last; a new one if there is none."""
+    def _take_executor(self, types: Mapping[Any, Any]) -> _BoundExecutor:
+        """Takes the last used idle executor whose batches had these types; makes a new one if there is none."""
         for bound in reversed(self._idle.copy()):
             if bound.fits(types):
                 with contextlib.suppress(ValueError):  # another thread took it
                     self._idle.remove(bound)
                     bound.executor.resources.num_threads = _threads.get_num_threads()
                     return bound
-        return _Bound(self._graphed.executor(self._N, self._device))
+        return _BoundExecutor(self._function_graph.executor(self._N, self._device))
 
-    def _keep(self, bound: _Bound):
+    def _return_executor(self, bound: _BoundExecutor):
         self._idle.append(bound)
-        while len(self._idle) > (self.KEPT_BY_TYPES if bound.types else self.KEPT):
+        while len(self._idle) > (self.MAX_IDLE_BY_TYPES if bound.types else self.MAX_IDLE):
             with contextlib.suppress(IndexError):
                 self._idle.popleft().executor.close()
 
-    def _in_flight(
+    def _make_batch(
         self,
         executor: Executor,
         batches: Sequence[Batch],
-        drawn: Mapping[int, tuple[np.ndarray, np.ndarray]],
-        called: dict[int, EagerResults],
+        random_keys: Mapping[int, tuple[np.ndarray, np.ndarray]],
+        eager_results: dict[int, EagerResults],
     ) -> InFlightBatch:
-        """The batch that is to be made."""
-        nowhere = [""] * self._N
+        """Makes the batch that the executor is to compute, with the values of its inputs."""
+        no_names = [""] * self._N
         values: dict[int, tuple[Any, ...]] = {}
-        for node, given in zip(self._graphed.inputs, batches, strict=True):
-            assert node is not None  # sources stay
-            values[node] = (given._on_host,)
+        for node, batch in zip(self._function_graph.inputs, batches, strict=True):
+            assert node is not None  # a graph keeps its sources, even if no output needs them
+            values[node] = (batch._on_host,)
         return executor.given(
-            values, SampleIds(executor.resources.zeros, np.arange(self._N), names=nowhere, paths=nowhere), drawn, called
+            values,
+            SampleIds(executor.resources.zeros, np.arange(self._N), names=no_names, paths=no_names),
+            random_keys,
+            eager_results,
         )
 
 
 def name_line(e: OperatorError, line: str):
-    """Makes an error name the line of this call, instead of the first call with these types."""
-    e.args = (located_message(e.operator, line, e.reason),)
+    """Replaces the line in an error, which is that of the first call with these types, by the line of this call."""
+    e.args = (about(e.operator, line, e.reason),)
     e.where = line

@@ -36,44 +36,47 @@ from ..types import ScalarConstant
 from . import _keys, _threads
 from ._batch import Batch, Draw, Tensor, draw_of, set_operations
 from ._dense import Dense, NotDense
-from ._docstrings import describe, own_arguments, refused
-from ._engine import DynamicDataNode, Engine, OtherFirsts, SizeAsked, Trace, current_trace
-from ._lowered import in_program, mapped
-from ._singles import JaxTensor, for_several, is_drawn
+from ._docstrings import describe, extra_arguments, refused_arguments
+from ._engine import BatchSizeRequest, DynamicDataNode, Engine, FirstShapesChanged, TraceState, current_trace
+from ._lowered import bind_in_program, vmap_error
+from ._singles import JaxTensor, ambiguous_draw, is_drawn
 from ._values import argument_of, is_numbers, tensor, value_of
 
-# Reads its input on the host; a list or an array of numbers is for all samples: one of them is chosen.
-_WHOLE = ("random.choice",)
-MOST = 1024  # compiled functions; those used least recently are dropped
+# Functions that read their input on the host, and for which a list or an array of numbers is one input of all samples.
+_SHARED_INPUT = ("random.choice",)
+MAX_COMPILED = 1024  # compiled functions; those used least recently are dropped
 
-_lock = threading.Lock()  # guards `_made`, and what functions of `jit` have compiled
+_lock = threading.Lock()  # guards `_compiled` and the caches of functions of `jit`
 
 
-class Compiled(collections.OrderedDict[Any, Any]):
-    """Compiled functions by their keys. A copy for another process is empty, as that process compiles its own."""
+class CompiledCache(collections.OrderedDict[Any, Any]):
+    """Compiled functions by their keys, least recently used first.
+
+    It is pickled without its entries, as another process must compile its own.
+    """
 
     def __reduce__(self) -> Any:
-        return Compiled, ()
+        return CompiledCache, ()
 
 
-_made = Compiled()
+_compiled = CompiledCache()
 
 
-class _Place:
-    """The place of a value among the arguments of a call."""
+class _Placeholder:
+    """Stands for batch `index` of a call in the arguments that a function is compiled for."""
 
     def __init__(self, index: int):
         self.index = index
 
 
-class _Same:
+class _ByIdentity:
     """An object that can't be hashed, compared by identity. It lives as long as the function compiled for it."""
 
     def __init__(self, x: Any):
         self._x = x
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other._x is self._x
+        return isinstance(other, _ByIdentity) and other._x is self._x
 
     def __hash__(self) -> int:
         return id(self._x)
@@ -88,19 +91,20 @@ def call(
     key: Any = None,
     rng: _keys.RNG | None = None,
     batch_size: int | None = None,
-    form: Any = None,
+    variant: Any = None,
 ) -> Any:
     """Calls an operator's function with values.
 
     Args:
-      name: what `function` is known by; form: tells apart functions of one name.
-      function: of DataNodes.
-      inputs, arguments: values, some for each sample, and what is the same for all.
-      key, rng: what random numbers are keyed by.
-      batch_size: how many samples, where no input says it.
+      name: identifies `function`, for the cache and for messages.
+      function: takes DataNodes.
+      inputs, arguments: batches, single values, and values that are the same for all samples.
+      key, rng: the key of the random numbers, or a generator of keys; at most one of them.
+      batch_size: the number of samples, if no input has it.
+      variant: distinguishes functions with the same name.
     """
     if any(type(x).__name__ == "BatchTracer" for x in (*inputs, *arguments.values(), key)):
-        raise mapped(name)
+        raise vmap_error(name)
     if rng is not None:
         if key is not None:
             raise ArgumentError(f"{name}: key and rng can't be given together; pass one of them")
@@ -112,8 +116,8 @@ def call(
         raise ArgumentError(f"{name}: batch_size must be a number of 1 or more, got {batch_size!r}")
     if (trace := current_trace()) is not None:
         if batch_size is not None and batch_size != trace.N:
-            raise SizeAsked(name, int(batch_size))
-        _check_inside(name, inputs, arguments)
+            raise BatchSizeRequest(name, int(batch_size))
+        _check_no_values(name, inputs, arguments)
         return trace.call(name, function, inputs, arguments, key, batch_size)
     _threads.check_pool()
     if (node := next(filter(is_node, (*inputs, *arguments.values())), None)) is not None:
@@ -121,64 +125,79 @@ def call(
         raise ArgumentError(f"{name}: {text} jaxdali.fn.{name}. A DataNode {missing_value_reason(node.node)}")
     batches: list[Batch] = []
     draws: list[Draw | None] = []
-    places: list[bool] = []  # whether they are arguments, which the host reads
+    hosted: list[bool] = []  # whether each batch is an argument, which the host reads
 
-    def place(x: Any, found: tuple[Batch, bool] | None, argument: bool = False) -> Any:
-        if found is None:
+    def place(x: Any, value: tuple[Batch, bool] | None, is_argument: bool = False) -> Any:
+        # `value`: the batch of `x`, and whether it is a single value. None: `x` is static, the same for all samples.
+        if value is None:
             return x
-        batches.append(found[0])
-        draws.append(getattr(x, "_draw", Draw.NONE) if found[1] else None)
-        places.append(argument)
-        return _Place(len(batches) - 1)
+        batches.append(value[0])
+        draws.append(getattr(x, "_draw", Draw.NONE) if value[1] else None)
+        hosted.append(is_argument)
+        return _Placeholder(len(batches) - 1)
 
-    known = declared[name]() if name in declared else {}
+    declared_arguments = declared[name]() if name in declared else {}
     positional, named = [], {}
-    fixed = None  # an argument that was drawn, where only one for all samples is accepted
+    drawn_argument = None  # the name of a drawn argument that must be the same for all samples
     for x in inputs:
-        if name in _WHOLE and ((isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 1) or is_numbers(x)):
+        # A vector is one input for all samples, not a batch of numbers.
+        if name in _SHARED_INPUT and ((isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 1) or is_numbers(x)):
             x = tensor(narrowed(x) if isinstance(x, (list, tuple)) else x)
-        positional.append(None if x is None else place(x, value_of(x), name in _WHOLE))
+        positional.append(None if x is None else place(x, value_of(x), name in _SHARED_INPUT))
     for n, x in arguments.items():
-        a = known.get(n)
+        a = declared_arguments.get(n)
         if a is None or x is None:
             named[n] = x
         elif a.is_input:
             named[n] = place(x, value_of(x))
+        # A list of numbers of which some are drawn: each of these is a value of its own.
         elif a.many and a.per_sample and isinstance(x, (list, tuple)) and any(is_drawn(e) and not e.ndim for e in x):
             named[n] = [place(e, value_of(e) if is_drawn(e) else None, True) for e in x]
         else:
             named[n] = place(x, argument_of(a, x), True)
             if not a.per_sample and any(isinstance(e, Tensor) and e._draw is Draw.ONE for e in calls.flat(x)):
-                fixed = n
+                drawn_argument = n
     if isinstance(key, _keys.RNG):
         key = key.key()
     counts = () if key is None else (_keys.number_of_keys(key),)
     N = size_of(name, batches, draws, counts, batch_size)
-    if fixed is not None and N > 1:
-        raise for_several(name, f"argument {fixed}", N)
+    if drawn_argument is not None and N > 1:
+        raise ambiguous_draw(name, f"argument {drawn_argument}", N)
 
-    def traced(trace: Trace, nodes: list[Any], keys: Sequence[Any]) -> Any:
-        def node(x: Any) -> Any:
+    def trace_function(trace: TraceState, nodes: list[Any], keys: Sequence[Any]) -> Any:
+        def to_node(x: Any) -> Any:
             if isinstance(x, list):
-                return [node(e) for e in x]
-            return nodes[x.index] if isinstance(x, _Place) else x
+                return [to_node(e) for e in x]
+            return nodes[x.index] if isinstance(x, _Placeholder) else x
 
-        of_named = {n: node(x) for n, x in named.items()}
-        return trace.call(name, function, map(node, positional), of_named, keys[0] if keys else None, batch_size)
+        node_arguments = {n: to_node(x) for n, x in named.items()}
+        return trace.call(
+            name, function, map(to_node, positional), node_arguments, keys[0] if keys else None, batch_size
+        )
 
-    at = name, form, frozen(positional), frozen(named), batch_size is None
+    function_key = name, variant, hashable(positional), hashable(named), batch_size is None
     keys = () if key is None else (key,)
-    return evaluated(_made, at, name, traced, Inputs(batches, places, draws, keys, counts, N, named.get("device")))
+    return evaluate(
+        _compiled,
+        function_key,
+        name,
+        trace_function,
+        Inputs(batches, hosted, draws, keys, counts, N, named.get("device")),
+    )
 
 
-def _check_inside(name: str, inputs: Sequence[Any], arguments: Mapping[str, Any]) -> None:
-    """Raises an error where a function within a program gets values that the program is not called with."""
-    known = declared[name]() if name in declared else {}
+def _check_no_values(name: str, inputs: Sequence[Any], arguments: Mapping[str, Any]) -> None:
+    """Raises an error if a function inside a trace gets values: the compiled function would hold them as constants."""
+    declared_arguments = declared[name]() if name in declared else {}
     outside = next(("an input" for x in inputs if isinstance(x, Batch) or is_drawn(x)), None)
     for n, x in arguments.items():
         if not is_node(x) and (
             any(isinstance(e, Batch) or is_drawn(e) for e in calls.flat(x))
-            or (n in known and not known[n].is_input and argument_of(known[n], x) is not None)
+            or (
+                n in declared_arguments
+                and not declared_arguments[n].is_input
+                and argument_of(declared_arguments[n], x) is not None
+            )
         ):
             outside = f"argument {n}"
     if outside is not None:
@@ -189,14 +208,16 @@ def _check_inside(name: str, inputs: Sequence[Any], arguments: Mapping[str, Any]
 
 @dataclasses.dataclass
 class Inputs:
-    """What a function is called with.
+    """The values of a call.
 
     Attributes:
-      batches: the values. hosted: which of them the host reads, as they are arguments.
-      draws: which of them are single values, see `DynamicDataNode`.
-      keys: of random numbers; counts: how many each is, see `number_of_keys`.
-      N: samples.
-      device: as the caller asks for it.
+      batches: inputs and arguments.
+      hosted: whether the host reads each of them, as it does with arguments.
+      draws: the draw of each of them, None for a batch, see `DynamicDataNode`.
+      keys: of random numbers.
+      counts: the number of keys in each of `keys`, see `number_of_keys`.
+      N: number of samples.
+      device: that the caller asks for.
     """
 
     batches: list[Batch]
@@ -208,60 +229,67 @@ class Inputs:
     device: str | None = None
 
 
-def evaluated(made: Compiled, at: Any, name: str, function: Callable[..., Any], given: Inputs) -> Any:
-    """The outputs of a function of DataNodes, for values.
+def evaluate(cache: CompiledCache, function_key: Any, name: str, function: Callable[..., Any], inputs: Inputs) -> Any:
+    """Returns the outputs of a function of DataNodes for values, and compiles the function if necessary.
+
+    A function of dense batches is compiled as a `Dense`, if that is possible and needs nothing from the host; any other
+    one as an `Engine`.
 
     Args:
-      made: what was compiled before; at: what distinguishes this function there.
+      cache: the compiled functions.
+      function_key: identifies `function` in `cache`.
       name: for messages.
-      function: of a `Trace`, the values, and the keys.
+      function: takes a `TraceState`, DataNodes and keys.
     """
-    N, keys, counts, draws = given.N, given.keys, tuple(given.counts), tuple(given.draws)
-    batches = [b if len(b) == N else b[[0] * N] for b in given.batches]
+    N, keys, counts, draws = inputs.N, inputs.keys, tuple(inputs.counts), tuple(inputs.draws)
+    # A single value is repeated for all samples.
+    batches = [b if len(b) == N else b[[0] * N] for b in inputs.batches]
     arrays = [b._data for b in batches]
-    inside = any(isinstance(x, Tracer) for x in (*keys, *arrays))
-    if inside and not all(b.is_dense for b in batches):
+    is_traced = any(isinstance(x, Tracer) for x in (*keys, *arrays))
+    if is_traced and not all(b.is_dense for b in batches):
         batches = [b.as_dense() for b in batches]
         arrays = [b._data for b in batches]
-    specs, hosted, dense_only = tuple(b._spec for b in batches), tuple(given.hosted), all(b.is_dense for b in batches)
-    call_key = at, specs, hosted, N, counts, draws, () if inside else _formats(batches)
+    specs, hosted, all_dense = tuple(b._spec for b in batches), tuple(inputs.hosted), all(b.is_dense for b in batches)
+    call_key = function_key, specs, hosted, N, counts, draws, () if is_traced else _formats(batches)
 
     def dense_on(device: jax.Device | TargetDevice) -> Dense | NotDense:
         return _cached(
-            made, ("dense", call_key, device), lambda: _dense(function, specs, counts, N, draws, device, hosted)
+            cache, ("dense", call_key, device), lambda: _dense(function, specs, counts, N, draws, device, hosted)
         )
 
-    if inside:
-        if not dense_only:
+    if is_traced:
+        if not all_dense:
             raise ArgumentError(
                 f"{name}: in a program that JAX traces batches must be dense arrays, but one of these is ragged"
             )
         if isinstance(dense := dense_on(device_of("cpu")), Dense):
             dense.warnings.warn()
         # See Note [Platforms of programs].
-        return in_program(name, lambda platform: dense_on(device_of(platform)), arrays, keys, user_line())
-    device = _device(batches, given.device)
-    if dense_only and not keys:
+        return bind_in_program(name, lambda platform: dense_on(device_of(platform)), arrays, keys, user_line())
+    device = _device(batches, inputs.device)
+    if all_dense and not keys:
         dense = dense_on(device)
         if isinstance(dense, Dense) and not dense.calls_back:
             dense.warnings.warn()
             outputs, status = dense.compiled(arrays)
             if not status.shape[1] or not np.asarray(status).any():
                 return dense.batches(outputs)
-    firsts = [None if b.is_dense or not len(b) else b.shapes[0] for b in batches]
+            # A sample failed. The engine runs the call again, and raises the error or replaces the sample.
+    first_shapes = [None if b.is_dense or not len(b) else b.shapes[0] for b in batches]
 
-    def run(key: Any) -> Any:
-        engine = _cached(made, key, lambda: Engine(function, specs, counts, N, draws, device, firsts))
-        return engine(batches, keys, firsts)
+    def run_engine(key: Any) -> Any:
+        engine = _cached(cache, key, lambda: Engine(function, specs, counts, N, draws, device, first_shapes))
+        return engine(batches, keys, first_shapes)
 
+    # Most functions are not bound to first shapes, and one engine serves all. Otherwise there is one for each of them.
     try:
-        return run(("any", call_key, device))
-    except OtherFirsts:
-        return run(("first", call_key, device, tuple(firsts)))
+        return run_engine(("any", call_key, device))
+    except FirstShapesChanged:
+        return run_engine(("first", call_key, device, tuple(first_shapes)))
 
 
 def _formats(batches: Sequence[Batch]) -> tuple[Any, ...]:
-    """What registered decoders of images make of each batch, which determines how a function is compiled."""
+    """The registered image decoder of each batch of files: functions are compiled for these."""
     if not registered.names():
         return ()
     encoded = [
@@ -277,19 +305,19 @@ def _dense(*arguments: Any) -> Dense | NotDense:
         return e
 
 
-def _cached(made: Compiled, key: Any, make: Callable[[], Any]) -> Any:
-    """Returns what was made for this key before, or makes it now."""
+def _cached(cache: CompiledCache, key: Any, make: Callable[[], Any]) -> Any:
+    """Returns the cached value, or makes and caches it."""
     with _lock:
-        found = made.get(key)
-        if found is not None:
-            made.move_to_end(key)
-            return found
-    new = make()
+        value = cache.get(key)
+        if value is not None:
+            cache.move_to_end(key)
+            return value
+    value = make()
     with _lock:
-        new = made.setdefault(key, new)
-        while len(made) > MOST:
-            made.popitem(last=False)
-    return new
+        value = cache.setdefault(key, value)
+        while len(cache) > MAX_COMPILED:
+            cache.popitem(last=False)
+    return value
 
 
 def size_of(
@@ -299,10 +327,11 @@ def size_of(
     counts: Sequence[int | None] = (),
     batch_size: int | None = None,
 ) -> int:
-    """The number of samples of a call: of its batches, else of its keys.
+    """The number of samples of a call: that of its batches or `batch_size`, else the number of its keys, else 1.
 
     Args:
-      draws: which of `batches` are single values; counts: of keys; see `Inputs`.
+      name: for messages.
+      batches, draws, counts: see `Inputs`.
     """
     lengths = {len(b) for b, draw in zip(batches, draws) if draw is None}
     if batch_size is not None:
@@ -317,50 +346,50 @@ def size_of(
     return lengths.pop() if lengths else 1
 
 
-def _device(batches: Sequence[Batch], asked: Any) -> jax.Device:
-    there = [b._device for b in batches if b._device.platform != "cpu"]
-    if there:
-        return there[0]
-    if device_named(asked) in ("gpu", "mixed") and jax.default_backend() != "cpu":
+def _device(batches: Sequence[Batch], requested: Any) -> jax.Device:
+    accelerators = [b._device for b in batches if b._device.platform != "cpu"]
+    if accelerators:
+        return accelerators[0]
+    if device_named(requested) in ("gpu", "mixed") and jax.default_backend() != "cpu":
         return jax.local_devices()[0]
     return jax.local_devices(backend="cpu")[0]
 
 
-def frozen(x: Any) -> Any:
-    """A key of static arguments."""
-    if isinstance(x, _Place):
-        return _Place, x.index
+def hashable(x: Any) -> Any:
+    """A hashable key of static arguments, equal for equal arguments."""
+    if isinstance(x, _Placeholder):
+        return _Placeholder, x.index
     if isinstance(x, slice):
-        return slice, frozen((x.start, x.stop, x.step))
+        return slice, hashable((x.start, x.stop, x.step))
     if isinstance(x, (list, tuple)):
-        return type(x), tuple(map(frozen, x))
+        return type(x), tuple(map(hashable, x))
     if isinstance(x, Mapping):
-        return tuple((n, frozen(e)) for n, e in x.items())
+        return tuple((n, hashable(e)) for n, e in x.items())
     if isinstance(x, (np.ndarray, jax.Array)):
         array = np.asarray(x)
         return array.dtype.str, array.shape, array.tobytes()
     try:
         hash(x)
     except TypeError:
-        return _Same(x)
+        return _ByIdentity(x)
     return type(x), x
 
 
 def pointwise(function: str, *operands: Any) -> Any:
-    """A pointwise function of batches and tensors; NotImplemented when an operand is none."""
+    """Calls a pointwise function of batches and tensors; NotImplemented if an operand has another type."""
     kinds = Batch, JaxTensor, bool, int, float, ScalarConstant, np.generic, np.ndarray, jax.Array, list, tuple
     if not all(isinstance(x, kinds) for x in operands):
         return NotImplemented
     draw, axes = draw_of(operands), max((x.ndim for x in operands if isinstance(x, (Tensor, JaxTensor))), default=0)
-    plain = [isinstance(x, (np.ndarray, jax.Array)) and not isinstance(x, Tensor) for x in operands]
-    # Beside a sample an array with as many axes is one, too.
+    is_plain = [isinstance(x, (np.ndarray, jax.Array)) and not isinstance(x, Tensor) for x in operands]
+    # With a sample as the other operand, an array with at most as many axes is a sample, too.
     if axes and any(isinstance(x, JaxTensor) for x in operands):
         operands = tuple(
-            JaxTensor(x) if array and 0 < x.ndim <= axes else x for x, array in zip(operands, plain, strict=True)
+            JaxTensor(x) if array and 0 < x.ndim <= axes else x for x, array in zip(operands, is_plain, strict=True)
         )
-    # Beside a drawn value an array with more axes is a batch, which refuses it.
-    refuses = draw is Draw.ONE and any(array and x.ndim > axes for x, array in zip(operands, plain, strict=True))
-    if refuses or any(isinstance(x, (Batch, JaxTensor, Tracer)) for x in operands):
+    # With a drawn value as the other operand, an array with more axes is a batch, and `call` raises an error.
+    is_refused = draw is Draw.ONE and any(array and x.ndim > axes for x, array in zip(operands, is_plain, strict=True))
+    if is_refused or any(isinstance(x, (Batch, JaxTensor, Tracer)) for x in operands):
         return call(f"arithmetic.{function}", functools.partial(language().pointwise, function), operands, {})
     samples = [tensor(x if isinstance(x, (np.ndarray, jax.Array)) else narrowed(x)) for x in operands]
     arrays = [np.asarray(x) for x in samples]
@@ -370,43 +399,46 @@ def pointwise(function: str, *operands: Any) -> Any:
 
 
 def subscript(batch: Batch, key: Any) -> Batch:
-    """A part of each sample; indices may be batches, or single values."""
+    """Takes a part of each sample.
+
+    Indices may be numbers, slices, batches with one number per sample, or single values.
+    """
     keys = list(key) if isinstance(key, tuple) else [key]
     indices: list[Any] = []
 
-    def without(x: Any) -> Any:
+    def to_placeholder(x: Any) -> Any:
         if isinstance(x, slice):
-            return slice(*map(without, (x.start, x.stop, x.step)))
+            return slice(*map(to_placeholder, (x.start, x.stop, x.step)))
         if not isinstance(x, Batch) and not is_drawn(x):
             return x
         indices.append(x)
-        return _Place(len(indices) - 1)
+        return _Placeholder(len(indices) - 1)
 
-    template = tuple(map(without, keys))
+    template = tuple(map(to_placeholder, keys))
 
-    def subscripted(node: Any, *nodes: Any) -> Any:
-        def found(x: Any) -> Any:
+    def subscript_nodes(node: Any, *nodes: Any) -> Any:
+        def fill(x: Any) -> Any:
             if isinstance(x, slice):
-                return slice(*map(found, (x.start, x.stop, x.step)))
-            return nodes[x.index] if isinstance(x, _Place) else x
+                return slice(*map(fill, (x.start, x.stop, x.step)))
+            return nodes[x.index] if isinstance(x, _Placeholder) else x
 
-        return language().subscript(node, tuple(map(found, template)) if isinstance(key, tuple) else found(template[0]))
+        return language().subscript(node, tuple(map(fill, template)) if isinstance(key, tuple) else fill(template[0]))
 
-    return call("subscript", subscripted, (batch, *indices), {}, form=frozen(template))
+    return call("subscript", subscript_nodes, (batch, *indices), {}, variant=hashable(template))
 
 
 @boundary
 def broadcast(x: Any) -> Any:
-    """Returns a single value that was drawn with one key as one that is the same for all samples of a batch.
+    """Returns a single value that was drawn with one key as a value that is the same for all samples of a batch.
 
-    Without it, a function of several samples takes no such value: ``jd.flip(images,
+    Functions of several samples refuse a drawn value without it: ``jd.flip(images,
     horizontal=jd.random.broadcast(coin))``.
 
     Args:
-      x: a single value, or a number. What is made of the result is for all samples, too.
+      x: a single value, or a number. Values computed from the result are for all samples, too.
 
     Raises:
-      TypeError: it is a batch, or no value.
+      TypeError: `x` is a batch, or no value.
     """
     if isinstance(x, (Tensor, JaxTensor, DynamicDataNode)) and x._draw is not None:
         return x._with_draw(Draw(min(x._draw, Draw.SHARED)))
@@ -422,12 +454,13 @@ set_operations(sys.modules[__name__])  # pyright: ignore[reportArgumentType]
 
 
 class Functions(dict[str, Any]):
-    """The functions of an index module of `jaxdali.fn`, and modules with those of its parts; a name that is not there
-    is an AttributeError.
+    """Functions of values by name, made from an index module of `jaxdali.fn`, and modules of them for its submodules.
+
+    A missing name raises AttributeError.
 
     Args:
-      functions: the module.
-      name: of the module that they are for.
+      functions: the module of `jaxdali.fn`.
+      name: of the module that gets the functions.
     """
 
     def __init__(self, functions: types.ModuleType, name: str):
@@ -459,35 +492,34 @@ class Functions(dict[str, Any]):
 def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:
     module = sys.modules.get(name) or types.ModuleType(name, f"The functions of `{functions.__name__}`, of values.")
     sys.modules[name] = module
-    found = Functions(functions, name)
-    vars(module).update(found, __getattr__=found.__getitem__)
+    members_of_module = Functions(functions, name)
+    vars(module).update(members_of_module, __getattr__=members_of_module.__getitem__)
     return module
 
 
 def _function_of(function: Callable[..., Any], public: str, module: str) -> Callable[..., Any]:
     name = ".".join((*module.split(".")[2:], public))
-    own = own_arguments(function)
-    foreign = refused(function, own)
+    extra = extra_arguments(function)
+    advice = refused_arguments(function, extra)
 
     @boundary
-    @boundary
     @functools.wraps(function)
-    def of_values(*inputs: Any, **arguments: Any) -> Any:
+    def checked_call(*inputs: Any, **arguments: Any) -> Any:
         try:
             for n in arguments:
-                if n in foreign:
-                    raise UnexpectedArgumentError(f"{name}: {foreign[n]}")
+                if n in advice:
+                    raise UnexpectedArgumentError(f"{name}: {advice[n]}")
                 if n not in parameters:
-                    named = (p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
-                    raise UnexpectedArgumentError(unexpected(name, n, named))
-            return call(name, function, inputs, arguments, **{n: arguments.pop(n) for n in own if n in arguments})
+                    keywords = (p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
+                    raise UnexpectedArgumentError(unexpected(name, n, keywords))
+            return call(name, function, inputs, arguments, **{n: arguments.pop(n) for n in extra if n in arguments})
         except (TypeError, ValueError) as e:
             line = user_line()
             if line not in str(e):
                 e.args = (f"{'' if name in str(e) else f'{name}: '}{e} (called at {line})", *e.args[1:])
             raise
 
-    of_values.__module__ = module
-    describe(of_values, own)
-    parameters = inspect.signature(of_values).parameters
-    return of_values
+    checked_call.__module__ = module
+    describe(checked_call, extra)
+    parameters = inspect.signature(checked_call).parameters
+    return checked_call

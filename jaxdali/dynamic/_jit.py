@@ -14,8 +14,8 @@ from .._core.tracebacks import boundary
 from .._core.words import in_values
 from .._pipeline.conditionals import converted
 from ._batch import Batch, Draw
-from ._engine import SizeAsked, Trace, current_trace
-from ._functions import MOST, Compiled, Inputs, evaluated, frozen, size_of
+from ._engine import BatchSizeRequest, TraceState, current_trace
+from ._functions import MAX_COMPILED, CompiledCache, Inputs, evaluate, hashable, size_of
 from ._keys import RNG, is_key, number_of_keys
 from ._singles import JaxTensor
 from ._threads import check_pool
@@ -61,81 +61,84 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
         return functools.partial(jit, enable_conditionals=enable_conditionals)
     if not callable(function):
         raise TypeError(f"jit takes a function, got {type(function).__name__}")
-    made, sizes = Compiled(), Compiled()  # sizes: samples that functions ask for, where no value says it
+    # `sizes`: the batch size that functions inside ask for, where no argument has one, by the key of the call.
+    cache, sizes = CompiledCache(), CompiledCache()
     name = f"jit of {getattr(function, '__name__', type(function).__name__)}"
 
     @boundary
-    @boundary
     @functools.wraps(function)
     @in_values
-    def compiled(*arguments: Any, **named: Any) -> Any:
+    def compiled(*arguments: Any, **keywords: Any) -> Any:
         if current_trace() is not None:
-            return function(*arguments, **named)
+            return function(*arguments, **keywords)
         check_pool()
-        # The arguments are no batch of files, though each may be a file.
-        leaves, tree = jax.tree.flatten((arguments, named), is_leaf=lambda x: x is not arguments and _is_leaf(x))
+        # The tuple of positional arguments is no batch of files, even if each argument is a file.
+        leaves, tree = jax.tree.flatten((arguments, keywords), is_leaf=lambda x: x is not arguments and _is_leaf(x))
         batches: list[Batch] = []
         draws: list[Draw | None] = []
         keys: list[Any] = []
-        counts: list[int | None] = []  # of keys
-        kinds: list[Any] = []  # of each leaf: the list that it is in, or what it is
+        counts: list[int | None] = []  # number of keys in each of `keys`
+        kinds: list[Any] = []  # for each leaf "key", "value", or ("static", x)
         for x in leaves:
             if isinstance(x, RNG) or is_key(x):
                 keys.append(x.key() if isinstance(x, RNG) else x)
                 counts.append(number_of_keys(keys[-1]))
                 kinds.append("key")
             elif _is_value(x):
-                found, alone = value_of(x) or (Batch(np.asarray(x)[None]), True)
-                batches.append(found)
-                draws.append(getattr(x, "_draw", Draw.NONE) if alone else None)
+                value, is_single = value_of(x) or (Batch(np.asarray(x)[None]), True)
+                batches.append(value)
+                draws.append(getattr(x, "_draw", Draw.NONE) if is_single else None)
                 kinds.append("value")
             else:
                 kinds.append(("static", x))
-        at = tree, frozen(kinds), *counts
-        size = None if None in draws else sizes.get(at)
-        said = None in draws or size is not None
+        function_key = tree, hashable(kinds), *counts
+        size = None if None in draws else sizes.get(function_key)
+        has_size = None in draws or size is not None
         N = size_of(name, batches, draws, (), size)
 
-        def traced(trace: Trace, nodes: list[Any], places: Any) -> Any:
-            trace.N = N if said else None
-            values, found = iter(nodes), iter(places)
-            whole = [next(values) if k == "value" else next(found) if k == "key" else k[1] for k in kinds]
-            arguments, named = jax.tree.unflatten(tree, whole)
-            bound = functools.partial(function, *arguments, **named)
+        def trace_function(trace: TraceState, nodes: list[Any], input_keys: Any) -> Any:
+            trace.N = N if has_size else None
+            node, key = iter(nodes), iter(input_keys)
+            filled_leaves = [next(node) if k == "value" else next(key) if k == "key" else k[1] for k in kinds]
+            arguments, keywords = jax.tree.unflatten(tree, filled_leaves)
+            bound = functools.partial(function, *arguments, **keywords)
             return converted(bound)() if enable_conditionals else bound()
 
         hosted = [b.is_dense and b.ndim <= 1 for b in batches]
-        while True:  # twice at most
+        # Twice at most: if no argument has a batch size, tracing may raise the request of a function inside.
+        while True:
             try:
-                return evaluated(made, at, name, traced, Inputs(batches, hosted, draws, keys, counts, N))
-            except SizeAsked as e:
-                if said:
+                return evaluate(
+                    cache, function_key, name, trace_function, Inputs(batches, hosted, draws, keys, counts, N)
+                )
+            except BatchSizeRequest as e:
+                if has_size:
                     raise ArgumentError(
                         f"{e.name}: batch_size={e.size} does not fit a program of {N} samples ({name})"
                     ) from None
-                sizes[at] = N = e.size
-                said = True
-                while len(sizes) > MOST:
+                sizes[function_key] = N = e.size
+                has_size = True
+                while len(sizes) > MAX_COMPILED:
                     sizes.popitem(last=False)
 
     return compiled
 
 
 def _is_leaf(x: Any) -> bool:
-    if isinstance(x, tuple):  # of arrays it is a structure
+    if isinstance(x, tuple):  # a tuple of files is a batch, one of arrays is a structure
         return bool(x) and all(isinstance(e, FILE) for e in x)
-    if isinstance(x, list):  # of JAX's keys, too
+    if isinstance(x, list):  # a list of arrays is a batch, one of keys is a structure
         return bool(x) and all(map(_is_sample, x)) and not all(isinstance(e, jax.Array) and is_key(e) for e in x)
     return isinstance(x, (Batch, JaxTensor))
 
 
 def _is_sample(x: Any) -> bool:
-    known = isinstance(x, (*FILE, np.ndarray, jax.Array))
-    return known or hasattr(x, "__dlpack__") or hasattr(x, "__array_interface__")
+    is_array = isinstance(x, (*FILE, np.ndarray, jax.Array))
+    return is_array or hasattr(x, "__dlpack__") or hasattr(x, "__array_interface__")
 
 
 def _is_value(x: Any) -> bool:
     if is_column(x):
-        # One of numbers is static, as a list of them.
+        # A column of numbers is static, as a list of numbers is.
         return not isinstance(x, Sequence) or (len(x) > 0 and _is_sample(x[0]))
     return _is_leaf(x) or _is_sample(x)

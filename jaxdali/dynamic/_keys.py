@@ -15,7 +15,7 @@ import numpy as np
 
 from ._threads import check_pool
 
-_lock = threading.Lock()  # guards how many keys each generator has given
+_lock = threading.Lock()  # guards the number of keys that each generator has given
 
 
 class RNG:
@@ -31,7 +31,7 @@ class RNG:
             raise TypeError(
                 "RNG: seed must be a number, got a key of jax.random: pass it to functions as key=, or a number as RNG(0)"
             )
-        self._seed, self._taken = operator.index(seed), 0
+        self._seed, self._num_taken = operator.index(seed), 0
 
     def key(self) -> jax.Array:
         """The next key."""
@@ -39,27 +39,30 @@ class RNG:
         return jax.random.fold_in(self._base, self._take(1))
 
     def _take(self, keys: int) -> int:
-        """Counts keys as taken. Returns the number of the first."""
+        """Counts `keys` keys as taken. Returns the number of the first of them."""
         with _lock:
-            number, self._taken = self._taken, self._taken + keys
+            number, self._num_taken = self._num_taken, self._num_taken + keys
         return number
 
     @functools.cached_property
     def _base(self) -> jax.Array:
-        """Made with the first call, so that a process with a generator may be forked before it runs JAX."""
+        """The key that the others are folded from.
+
+        It is made late, so that a process may be forked before it runs JAX.
+        """
         return jax.random.key(self._seed)
 
     def __reduce__(self) -> Any:
-        return RNG._at, (self._seed, self._taken)
+        return RNG._at, (self._seed, self._num_taken)
 
     @staticmethod
     def _at(seed: int, taken: int) -> RNG:
-        made = RNG(seed)
-        made._taken = taken
-        return made
+        rng = RNG(seed)
+        rng._num_taken = taken
+        return rng
 
     def __repr__(self) -> str:
-        return f"RNG({self._taken} keys taken)"
+        return f"RNG({self._num_taken} keys taken)"
 
 
 def is_key(x: Any) -> bool:
@@ -75,7 +78,7 @@ def number_of_keys(key: Any) -> int | None:
     """The number of keys in an array; None for a single key.
 
     Raises:
-      TypeError: it is none.
+      TypeError: `key` is no key.
     """
     if not is_key(key):
         raise TypeError(f"key must be a jax.random.key, or one for each sample, got {type(key).__name__}")
@@ -86,13 +89,14 @@ def number_of_keys(key: Any) -> int | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class KeyOf:
-    """A key, or an array of keys, that a traced function was called with, or what is derived from it.
+class TracedKey:
+    """A key inside a traced function: one that the function was called with, or one derived from it.
 
     Attributes:
-      index: the number of the key; path: how this one is derived, by `split`, `fold_in` and subscripts.
-      count: how many keys it stands for; None: it is a single key.
-      single: whether all samples use the key that is the first sample's.
+      index: position among the keys of the call.
+      path: the steps that derive this key: ("split", num), ("fold_in", data) or ("item", i).
+      count: number of keys in the array; None: it is a single key.
+      single: whether all samples use the key of sample 0.
     """
 
     index: int
@@ -100,71 +104,71 @@ class KeyOf:
     path: tuple[tuple[str, int], ...] = ()
     single: bool = False
 
-    def then(self, how: str, number: int, count: int | None) -> KeyOf:
-        """A key that is derived from it by one more step."""
-        return dataclasses.replace(self, path=(*self.path, (how, number)), count=count)
+    def derived(self, step: str, number: int, count: int | None) -> TracedKey:
+        """Returns the key after one more step."""
+        return dataclasses.replace(self, path=(*self.path, (step, number)), count=count)
 
-    def among(self, keys: Sequence[Any]) -> Any:
-        """The key, of the keys of a call."""
+    def resolve(self, keys: Sequence[Any]) -> Any:
+        """Computes the key from the keys of a call."""
         key = keys[self.index]
-        for how, number in self.path:
-            key = key[number] if how == "item" else split(key, number) if how == "split" else fold_in(key, number)
+        for step, number in self.path:
+            key = key[number] if step == "item" else split(key, number) if step == "split" else fold_in(key, number)
         return key
 
     def words(self, keys: Sequence[Any], N: int) -> jax.Array:
-        """``u32[N, words]``, of the keys of a call."""
-        return words_of(self.among(keys), N, self.single)
+        """Computes the key data of N samples, ``u32[N, words]``, from the keys of a call."""
+        return words_of(self.resolve(keys), N, self.single)
 
     def __len__(self) -> int:
         if self.count is None:
             raise TypeError("len() of a single key")
         return self.count
 
-    def __getitem__(self, i: int) -> KeyOf:
+    def __getitem__(self, i: int) -> TracedKey:
         if not -len(self) <= operator.index(i) < len(self):
             raise IndexError(f"key {i} of {len(self)}")
-        return self.then("item", operator.index(i) % len(self), None)
+        return self.derived("item", operator.index(i) % len(self), None)
 
-    def __iter__(self) -> Iterator[KeyOf]:
+    def __iter__(self) -> Iterator[TracedKey]:
         return (self[i] for i in range(len(self)))
 
 
 @dataclasses.dataclass(frozen=True)
-class KeysOf:
+class TracedKeys:
     """A list of keys in a traced function, one for each sample."""
 
-    each: tuple[KeyOf, ...]
+    keys: tuple[TracedKey, ...]
     single = False
 
     @property
     def count(self) -> int:
-        return len(self.each)
+        return len(self.keys)
 
     def words(self, keys: Sequence[Any], N: int) -> jax.Array:
-        """As of `KeyOf`."""
-        return words_of(listed([k.among(keys) for k in self.each]), N)
+        """See `TracedKey.words`."""
+        return words_of(listed([k.resolve(keys) for k in self.keys]), N)
 
 
 def listed(key: Any) -> Any:
-    """A list or tuple of keys as one array of them; anything else unchanged."""
+    """Stacks a list or tuple of keys into one array of keys; returns anything else unchanged."""
     if not isinstance(key, (list, tuple)) or not key:
         return key
-    if all(isinstance(k, KeyOf) and k.count is None for k in key):
-        return KeysOf(tuple(key))
+    if all(isinstance(k, TracedKey) and k.count is None for k in key):
+        return TracedKeys(tuple(key))
     return jnp.stack([_typed(k) for k in key]) if all(map(is_key, key)) else key
 
 
 def split(key: Any, num: int = 2) -> Any:
-    """Like `jax.random.split`, and also for a key of a function of `jit`. Of N keys, one for each sample, each is
-    split.
+    """Like `jax.random.split`, and also for a key inside a function of `jit`. An array of N keys, one for each sample,
+    is split key by key.
 
     Returns:
-      `num` keys.
+      `num` keys, or a list of `num` arrays of N keys.
     """
-    if isinstance(key, KeyOf):
+    if isinstance(key, TracedKey):
         if key.count is None:
-            return key.then("split", num, num)
-        return [key.then("split", num, num).then("item", i, key.count) for i in range(num)]
+            return key.derived("split", num, num)
+        return [key.derived("split", num, num).derived("item", i, key.count) for i in range(num)]
     if number_of_keys(key) is None:
         return jax.random.split(key, num)
     keys = jax.vmap(lambda k: jax.random.split(k, num))(_typed(key))
@@ -172,11 +176,12 @@ def split(key: Any, num: int = 2) -> Any:
 
 
 def fold_in(key: Any, data: int) -> Any:
-    """Like `jax.random.fold_in`, and also for a key of a function of `jit`. With N keys, one for each sample, it
-    applies to each.
+    """Like `jax.random.fold_in`, and also for a key inside a function of `jit`.
+
+    `data` is folded into each of N keys.
     """
-    if isinstance(key, KeyOf):
-        return key.then("fold_in", int(data), key.count)
+    if isinstance(key, TracedKey):
+        return key.derived("fold_in", int(data), key.count)
     if number_of_keys(key) is None:
         return jax.random.fold_in(key, data)
     return jax.vmap(lambda k: jax.random.fold_in(k, data))(_typed(key))
@@ -185,28 +190,30 @@ def fold_in(key: Any, data: int) -> Any:
 def _typed(key: Any) -> jax.Array:
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         return key
-    # Without a type, its length tells which kind of generator it is for, unless JAX is told to use one of that length.
-    of_four = "rbg" in getattr(jax.config, "jax_default_prng_impl")  # noqa: B009  no attribute that a type checker knows
-    kind = None if of_four == (key.shape[-1] == 4) else "threefry2x32" if of_four else "rbg"
-    return jax.random.wrap_key_data(jnp.asarray(key), impl=kind)
+    # A raw key has no type. Its number of words tells which generator it is for: threefry has 2, rbg 4. If the default
+    # implementation of JAX has that number, impl=None selects it, as it may also be "unsafe_rbg".
+    expects_four_words = "rbg" in getattr(jax.config, "jax_default_prng_impl")  # noqa: B009  no attribute that a type checker knows
+    impl = None if expects_four_words == (key.shape[-1] == 4) else "threefry2x32" if expects_four_words else "rbg"
+    return jax.random.wrap_key_data(jnp.asarray(key), impl=impl)
 
 
-def numbers_of(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What the random numbers of N samples are keyed by, two ``i64[N]``, of ``u32[N, words]``."""
+def key_halves(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two numbers ``i64[N]`` that key the random numbers of N samples, from key data ``u32[N, words]``."""
     words = words.astype(np.int64)
     high = words[:, 2:].T if words.shape[1] == 4 else (0, 0)
     return words[:, 0] | (high[0] << 32), words[:, 1] | (high[1] << 32)
 
 
 def words_of(key: Any, N: int, single: bool = False) -> jax.Array:
-    """``u32[N, words]``: the keys of N samples, of which sample i uses ``jax.random.fold_in(key, i)`` where there is
-    one key.
+    """Key data of N samples, ``u32[N, words]``. From one key, sample i gets ``jax.random.fold_in(key, i)``.
 
     Args:
-      single: all samples use the key of sample 0.
+      key: one key, or N keys.
+      N: number of samples.
+      single: whether all samples use the key of sample 0.
 
     Raises:
-      ValueError: there are several, but not N.
+      ValueError: there are several keys, but not N.
     """
     count = number_of_keys(key)
     if count not in (None, N):

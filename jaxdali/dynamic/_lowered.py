@@ -18,19 +18,20 @@ from ._dense import Dense, NotDense, without_derivative
 OnPlatform = Callable[[str], Dense | NotDense]
 
 
-def in_program(name: str, on: OnPlatform, arrays: Sequence[Any], keys: Sequence[Any], line: str) -> Any:
-    """The outputs of a function as a part of a program, see `Dense.batches`.
+def bind_in_program(name: str, on_platform: OnPlatform, arrays: Sequence[Any], keys: Sequence[Any], line: str) -> Any:
+    """Makes a function of values part of the program that JAX traces. Returns its outputs, see `Dense.batches`.
 
     Args:
       name: for messages.
-      on: the function as programs of a platform run it.
-      arrays, line: see `Dense.__call__`; keys: see `Dense.words`.
+      on_platform: returns the function as it runs in programs of a platform, e.g. "cpu".
+      arrays, line: see `Dense.__call__`.
+      keys: see `Dense.words`.
 
     Raises:
-      ArgumentError: it can't be part of a program. JAX raises it, too, when it lowers the program for a platform that
-        lacks a kernel.
+      ArgumentError: the function can't be part of a program. JAX also raises it, when it lowers the program for a
+        platform that lacks a kernel.
     """
-    dense = on("cpu")
+    dense = on_platform("cpu")
     if isinstance(dense, NotDense):
         raise _refused(name, dense)
     words = dense.words(keys)
@@ -40,29 +41,29 @@ def in_program(name: str, on: OnPlatform, arrays: Sequence[Any], keys: Sequence[
     def outputs(*leaves: Any) -> list[Any]:
         return dense(leaves[: len(arrays)], leaves[len(arrays) :], line)[0]
 
-    def bound(*leaves: Any) -> list[Any]:
+    def bind(*leaves: Any) -> list[Any]:
         return _function().bind(
-            *leaves, jaxpr=jax.make_jaxpr(outputs)(*leaves), name=name, on=on, arrays=len(arrays), line=line
+            *leaves, jaxpr=jax.make_jaxpr(outputs)(*leaves), name=name, on=on_platform, arrays=len(arrays), line=line
         )
 
-    with own_settings():  # or JAX narrows NumPy's arrays to 32 bits
-        return dense.batches(without_derivative(bound, dense.native)(*arrays, *words))
+    with own_settings():  # otherwise JAX narrows NumPy's arrays to 32 bits
+        return dense.batches(without_derivative(bind, dense.native)(*arrays, *words))
 
 
 # Note [Platforms of programs]
-# JAX decides last for which platform it lowers a program: by its arguments' devices, or by what `jax.export` and
-# `lower` are told. Native kernels differ: a GPU lacks some, so that other steps are fused, and only a program on the
-# CPU can raise an error. So a function with native kernels is one primitive, which is lowered by the rule of the
-# platform. What a program sees of it, the shapes and types of the results, is the same everywhere.
+# The platform of a program is known only when JAX lowers it: it follows from the arguments' devices, or is an argument
+# of `jax.export` and `lower`. Native kernels depend on it: a GPU lacks some of them, so that other steps are fused, and
+# only a program on the CPU can raise an error. So a function with native kernels is one primitive, with a lowering rule
+# for each platform. The shapes and types of its results are the same on all platforms.
 @functools.cache
 def _function() -> Any:
-    from jax.extend.core import Primitive  # not before one is needed: it comes with Pallas, 50 ms
+    from jax.extend.core import Primitive  # imported late, as it loads Pallas, which takes 50 ms
 
     function = Primitive("jaxdali_function")
     function.multiple_results = True
     function.def_abstract_eval(lambda *_, jaxpr, **__: jaxpr.out_avals)
     function.def_impl(_run)
-    batching.primitive_batchers[function] = _mapped
+    batching.primitive_batchers[function] = _raise_vmap_error
     mlir.register_lowering(function, functools.partial(_lowering, "this platform"))
     for platform in ("cpu", "cuda", "rocm", "tpu"):
         mlir.register_lowering(function, functools.partial(_lowering, platform), platform=platform)
@@ -70,7 +71,7 @@ def _function() -> Any:
 
 
 def _run(*leaves: Any, **params: Any) -> Any:
-    """The function alone, e.g. a part of a jaxpr that is evaluated."""
+    """Runs the primitive by itself, e.g. when a jaxpr is evaluated."""
     with jax.disable_jit(False):
         return _jitted(tuple(params.items()))(*leaves)
 
@@ -80,12 +81,12 @@ def _jitted(params: tuple[tuple[str, Any], ...]) -> Any:
     return jax.jit(functools.partial(_function().bind, **dict(params)))
 
 
-def _mapped(*_: Any, name: str, **__: Any) -> Any:
-    raise mapped(name)
+def _raise_vmap_error(*_: Any, name: str, **__: Any) -> Any:
+    raise vmap_error(name)
 
 
-def mapped(name: str) -> ArgumentError:
-    """The error where `jax.vmap` would add an axis."""
+def vmap_error(name: str) -> ArgumentError:
+    """The error for a function inside of `jax.vmap`, which would add an axis."""
     return ArgumentError(
         f"{name}: functions work on batches, so jax.vmap can't add an axis: call it with the whole batch, [N, ...]"
     )

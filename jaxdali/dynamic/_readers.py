@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from .._batch.batch import BadSample
-from .._batch.batch import Batch as MadeBatch
+from .._batch.batch import Batch as ExecutorBatch
 from .._batch.executor import Executor
 from .._core.building import Scope, building
 from .._core.declaration import Range, Whole, checked
@@ -32,7 +32,8 @@ from .._runner.shutdown import close_collected, close_together
 from . import _threads
 from ._batch import Batch, Tensor
 
-_AHEAD = {True: 2, False: 16}  # batches, and single samples, that are read before they are asked for
+# Number of batches that are read ahead; False: of single samples.
+_AHEAD = {True: 2, False: 16}
 
 
 @boundaries
@@ -63,14 +64,14 @@ class Reader:
         self._batch_size = self._checked(batch_size)
         scope = Scope(None, [])
         with building(scope):
-            made = type(self).function(*positional, **arguments)
-        made = (made,) if isinstance(made, DataNode) else tuple(made) if isinstance(made, list) else made
-        leaves, self._tree = jax.tree.flatten(made, is_leaf=lambda x: isinstance(x, DataNode))
+            nodes = type(self).function(*positional, **arguments)
+        nodes = (nodes,) if isinstance(nodes, DataNode) else tuple(nodes) if isinstance(nodes, list) else nodes
+        leaves, self._tree = jax.tree.flatten(nodes, is_leaf=lambda x: isinstance(x, DataNode))
         self._graph = Graph.collect(scope.nodes, leaves)
-        self._seed = secrets.randbits(31)  # of a reader that has none
-        self._start: Mapping[str, Any] | None = None
-        self._left = 0  # samples of the epoch that was begun
-        self._running: _Running | None = None
+        self._seed = secrets.randbits(31)  # for a reader without an argument `seed`
+        self._start_record: Mapping[str, Any] | None = None
+        self._num_remaining = 0  # samples left in the epoch that was begun
+        self._epoch_runner: _EpochRunner | None = None
         self._bad: list[BadSample] = []
 
     def _checked(self, batch_size: int | None) -> int | None:
@@ -101,55 +102,58 @@ class Reader:
         return self._epoch(self._batch_size if size is None else size)
 
     def _epoch(self, size: int | None) -> Iterator[Any]:
-        running = self._run(size)
-        if self._left <= 0:
-            self._left = running.round_size
-        while self._left > 0:
-            if self._running is not running:
+        runner = self._runner_for(size)
+        if self._num_remaining <= 0:
+            self._num_remaining = runner.round_size
+        while self._num_remaining > 0:
+            if self._epoch_runner is not runner:
                 raise RuntimeError(f"{self._name}: this epoch ended when another one was begun, or a state was set")
-            self._left -= running.batch_size
-            batch = running.next()
+            self._num_remaining -= runner.batch_size
+            batch = runner.next()
             present = batch.ids.present
-            here = range(running.batch_size) if present is None else np.flatnonzero(present).tolist()
+            rows = range(runner.batch_size) if present is None else np.flatnonzero(present).tolist()
             outputs: list[Any] = [
-                [x.data[i] for i in here] if x.spec.is_metadata else Batch._of(x) for x in batch.outputs
+                [x.data[i] for i in rows] if x.spec.is_metadata else Batch._of(x) for x in batch.outputs
             ]
             if present is not None:
-                outputs = [x if isinstance(x, list) else x[here] for x in outputs]
+                outputs = [x if isinstance(x, list) else x[rows] for x in outputs]
             if size is None:
-                if not here:
+                if not rows:
                     continue
                 outputs = [x[0] if isinstance(x, list) else Tensor.of(x[0], x.layout) for x in outputs]
             yield jax.tree.unflatten(self._tree, outputs)
 
-    def _run(self, size: int | None) -> _Running:
-        """What reads batches of this size, from where the reader stands."""
-        if self._running is None or (self._running.size, self._running.threads) != (size, _threads.get_num_threads()):
-            start = self._start if self._running is None else self._running.record
+    def _runner_for(self, size: int | None) -> _EpochRunner:
+        """Returns the runner for batches of this size; a new one continues at the reader's position."""
+        if self._epoch_runner is None or (self._epoch_runner.size, self._epoch_runner.threads) != (
+            size,
+            _threads.get_num_threads(),
+        ):
+            start_record = self._start_record if self._epoch_runner is None else self._epoch_runner.record
             self._stop()
-            self._running = _Running(self._graph, size, self._seed, start)
-            if start is not None and self._running.num_shards != self._shards_of(start):
-                # Of an epoch that others had begun it has its part of what they had not read.
-                self._left = self._running.round_size if self._left > 0 else 0
-        return self._running
+            self._epoch_runner = _EpochRunner(self._graph, size, self._seed, start_record)
+            if start_record is not None and self._epoch_runner.num_shards != self._num_shards_of(start_record):
+                # The epoch was begun with another number of shards: this shard gets its part of the rest.
+                self._num_remaining = self._epoch_runner.round_size if self._num_remaining > 0 else 0
+        return self._epoch_runner
 
     @staticmethod
-    def _shards_of(record: Mapping[str, Any]) -> int:
+    def _num_shards_of(record: Mapping[str, Any]) -> int:
         (source,) = record["sources"].values()
         return int(source["fingerprint"].get("num_shards", 1))
 
     def _stop(self):
-        if self._running is not None:
-            self._bad += self._running.executor.bad_samples()
-            self._running.close()
-            self._running = None
+        if self._epoch_runner is not None:
+            self._bad += self._epoch_runner.executor.bad_samples()
+            self._epoch_runner.close()
+            self._epoch_runner = None
 
     # --- state ------------------------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """The state after the batch that the iterator returned last, as JSON."""
-        running = self._run(self._batch_size) if self._running is None else self._running
-        return signed({"left": max(self._left, 0), "reader": running.record})
+        """The state after the batch that the iterator returned last: a dict that can be written as JSON."""
+        runner = self._runner_for(self._batch_size) if self._epoch_runner is None else self._epoch_runner
+        return signed({"left": max(self._num_remaining, 0), "reader": runner.record})
 
     def set_state(self, state: Mapping[str, Any] | str | bytes):
         """Resumes from a state of a reader with the same records and order. With another number of shards, each shard
@@ -163,13 +167,13 @@ class Reader:
             reader.
         """
         try:
-            found = json.loads(state) if isinstance(state, (str, bytes, bytearray)) else dict(state)
-            check_digest(found, "it")
-            record, left = check_record(found["reader"], "reader"), int(found["left"])
+            parsed = json.loads(state) if isinstance(state, (str, bytes, bytearray)) else dict(state)
+            check_digest(parsed, "it")
+            record, num_left = check_record(parsed["reader"], "reader"), int(parsed["left"])
         except (ValueError, KeyError, TypeError) as e:
             raise RuntimeError(f"{self._name}: this is not the state of a reader: {e}") from e
         self._stop()
-        self._start, self._left, self._seed = record, left, int(record["seed"])
+        self._start_record, self._num_remaining, self._seed = record, num_left, int(record["seed"])
 
     def checkpoint(self) -> bytes:
         """`get_state` as bytes."""
@@ -177,27 +181,29 @@ class Reader:
 
     def get_metadata(self) -> dict[str, int]:
         """Information about the records, as returned by `Pipeline.reader_meta`: "epoch_size", "shard_id", ..."""
-        running = self._run(self._batch_size) if self._running is None else self._running
-        return dict(running.source.metas[0])
+        runner = self._runner_for(self._batch_size) if self._epoch_runner is None else self._epoch_runner
+        return dict(runner.source.metas[0])
 
     def bad_samples(self) -> list[BadSample]:
         """The samples that ``on_error`` has skipped or replaced so far."""
-        return self._bad + ([] if self._running is None else self._running.executor.bad_samples())
+        return self._bad + ([] if self._epoch_runner is None else self._epoch_runner.executor.bad_samples())
 
     def close(self):
         """Ends the threads and closes the files. This also happens when the reader is garbage-collected."""
-        if self._running is not None:
-            self._start = self._running.record
+        if self._epoch_runner is not None:
+            self._start_record = self._epoch_runner.record
             self._stop()
 
 
-class _Running:
-    """Reads a graph of one reader, in batches of one size.
+class _EpochRunner:
+    """Runs the graph of one reader, in batches of one size.
 
     Attributes:
-      size: of batches; None: single samples are wanted. batch_size: the same as a number.
-      threads: native threads.
-      source: the reader's.
+      size: number of samples in a batch; None: the caller wants single samples.
+      batch_size: the same as a number, 1 for single samples.
+      threads: number of native threads.
+      executor: of the graph.
+      source: of the reader.
     """
 
     def __init__(self, graph: Graph, size: int | None, seed: int, start: Mapping[str, Any] | None):
@@ -222,35 +228,35 @@ class _Running:
         close = functools.partial(close_together, [self._runner], [self.executor], collected=True)
         self._finalizer = weakref.finalize(self, close_collected, close)
 
-    def next(self) -> MadeBatch:
+    def next(self) -> ExecutorBatch:
         """The next batch."""
         self._runner.request(1)
         return self._runner.get()
 
     @property
     def num_shards(self) -> int:
-        """Shards of the reader."""
+        """The number of shards of the reader."""
         return self.source.walks[0].num_shards
 
     @property
     def round_size(self) -> int:
-        """Samples of the round where the reader stands."""
+        """The number of samples in the current round of the reader, an epoch of its shard."""
         (entry,) = self._runner.state["sources"].values()
         return self.source.walks[0].round_size(entry["cursors"][0])
 
     @property
     def record(self) -> dict[str, Any]:
-        """Where it stands, after the batch that was taken last."""
+        """The checkpoint record after the batch that was taken last."""
         return checkpoints.records_of(self.executor, self._runner.state, [(0, 1)])[0]
 
     def close(self):
-        """Ends its threads, and closes the source."""
+        """Ends the threads, and closes the source."""
         if self._finalizer.detach() is not None:
             close_together([self._runner], [self.executor], collected=False)
 
 
 class Readers(dict[str, Any]):
-    """The classes of the readers of a module of functions; a name that is not there is an AttributeError."""
+    """Reader classes by name, made from a module of functions. A missing name raises AttributeError."""
 
     def __init__(self, functions: types.ModuleType, name: str):
         super().__init__()
@@ -266,11 +272,11 @@ class Readers(dict[str, Any]):
 
 
 def _class_of(function: Callable[..., Any], name: str, module: str) -> type[Reader]:
-    own = [p for p in inspect.signature(Reader.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    given = inspect.signature(function).parameters.values()
+    extra_parameters = [p for p in inspect.signature(Reader.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    function_parameters = inspect.signature(function).parameters.values()
     summary = (inspect.getdoc(function) or "").splitlines()[0]
     doc = f"{summary}\n\nThe arguments are those of `jaxdali.fn.readers.{function.__name__}`; methods are those of `Reader`."
     attributes = {"function": staticmethod(function), "__doc__": doc, "__module__": module}
-    made = type(name, (Reader,), attributes)
-    made.__signature__ = inspect.Signature([*given, *own])  # pyright: ignore[reportAttributeAccessIssue]
-    return made
+    cls = type(name, (Reader,), attributes)
+    cls.__signature__ = inspect.Signature([*function_parameters, *extra_parameters])  # pyright: ignore[reportAttributeAccessIssue]
+    return cls

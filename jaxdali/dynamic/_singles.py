@@ -1,4 +1,4 @@
-"""Single values: what they are where JAX traces, and where one that was drawn may not stand."""
+"""Single values: their class while JAX traces, and the error for a drawn value that meets a batch."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .._core.building import user_line
 from .._core.errors import ArgumentError
 from .._core.expressions import Arithmetic
 from .._core.tracebacks import boundaries
-from ._batch import Batch, Draw, Tensor, layout_of_part, left_by_jax
+from ._batch import Batch, Draw, Tensor, is_deferred_by_jax, layout_of_part
 
 
 @jax.tree_util.register_pytree_node_class
 @boundaries
 class JaxTensor(Arithmetic):
-    """A single sample that is an array of JAX: what functions give in place of a `Tensor` in a program that JAX traces.
+    """A single sample that is an array of JAX. In a program that JAX traces, functions return it instead of a `Tensor`.
 
-    It is a pytree of its array. Functions of `jax.numpy` accept it. Its own arithmetic has DALI's type rules; operators
-    of a JAX array take it as one, unless it was drawn with one key and the array is ``[N, ...]``, a batch beside it.
+    It is a pytree of its array. Functions of `jax.numpy` accept it. Its own arithmetic has DALI's type rules. Operators
+    of a JAX array treat it as an array, except if it was drawn with one key and the array is a batch, ``[N, ...]``.
 
     Attributes:
       layout: a letter for each axis, e.g. "HWC"; "" if it is not known.
@@ -67,7 +67,7 @@ class JaxTensor(Arithmetic):
         return self._data
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__jax_array__" and not (self._draw is Draw.ONE and left_by_jax(self.ndim)):
+        if name == "__jax_array__" and not (self._draw is Draw.ONE and is_deferred_by_jax(self.ndim)):
             return self.jax
         raise AttributeError(f"a JaxTensor has no attribute {name!r}", name=name, obj=self)
 
@@ -94,8 +94,8 @@ class JaxTensor(Arithmetic):
         return (self._data,), (self.layout, self._draw)
 
     @classmethod
-    def tree_unflatten(cls, known: tuple[str, Draw], children: Any) -> JaxTensor:
-        return cls(children[0], *known)
+    def tree_unflatten(cls, aux_data: tuple[str, Draw], children: Any) -> JaxTensor:
+        return cls(children[0], *aux_data)
 
 
 def single(batch: Batch, draw: Draw) -> Tensor | JaxTensor:
@@ -106,13 +106,13 @@ def single(batch: Batch, draw: Draw) -> Tensor | JaxTensor:
 
 
 def is_drawn(x: Any) -> bool:
-    """Whether it is a single value that random numbers decide, or that JAX traces: another one in each call."""
+    """Whether `x` is a single value that differs from call to call: drawn from random numbers, or traced by JAX."""
     return isinstance(x, JaxTensor) or (isinstance(x, Tensor) and x._draw is not Draw.NONE)
 
 
-def for_several(name: str, what: str, N: int | None) -> ArgumentError:
-    """The error where one drawn value would serve a batch of several samples."""
+def ambiguous_draw(name: str, label: str, N: int | None) -> ArgumentError:
+    """The error for one drawn value that is used for a batch of several samples, see Note [One key]."""
     return ArgumentError(
-        f"{name}: {what} is one value, drawn with one key, for a batch of {N} samples: draw with batch_size=len(images), or a key for each "
-        f"sample, for one each; or pass jd.random.broadcast(x) for the same for all (called at {user_line()})"
+        f"{name}: {label} is one value, drawn with one key, for a batch of {N} samples: draw with batch_size=len(images), or a key for "
+        f"each sample, for one each; or pass jd.random.broadcast(x) for the same for all (called at {user_line()})"
     )

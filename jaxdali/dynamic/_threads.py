@@ -9,12 +9,12 @@ import threading
 from .. import _cpu
 from .._core.system import available_cpus, names_of_threads
 
-SHARED = 0  # id of the pool, in every process: programs that are kept on disk hold it
+SHARED = 0  # id of the shared pool. It is the same in every process, as programs that are cached on disk contain it.
 
 _lock = threading.Lock()  # guards the numbers below, and which pool is the shared one
-_number: int | None = None
-_process: int | None = None  # in which the pool was made
-_ran_jax: int | None = None  # the process that forked, and had run JAX before
+_num_threads_set: int | None = None  # by `set_num_threads`
+_pool_pid: int | None = None  # the process in which the pool was made
+_jax_pid: int | None = None  # the process that had run JAX before it forked
 
 
 def set_num_threads(number: int) -> None:
@@ -24,48 +24,49 @@ def set_num_threads(number: int) -> None:
     Raises:
       ValueError: the number is below 1.
     """
-    global _number
+    global _num_threads_set
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise ValueError(f"set_num_threads takes a number of 1 or more, got {number!r}")
     with _lock:
-        _number = number
-        if _process == os.getpid():
+        _num_threads_set = number
+        if _pool_pid == os.getpid():
             _cpu.pool_share(number)
 
 
 def get_num_threads() -> int:
     """The number of native threads that functions of values use."""
-    return _number or _default_number()
+    return _num_threads_set or _default_num_threads()
 
 
 @functools.cache
-def _default_number() -> int:
-    """As the first call finds it, which makes the pool: to read the limits of control groups takes a third of the time
-    of a small call.
+def _default_num_threads() -> int:
+    """The number of CPUs when the first function is called.
+
+    It is cached, as reading the limits of control groups takes a third of the time of a small call.
     """
     return available_cpus()
 
 
 def check_pool() -> None:
-    """Makes the pool, the first time.
+    """Makes the shared pool if this process has none yet.
 
     Raises:
       RuntimeError: the process was forked from one in which functions, or JAX, had run.
     """
-    global _process
-    if _process == os.getpid():  # without the lock, which another thread may have held when this process was forked
+    global _pool_pid
+    if _pool_pid == os.getpid():  # without the lock, which another thread may have held when this process was forked
         return
-    if _process is not None or _ran_jax not in (None, os.getpid()):
-        had = "called functions of jaxdali.dynamic" if _process is not None else "run JAX"
+    if _pool_pid is not None or _jax_pid not in (None, os.getpid()):
+        activity = "called functions of jaxdali.dynamic" if _pool_pid is not None else "run JAX"
         raise RuntimeError(
-            f"this process was forked from one that had {had}, whose threads a fork does not have: "
+            f"this process was forked from one that had {activity}, whose threads a fork does not have: "
             'start it by "spawn" or "forkserver" (multiprocessing.set_start_method, DataLoader(multiprocessing_context="spawn")), '
             "or fork before the first call"
         )
     with _lock:
-        if _process is None:
+        if _pool_pid is None:
             _cpu.pool_share(get_num_threads())
-            _process = os.getpid()
+            _pool_pid = os.getpid()
 
 
 def _before_fork() -> None:
@@ -73,9 +74,9 @@ def _before_fork() -> None:
 
     JAX does not tell whether it has begun to run, but its threads have names.
     """
-    global _ran_jax
-    if _ran_jax is None and any(name.startswith("tf_XLA") for name in names_of_threads()):
-        _ran_jax = os.getpid()
+    global _jax_pid
+    if _jax_pid is None and any(name.startswith("tf_XLA") for name in names_of_threads()):
+        _jax_pid = os.getpid()
 
 
 os.register_at_fork(before=_before_fork)

@@ -1,4 +1,4 @@
-"""Converts the values that callers pass to batches."""
+"""Converts the values that callers pass into batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ._singles import JaxTensor, is_drawn
 
 FILE = (bytes, bytearray, memoryview)
 
-_usual = {np.dtype(x) for x in "?bhilBHILefd"}  # that operators have them is seen at once
+_COMMON_TYPES = {np.dtype(x) for x in "?bhilBHILefd"}  # types that operators support, by a fast lookup
 
 
 def batch(samples: Any, layout: str | None = None) -> Batch:
@@ -37,14 +37,14 @@ def batch(samples: Any, layout: str | None = None) -> Batch:
         letters.
       TypeError: the samples are not arrays, or have a type that DALI does not have.
     """
-    found = _as_batch(samples)
-    if layout is not None and layout != found.layout:
-        if layout and len(layout) != found.ndim:
+    result = _as_batch(samples)
+    if layout is not None and layout != result.layout:
+        if layout and len(layout) != result.ndim:
             raise ValueError(
-                f"layout {layout!r} has {len(layout)} letters, but the samples have {found.ndim} dimensions"
+                f"layout {layout!r} has {len(layout)} letters, but the samples have {result.ndim} dimensions"
             )
-        found = Batch(found._data, found._shapes, layout, found._dims)
-    return found
+        result = Batch(result._data, result._shapes, layout, result._dims)
+    return result
 
 
 def tensor(sample: Any, layout: str | None = None) -> Tensor:
@@ -75,15 +75,15 @@ def _as_batch(x: Any, roomy: bool = False) -> Batch:
     if is_image(x):
         raise TypeError("a batch is made of a list of images, got one image")
     if isinstance(x, jax.Array):
-        array = _known(x)
+        array = _supported_array(x)
     else:
         if is_column(x):
-            x = _of_column(x)
+            x = _column_items(x)
         if isinstance(x, np.ndarray) and x.dtype == object and x.ndim == 1:
             x = list(x)
         if isinstance(x, (list, tuple)):
             if is_numbers(x):
-                return Batch(_known(np.asarray(x)))
+                return Batch(_supported_array(np.asarray(x)))
             return of_samples(list(map(_sample, x, range(len(x)))), _layout_of(x), roomy=roomy)
         array = _array(x)
     if array.ndim == 0:
@@ -94,18 +94,18 @@ def _as_batch(x: Any, roomy: bool = False) -> Batch:
 
 
 def is_column(x: Any) -> bool:
-    """Whether it is a column of Arrow or pandas, or a sequence of another library, as `datasets` has them."""
+    """Whether `x` is a column of Arrow or pandas, or a sequence of another library such as `datasets`."""
     if isinstance(x, (str, *FILE, list, tuple, np.ndarray, jax.Array, Batch)):
         return False
     return isinstance(x, Sequence) or (hasattr(x, "__array__") and (hasattr(x, "to_pylist") or hasattr(x, "to_numpy")))
 
 
-def _of_column(x: Any) -> Any:
+def _column_items(x: Any) -> Any:
     return list(x) if isinstance(x, Sequence) else np.asarray(x)
 
 
 def _layout_of(samples: Sequence[Any]) -> str:
-    """The layout that samples have, as far as they have one."""
+    """The common layout of the samples that have one, otherwise ""."""
     layouts = dict.fromkeys(x.layout for x in samples if isinstance(x, Tensor) and x.layout)
     if len(layouts) > 1:
         raise ValueError(f"the samples of a batch must have one layout, got {' and '.join(map(repr, layouts))}")
@@ -127,13 +127,13 @@ def _array(x: Any) -> np.ndarray:
     if isinstance(x, FILE):
         return np.frombuffer(x, np.uint8)
     if isinstance(x, jax.Array):
-        return np.asarray(_known(x))
+        return np.asarray(_supported_array(x))
     if isinstance(x, np.ndarray):
-        return _known(np.asarray(x))
+        return _supported_array(np.asarray(x))
     if hasattr(x, "__dlpack__"):
         try:
             return np.from_dlpack(x)
-        except (BufferError, RuntimeError, TypeError):  # on an accelerator, or of a type that NumPy does not know
+        except (BufferError, RuntimeError, TypeError):  # it is on an accelerator, or NumPy lacks its type
             return np.asarray(jax.dlpack.from_dlpack(x))
     array = np.asarray(x)
     if array.dtype.kind not in "biufV":
@@ -144,13 +144,13 @@ def _array(x: Any) -> np.ndarray:
 
 
 def is_numbers(x: Any) -> bool:
-    """Whether it is a list or a tuple of numbers."""
+    """Whether `x` is a list or a tuple of numbers."""
     return isinstance(x, (list, tuple)) and len(x) > 0 and all(isinstance(e, (bool, int, float, np.generic)) for e in x)
 
 
-def _known(array: Any) -> Any:
-    """An array of a type that operators have, in the machine's byte order."""
-    if array.dtype in _usual:
+def _supported_array(array: Any) -> Any:
+    """Checks that operators support the type of an array. Returns it in the machine's byte order."""
+    if array.dtype in _COMMON_TYPES:
         return array
     if isinstance(array, np.ndarray) and not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
@@ -172,12 +172,12 @@ def _known(array: Any) -> Any:
 
 
 def value_of(x: Any) -> tuple[Batch, bool] | None:
-    """An input as a batch, and whether it is a single sample; None: it is a number, the same for all samples."""
-    x = getattr(x, "__jaxdali_sample__", x)  # a tensor of `jaxdali.experimental.dynamic` has it
+    """Returns an input as a batch, and whether it is a single sample; None for a number, the same for all samples."""
+    x = getattr(x, "__jaxdali_sample__", x)  # set by tensors of `jaxdali.experimental.dynamic`
     if isinstance(x, Batch):
         return x, False
     if is_drawn(x):
-        return _alone(x), True
+        return _batch_of_one(x), True
     if isinstance(x, Tracer):
         return (Batch(x), False) if x.ndim else (Batch(x[None]), True)
     if isinstance(x, Tensor):
@@ -185,7 +185,7 @@ def value_of(x: Any) -> tuple[Batch, bool] | None:
     if isinstance(x, (bool, int, float, np.generic, ScalarConstant)):
         return None
     if isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 0:
-        _known(x)
+        _supported_array(x)
         return None
     single = isinstance(x, FILE) or (not isinstance(x, (list, tuple)) and _is_sample(x))
     return (of_samples([_array(x)], roomy=True) if single else _as_batch(x, roomy=True)), single
@@ -199,7 +199,7 @@ def _is_sample(x: Any) -> bool:
 
 
 def is_image(x: Any) -> bool:
-    """Whether it is an image of Pillow."""
+    """Whether `x` is an image of Pillow."""
     return (
         hasattr(x, "__array_interface__")
         and not isinstance(x, (np.ndarray, np.generic))
@@ -207,16 +207,21 @@ def is_image(x: Any) -> bool:
     )
 
 
-def _alone(x: Tensor | JaxTensor) -> Batch:
-    """The batch of a single value. An image has a program for all sizes, numbers one for how many they are."""
+def _batch_of_one(x: Tensor | JaxTensor) -> Batch:
+    """Makes a batch of a single value.
+
+    An image becomes a ragged batch, whose program takes any size. Numbers become a dense one, with a program for each
+    shape.
+    """
     if isinstance(x, Tensor) and x.ndim > 1:
         return of_samples([x], x.layout)
     return Batch((x._data if isinstance(x, JaxTensor) else np.asarray(x))[None], None, x.layout)
 
 
-def _one_each(a: Argument, x: Sequence[Any]) -> bool:
-    """Whether a list has a value for each sample: numbers where an argument is one number, arrays where it is a list of
-    numbers.
+def _is_per_sample_list(a: Argument, x: Sequence[Any]) -> bool:
+    """Whether the list `x` holds a value of the argument for each sample.
+
+    These are numbers if the argument is a number, and vectors if the argument is a list of numbers (`a.many`).
     """
     if any(isinstance(e, Tracer) for e in x):
         raise TypeError(
@@ -231,26 +236,30 @@ def _one_each(a: Argument, x: Sequence[Any]) -> bool:
 
 
 def argument_of(a: Argument, x: Any) -> tuple[Batch, bool] | None:
-    """The values of an argument for each sample, and whether it is a single value; None: it is one value for all, known
-    by now.
+    """Returns the values of an argument for each sample, and whether they are one single value; None for a static
+    value, which is the same for all samples.
     """
     x = getattr(x, "__jaxdali_sample__", x)
     if a.per_sample and is_drawn(x):
-        return _alone(x), True
+        return _batch_of_one(x), True
     if a.per_sample and isinstance(x, Tracer) and not x.ndim:  # the same for all samples
         return Batch(x[None]), True
-    batch = x if isinstance(x, Batch) else _batch_of(a, x)
+    batch = x if isinstance(x, Batch) else _argument_batch(a, x)
     return None if batch is None else (batch, False)
 
 
-def _batch_of(a: Argument, x: Any) -> Batch | None:
+def _argument_batch(a: Argument, x: Any) -> Batch | None:
     if a.per_sample and is_column(x):
-        x = np.asarray(_of_column(x))
-    if a.per_sample and isinstance(x, (list, tuple)) and len(x) and _one_each(a, x):
-        kind = next((k.enum for k in a.kinds if k.enum is not None), None)
-        if (other := next((e for e in x if kind is not None and is_foreign(e, kind)), None)) is not None:
-            raise a.error("", other, ArgumentTypeError)
-        return _as_batch(list(x)) if a.many else Batch(_known(np.asarray([np.asarray(e) for e in x])))
+        x = np.asarray(_column_items(x))
+    if a.per_sample and isinstance(x, (list, tuple)) and len(x) and _is_per_sample_list(a, x):
+        enum = next((k.enum for k in a.kinds if k.enum is not None), None)
+        if (
+            foreign_member := next((member for member in x if enum is not None and is_foreign(member, enum)), None)
+        ) is not None:
+            raise a.error("", foreign_member, ArgumentTypeError)
+        return (
+            _as_batch(list(x)) if a.many else Batch(_supported_array(np.asarray([np.asarray(member) for member in x])))
+        )
     if (
         not a.per_sample
         or isinstance(x, (np.generic, str))

@@ -4,9 +4,9 @@ One key draws one number, as in `jax.random`; ``batch_size=n``, or an array or l
 samples that draws by itself, such as `random_resized_crop`, draws for each of them: sample i uses
 ``jax.random.fold_in(key, i)``, or its own key. The numbers are the same with and without `jit`, and inside `jax.jit`.
 
-What one key draws is a single value, and so is what is made of it by arithmetic, subscripts and functions. A batch of
-several samples does not take it, as an argument or otherwise: `broadcast` makes it the same for all. ``float(x)``,
-``np.asarray(x)`` and ``x.jax()`` give ordinary numbers and arrays.
+One key draws a single value, and arithmetic, subscripts and functions of it give single values again. It can't be used
+with a batch of several samples, as an argument or otherwise, unless `broadcast` makes it the same for all of them.
+``float(x)``, ``np.asarray(x)`` and ``x.jax()`` give ordinary numbers and arrays.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,5 +19,5 @@ from ._keys import split as split
 if TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """The operators; `_functions` puts them here."""
+        """The operators. `_functions` adds them to this module."""
         ...

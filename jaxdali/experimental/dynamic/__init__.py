@@ -1,7 +1,7 @@
 """DALI's dynamic mode: `jaxdali.dynamic` under the names and by the rules of ``nvidia.dali.experimental.dynamic``.
 
-What is no `Batch` is one sample: an array, and a list of numbers or of arrays, too. Random functions have a default
-generator. New code does better with `jaxdali.dynamic`: random numbers by JAX's keys, and `jit`.
+Everything but a `Batch` is one sample: an array, and also a list of numbers or of arrays. Random functions have a
+default generator. New code should use `jaxdali.dynamic`, which has random numbers by JAX's keys, and `jit`.
 
 Differs from DALI:
 
@@ -43,8 +43,8 @@ from ._dtypes import DType as DType
 from ._dtypes import dtype as dtype
 from ._dtypes import type_id as type_id
 from ._external_source import ExternalSource as ExternalSource
-from ._functions import functions_of as _functions_of
-from ._functions import missing as _missing
+from ._functions import functions_with_dali_defaults as _functions_with_dali_defaults
+from ._functions import missing_name_error as _missing_name_error
 from ._values import Batch as Batch
 from ._values import Tensor as Tensor
 from ._values import as_batch as as_batch
@@ -58,7 +58,7 @@ uint8, uint16, uint32, uint64 = map(DType.parse, ("u8", "u16", "u32", "u64"))
 float16, float32, float64, bfloat16 = map(DType.parse, ("f16", "f32", "f64", "bfloat16"))
 DataType, ImageType, InterpType = map(DType.parse, ("DataType", "ImageType", "InterpType"))
 
-globals().update(_functions_of(_dynamic, __name__))
+globals().update(_functions_with_dali_defaults(_dynamic, __name__))
 
 
 def imread(filepaths: Any, /, *, device: Any = "cpu", **arguments: Any) -> Any:
@@ -74,17 +74,17 @@ def imread(filepaths: Any, /, *, device: Any = "cpu", **arguments: Any) -> Any:
     Raises:
       SampleError: a file can't be read or decoded.
     """
-    several = isinstance(filepaths, (list, tuple, Batch))
+    is_list = isinstance(filepaths, (list, tuple, Batch))
     data = []
-    for path in filepaths if several else [filepaths]:
+    for path in filepaths if is_list else [filepaths]:
         name: Any = path if isinstance(path, str) or hasattr(path, "__fspath__") else bytes(_np.asarray(path))
         with open(name, "rb") as f:
             data.append(f.read())
-    here: Any = globals()["decoders"]
-    return here.image(
-        data if several else data[0], device="mixed" if str(device).startswith(("gpu", "tpu")) else "cpu", **arguments
+    decoders: Any = globals()["decoders"]
+    return decoders.image(
+        data if is_list else data[0], device="mixed" if str(device).startswith(("gpu", "tpu")) else "cpu", **arguments
     )
 
 
 def __getattr__(name: str) -> Any:
-    raise _missing(__name__, name, globals())
+    raise _missing_name_error(__name__, name, globals())

@@ -37,17 +37,17 @@ class Checkpoint:
         self._objects: dict[str, Any] = {}
         self._states: dict[str, Any] = {}
         self._types: dict[str, str | None] = {}
-        self._pending: set[str] = set()  # states that their objects do not have yet
+        self._pending: set[str] = set()  # names of states that are not yet applied to their objects
         self._complete = self._loaded = False
 
     @property
     def is_complete(self) -> bool:
-        """Whether the states are those that `collect` found."""
+        """Whether the states were taken by `collect`."""
         return self._complete
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the states are those of a file or a text."""
+        """Whether the states come from a file or a text."""
         return self._loaded
 
     @property
@@ -75,18 +75,18 @@ class Checkpoint:
         Raises:
           TypeError: the object has no state, or is of another type than the object or the state with this name.
           ValueError: the name is empty, or begins with "__op_".
-          RuntimeError: the object has another name already, or the states were collected; call `clear` first.
+          RuntimeError: the object already has another name, or the states were collected; call `clear` first.
           KeyError: the checkpoint was loaded, and has no state of this name.
         """
         if not all(callable(getattr(op, method, None)) for method in ("get_state", "set_state")):
             raise TypeError(f"Checkpoint.register takes readers and generators (random.RNG), got {type(op).__name__}")
-        known = next((n for n, x in self._objects.items() if x is op), None)
+        registered_name = next((n for n, x in self._objects.items() if x is op), None)
         if name is None:
-            name = known or f"{_UNNAMED}{len(self._objects)}"
+            name = registered_name or f"{_UNNAMED}{len(self._objects)}"
         elif not name or name.startswith(_UNNAMED):
             raise ValueError(f'a name must not be empty, and must not begin with "{_UNNAMED}", got {name!r}')
-        elif known not in (None, name):
-            raise RuntimeError(f"the object is registered as {known!r} already, so it can't be {name!r}")
+        elif registered_name not in (None, name):
+            raise RuntimeError(f"the object is registered as {registered_name!r} already, so it can't be {name!r}")
         if name not in self._objects:
             if self._complete:
                 raise RuntimeError(f"{name!r} can't be registered after collect(): call clear() first")
@@ -95,17 +95,19 @@ class Checkpoint:
                     f"the loaded checkpoint has no state of {name!r}; it has those of {', '.join(map(repr, self._states))}"
                 )
         elif type(self._objects[name]) is not type(op):
-            before = type(self._objects[name]).__name__
-            raise TypeError(f"{name!r} is a {before}, so a {type(op).__name__} can't take its place")
+            old_type = type(self._objects[name]).__name__
+            raise TypeError(f"{name!r} is a {old_type}, so a {type(op).__name__} can't take its place")
         self._check_type(name, op)
         self._objects[name] = op
         self._apply(name)
         return name
 
     def _check_type(self, name: str, op: Any) -> None:
-        wanted = self._types.get(name) if name in self._pending else None
-        if wanted is not None and wanted != type(op).__qualname__:
-            raise TypeError(f"the state of {name!r} is that of a {wanted}, but the object is a {type(op).__qualname__}")
+        expected = self._types.get(name) if name in self._pending else None
+        if expected is not None and expected != type(op).__qualname__:
+            raise TypeError(
+                f"the state of {name!r} is that of a {expected}, but the object is a {type(op).__qualname__}"
+            )
 
     def _apply(self, name: str) -> None:
         if name in self._pending:
@@ -113,7 +115,7 @@ class Checkpoint:
             self._pending.discard(name)
 
     def get_state(self, name: str) -> Any:
-        """The state of a registered object: as it was collected or set, or a text after `load`; None: there is none
+        """The state of a registered object as it was collected or set, or as a text after `load`; None if there is none
         yet.
         """
         if name not in self:
@@ -147,8 +149,9 @@ class Checkpoint:
         self._complete, self._loaded = True, False
 
     def restore(self) -> None:
-        """Gives all registered objects their states, as far as they do not have them yet. Without any state it does
-        nothing.
+        """Gives the registered objects those states that were not applied to them yet.
+
+        Without any state it does nothing.
 
         Raises:
           RuntimeError: a state has no object, or an object has no state.
@@ -179,8 +182,8 @@ class Checkpoint:
           ValueError: the text is not one that `serialize` of this version returned.
         """
         try:
-            found = json.loads(data)
-            version, entries = found["version"], dict(found["states"])
+            content = json.loads(data)
+            version, entries = content["version"], dict(content["states"])
             states = {n: entry["state"] for n, entry in entries.items()}
             types = {n: entry["type"] for n, entry in entries.items()}
         except (ValueError, KeyError, TypeError) as e:
@@ -209,7 +212,7 @@ class Checkpoint:
           RuntimeError: there are no states.
         """
         data = self.serialize()
-        path = filename.format(seq=max(_numbered(filename), default=-1) + 1)
+        path = filename.format(seq=max(_files_by_number(filename), default=-1) + 1)
         pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
         unfinished = f"{path}.tmp"
         with open(unfinished, "w", encoding="utf-8") as f:
@@ -232,7 +235,7 @@ class Checkpoint:
           FileNotFoundError: there is no such file.
           ValueError: the field is missing, or there is another one; or the file is not a checkpoint.
         """
-        files = _numbered(filename)
+        files = _files_by_number(filename)
         if not files:
             raise FileNotFoundError(f"no file is named like {filename!r}")
         path = files[max(files)]
@@ -241,23 +244,23 @@ class Checkpoint:
         return path
 
 
-def _numbered(filename: str) -> dict[int, str]:
-    """The files that there are for a name with ``{seq}``, by their numbers."""
+def _files_by_number(filename: str) -> dict[int, str]:
+    """The existing files with a name pattern that has the field ``{seq}``, by their numbers."""
     filename = os.fspath(filename)
     parts = list(string.Formatter().parse(filename))
     if [field for _, field, _, _ in parts if field is not None] != ["seq"]:
         raise ValueError(
             f'the name of a checkpoint has the field {{seq}} once, and no other, as "state_{{seq:04d}}.json", got {filename!r}'
         )
-    at = next(i for i, (_, field, _, _) in enumerate(parts) if field is not None)
+    field_index = next(i for i, (_, field, _, _) in enumerate(parts) if field is not None)
     texts = [text for text, _, _, _ in parts]  # a brace that the format doubles is single here
-    folder, begin = os.path.split("".join(texts[: at + 1]))
-    end = "".join(texts[at + 1 :])
-    if os.sep in end:
+    folder, prefix = os.path.split("".join(texts[: field_index + 1]))
+    suffix = "".join(texts[field_index + 1 :])
+    if os.sep in suffix:
         raise ValueError(f"{{seq}} must be part of the file's name, not of its folder, got {filename!r}")
-    expression = re.compile(re.escape(begin) + r"(\d+)" + re.escape(end))
+    expression = re.compile(re.escape(prefix) + r"(\d+)" + re.escape(suffix))
     try:
         names = os.listdir(folder or ".")
     except FileNotFoundError:
         return {}
-    return {int(found[1]): os.path.join(folder, n) for n in names if (found := expression.fullmatch(n))}
+    return {int(match[1]): os.path.join(folder, n) for n in names if (match := expression.fullmatch(n))}

@@ -66,7 +66,7 @@ class Device:
 
     @staticmethod
     def default_device_id(device_type: str) -> int | None:
-        """The number of the device that a kind without a number is."""
+        """The number of the default device of a kind."""
         return Device(device_type).device_id
 
     @staticmethod
@@ -78,14 +78,17 @@ class Device:
 
     @staticmethod
     def from_dlpack(dlpack_device: Any) -> Device:
-        """Where an array with DLPack is."""
+        """The device of an array with DLPack."""
         kind, number = dlpack_device.__dlpack_device__()
         kind = Device.type_from_dlpack(kind)
         return Device(kind, None if kind == "cpu" else int(number))
 
     def __enter__(self) -> Device:
-        """Functions run where their inputs are, and read files to the first device; a block for another one is a
-        ValueError.
+        """Makes this the current device. It must be the first one: functions run on the device of their inputs, and put
+        files on the first device.
+
+        Raises:
+          ValueError: it is another device.
         """
         if self.device_id:
             raise ValueError(
@@ -100,25 +103,29 @@ class Device:
 
     @staticmethod
     def of(device: jax.Device) -> Device:
-        """DALI's name for a device of JAX."""
+        """The device with DALI's name for a device of JAX."""
         on_accelerator = jax.default_backend() != "cpu" and device.platform != "cpu"
         return Device("gpu", jax.local_devices().index(device)) if on_accelerator else Device("cpu")
 
     @property
-    def of_jax(self) -> jax.Device:
-        """JAX's name for it."""
+    def jax_device(self) -> jax.Device:
+        """The device as a `jax.Device`."""
         return jax.local_devices(backend="cpu")[0] if self.device_id is None else jax.local_devices()[self.device_id]
 
 
-Device.CPU = Device.__new__(Device)  # JAX need not run for it
+# Made without `__init__`, which would start JAX.
+Device.CPU = Device.__new__(Device)
 Device.CPU.device_type, Device.CPU.device_id = "cpu", None
 
 
 def device(obj: Any, id: int | None = None) -> Any:
-    """A `Device` by its name or by PyTorch's device; itself if it is one; None for None.
+    """Converts a name or PyTorch's device into a `Device`; returns a `Device` and None unchanged.
+
+    Args:
+      id: the number of the device, if `obj` is a name without one.
 
     Raises:
-      ValueError: there is no such device, or `id` is given for what has a number.
+      ValueError: there is no such device, or `id` is passed with an object that has a number.
       TypeError: `obj` is none of these.
     """
     if obj is None or isinstance(obj, str):
@@ -133,12 +140,12 @@ def device(obj: Any, id: int | None = None) -> Any:
 
 
 def device_of(x: Any) -> jax.Device:
-    """JAX's device for one by DALI's name."""
-    return x if isinstance(x, jax.Device) else device(x).of_jax
+    """Converts a device in any of the forms that `device` accepts, or a `jax.Device`, into a `jax.Device`."""
+    return x if isinstance(x, jax.Device) else device(x).jax_device
 
 
 _STREAMS = "XLA manages streams"
-_NOT_HERE = {  # of DALI's objects, and what holds here
+_ADVICE = {  # members of DALI's classes that are missing here, with the reason or the replacement
     **{f"Stream.{name}": _STREAMS for name in ("create_new", "device_id", "handle")},
     "EvalContext.cuda_stream": _STREAMS,
     "EvalContext.thread_pool": "a process has one pool of threads, see set_num_threads",
@@ -149,17 +156,17 @@ _NOT_HERE = {  # of DALI's objects, and what holds here
 }
 
 
-class _Refusing:
-    """Says what to do without a member that DALI's class has."""
+class _MissingMembers:
+    """Base of classes that lack members of DALI's: the AttributeError says what to use instead."""
 
     def __getattr__(self, name: str) -> Any:
         member = f"{type(self).__name__}.{name}"
-        why = f" of DALI is not in jaxdali: {_NOT_HERE[member]}" if member in _NOT_HERE else " does not exist"
-        raise AttributeError(f"{member}{why}", name=name, obj=self)
+        reason = f" of DALI is not in jaxdali: {_ADVICE[member]}" if member in _ADVICE else " does not exist"
+        raise AttributeError(f"{member}{reason}", name=name, obj=self)
 
 
-class Stream(_Refusing):
-    """What has been dispatched to the local devices. JAX orders it, so that it can only be waited for."""
+class Stream(_MissingMembers):
+    """The work that was dispatched to the local devices. JAX orders it, so a stream can only be waited for."""
 
     def synchronize(self) -> None:
         """Waits until the devices have computed everything that was dispatched."""
@@ -173,8 +180,8 @@ def get_current_stream(device_id: int | None = None) -> Stream:
 
 
 class EvalMode(enum.Enum):
-    """DALI's modes of evaluation. In all of them functions are run when they are called, and accelerators compute on
-    their own.
+    """DALI's modes of evaluation. They have no effect: functions run when they are called, and accelerators compute
+    asynchronously.
     """
 
     deferred = 1
@@ -192,21 +199,21 @@ class EvalMode(enum.Enum):
 
     @staticmethod
     def current() -> EvalMode:
-        """The innermost one of this thread; `eager` outside of all."""
+        """The mode of the innermost block of this thread; `eager` outside of all blocks."""
         modes = _local.__dict__.get("modes")
         return modes[-1] if modes else EvalMode.eager
 
 
-class EvalContext(_Refusing):
-    """Runs functions by another number of native threads: ``with EvalContext(num_threads=8):``.
+class EvalContext(_MissingMembers):
+    """Runs functions with another number of native threads: ``with EvalContext(num_threads=8):``.
 
     Args:
-      num_threads: of the one pool of the process; None: it stays as it is.
-      device_id: checked; `Device` and ``device=`` say where functions run.
+      num_threads: of the one pool of the process; None: the number is not changed.
+      device_id: only checked; `Device` and ``device=`` determine where functions run.
       cuda_stream, thread_pool: must be None: streams are XLA's, and there is one pool.
 
     Raises:
-      ValueError: there is no such device, or one of the last two is given.
+      ValueError: there is no such device, or `cuda_stream` or `thread_pool` is not None.
     """
 
     def __init__(
@@ -224,23 +231,23 @@ class EvalContext(_Refusing):
         if device_id is not None:
             Device("gpu", device_id)
         self._num_threads, self.device_id = num_threads, device_id
-        self._before: list[int] = []
+        self._outer_num_threads: list[int] = []
 
     @property
     def num_threads(self) -> int:
-        """Native threads inside of it."""
+        """The number of native threads in this context."""
         return get_num_threads() if self._num_threads is None else self._num_threads
 
     def __enter__(self) -> EvalContext:
-        self._before.append(get_num_threads())
+        self._outer_num_threads.append(get_num_threads())
         if self._num_threads is not None:
             set_num_threads(self._num_threads)
-        _stack().append(self)
+        _context_stack().append(self)
         return self
 
     def __exit__(self, *_: Any) -> None:
-        _stack().pop()
-        set_num_threads(self._before.pop())
+        _context_stack().pop()
+        set_num_threads(self._outer_num_threads.pop())
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:
@@ -248,18 +255,18 @@ class EvalContext(_Refusing):
         return Checkpoint()
 
     def evaluate_all(self) -> None:
-        """Without effect: functions are run when they are called."""
+        """Has no effect: functions run when they are called."""
 
     @staticmethod
     def current() -> EvalContext:
-        """The innermost one of this thread, or the default."""
-        return _stack()[-1] if _stack() else EvalContext.default()
+        """The innermost context of this thread, or the default one."""
+        return _context_stack()[-1] if _context_stack() else EvalContext.default()
 
     @staticmethod
     def default() -> EvalContext:
-        """The one of this thread outside of all others."""
+        """The context of this thread outside of all `with` blocks."""
         return _local.__dict__.setdefault("default", EvalContext())
 
 
-def _stack() -> list[EvalContext]:
+def _context_stack() -> list[EvalContext]:
     return _local.__dict__.setdefault("stack", [])

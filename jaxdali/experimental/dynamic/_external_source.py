@@ -16,21 +16,21 @@ _CYCLES = {"no": "no", False: "no", None: "no", "quiet": "quiet", True: "quiet",
 
 @boundaries
 class ExternalSource:
-    """Takes data from a Python function or iterable: each call takes the next ones.
+    """Takes data from a Python function or iterable: each call takes the next data.
 
     Args:
-      source: a function without parameters that returns data, also a generator function; or an iterable of data. Data
-        are one sample, a `Batch`, or a tuple of these if there are several outputs.
-      num_outputs: how many there are.
-      cycle: what follows the end of an iterable: "no", False or None: StopIteration, again and again; "quiet" or True:
-        it begins anew; "raise": StopIteration, then it begins anew.
-      device: where the outputs are put.
+      source: a function without parameters that returns data, or a generator function; or an iterable of data. Data are
+        one sample, a `Batch`, or a tuple of these if there are several outputs.
+      num_outputs: the number of outputs.
+      cycle: the behaviour at the end of an iterable. "no", False or None: each further call raises StopIteration;
+        "quiet" or True: the iterable begins again; "raise": one StopIteration, then the iterable begins again.
+      device: the device of the outputs.
       layout, dtype: of the outputs, one for all or a sequence.
 
     Raises:
       TypeError: `source` is neither a function nor an iterable.
-      ValueError: `cycle` is none of these, or needs an iterable; or there is another number of layouts or types than of
-        outputs.
+      ValueError: `cycle` is none of these, or is passed without an iterable; or the number of layouts or types is not
+        that of the outputs.
 
     Example:
       >>> source = ndd.ExternalSource([np.full((2, 2), i) for i in range(4)])
@@ -52,31 +52,33 @@ class ExternalSource:
             raise ValueError(f"ExternalSource: num_outputs must be a number of 1 or more, got {num_outputs!r}")
         if not (isinstance(cycle, (str, bool)) or cycle is None) or cycle not in _CYCLES:
             raise ValueError(f"ExternalSource: cycle must be 'no', 'quiet', 'raise', a bool or None, got {cycle!r}")
-        iterable = isinstance(source, Iterable) or inspect.isgeneratorfunction(source)
-        if not iterable and not callable(source):
+        is_iterable = isinstance(source, Iterable) or inspect.isgeneratorfunction(source)
+        if not is_iterable and not callable(source):
             raise TypeError(f"ExternalSource: source must be a function or an iterable, got {type(source).__name__}")
-        if not iterable and cycle is not None:
+        if not is_iterable and cycle is not None:
             raise ValueError("ExternalSource: cycle needs a source that is an iterable or a generator function")
         device_of(device)
         self._source: Any = source
-        self._iterable, self._cycle = iterable, _CYCLES[cycle]
+        self._is_iterable, self._cycle = is_iterable, _CYCLES[cycle]
         self._iterator: Iterator[Any] | None = None
-        self._number, self._device = num_outputs, device
-        self._layouts = self._each("layout", layout)
-        self._dtypes = self._each("dtype", dtype)
+        self._num_outputs, self._device = num_outputs, device
+        self._layouts = self._per_output("layout", layout)
+        self._dtypes = self._per_output("dtype", dtype)
 
-    def _each(self, name: str, given: Any) -> list[Any]:
-        if isinstance(given, (list, tuple)):
-            if len(given) != self._number:
-                raise ValueError(f"ExternalSource: {name} has {len(given)} entries for {self._number} output(s)")
-            return list(given)
-        return [given] * self._number
+    def _per_output(self, name: str, argument: Any) -> list[Any]:
+        if isinstance(argument, (list, tuple)):
+            if len(argument) != self._num_outputs:
+                raise ValueError(
+                    f"ExternalSource: {name} has {len(argument)} entries for {self._num_outputs} output(s)"
+                )
+            return list(argument)
+        return [argument] * self._num_outputs
 
     def __call__(self, batch_size: int | None = None) -> Any:
         """Takes the next data.
 
         Args:
-          batch_size: samples become batches of so many copies; a batch must have as many samples.
+          batch_size: a sample is repeated to a batch of this size; a batch must have this size.
 
         Returns:
           A `Tensor` or a `Batch`, or a tuple of them if there are several outputs.
@@ -85,13 +87,13 @@ class ExternalSource:
           StopIteration: there are no more data.
           ValueError: the source gave another number of outputs, or a batch of another size.
         """
-        found = self._next()
-        if self._number == 1:
-            return self._output(0, found, batch_size)
-        if not isinstance(found, (tuple, list)) or len(found) != self._number:
-            got = len(found) if isinstance(found, (tuple, list)) else type(found).__name__
-            raise ValueError(f"ExternalSource: the source must give {self._number} outputs, got {got}")
-        return tuple(self._output(i, x, batch_size) for i, x in enumerate(found))
+        data = self._next()
+        if self._num_outputs == 1:
+            return self._output(0, data, batch_size)
+        if not isinstance(data, (tuple, list)) or len(data) != self._num_outputs:
+            actual = len(data) if isinstance(data, (tuple, list)) else type(data).__name__
+            raise ValueError(f"ExternalSource: the source must give {self._num_outputs} outputs, got {actual}")
+        return tuple(self._output(i, x, batch_size) for i, x in enumerate(data))
 
     def captured(self, batch_size: int, ctx: Any = None) -> Iterator[Any]:
         """Iterates over the data of one epoch. `ctx` has no effect."""
@@ -102,21 +104,21 @@ class ExternalSource:
                 return
 
     def _next(self) -> Any:
-        if not self._iterable:
+        if not self._is_iterable:
             return self._source()
         if self._iterator is None:
-            self._iterator = self._begin()
+            self._iterator = self._new_iterator()
         try:
             return next(self._iterator)
         except StopIteration:
             if self._cycle == "no":
                 raise
-            self._iterator = self._begin()
+            self._iterator = self._new_iterator()
             if self._cycle == "raise":
                 raise
         return next(self._iterator)
 
-    def _begin(self) -> Iterator[Any]:
+    def _new_iterator(self) -> Iterator[Any]:
         return iter(self._source() if inspect.isgeneratorfunction(self._source) else self._source)
 
     def _output(self, i: int, x: Any, batch_size: int | None) -> Batch | Tensor:
@@ -125,5 +127,5 @@ class ExternalSource:
             if batch_size is not None and len(x) != batch_size:
                 raise ValueError(f"ExternalSource: the source must give batches of {batch_size} samples, got {len(x)}")
             return batch(x, dtype, self._device, layout)
-        one = tensor(x, dtype, None, layout)
-        return one if batch_size is None else Batch.broadcast(one, batch_size, self._device)
+        sample = tensor(x, dtype, None, layout)
+        return sample if batch_size is None else Batch.broadcast(sample, batch_size, self._device)

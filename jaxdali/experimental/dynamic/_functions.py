@@ -25,12 +25,13 @@ from ...dynamic._values import batch, is_column, is_numbers
 from . import random
 from ._contexts import Device
 from ._dtypes import DType, numpy_of
-from ._values import FILE, as_tensor, is_array, own, plain
-from ._values import Tensor as OwnTensor
+from ._values import FILE, as_tensor, is_array, to_dali_classes, to_plain
+from ._values import Tensor as DaliTensor
 
-_OWN = ("batch", "jit", "readers", "set_num_threads", "get_num_threads", "tensor")  # this module has its own, or none
+# Names of `jaxdali.dynamic` for which this package has its own object, or none.
+_SKIPPED_NAMES = ("batch", "jit", "readers", "set_num_threads", "get_num_threads", "tensor")
 _STREAMS = "XLA manages streams: leave it out"
-_INSTEAD = {
+_ADVICE = {  # names of DALI that are missing here, with the reason or the replacement
     **dict.fromkeys(("stream", "set_current_stream", "set_default_stream"), _STREAMS),
     "ThreadPool": "a process has one pool of threads, see set_num_threads",
     "optical_flow": "it needs NVIDIA's engine",
@@ -39,14 +40,15 @@ _INSTEAD = {
 }
 
 
-def function_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that takes ``rng=`` from the default generator, DALI's classes, and what DALI makes tensors of."""
+def with_dali_defaults(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a function of `jaxdali.dynamic`: it accepts DALI's classes and everything that DALI converts to tensors,
+    and takes random numbers from the default generator.
+    """
     operator = ".".join((*function.__module__.split(".")[2:], function.__name__))
 
     @boundary
-    @boundary
     @functools.wraps(function)
-    def called(*inputs: Any, **arguments: Any) -> Any:
+    def call_with_defaults(*inputs: Any, **arguments: Any) -> Any:
         try:
             inputs = tuple(map(_input, inputs))
         except (TypeError, ValueError, OverflowError) as e:
@@ -55,56 +57,57 @@ def function_of(function: Callable[..., Any]) -> Callable[..., Any]:
         values = (*inputs, *arguments.values())
         sizes = [len(x) for x in values if isinstance(x, Batch)]
         N = arguments.get("batch_size") or (sizes[0] if sizes else None)
-        known = declared[operator]() if operator in declared else {}
-        single = False
+        declared_arguments = declared[operator]() if operator in declared else {}
+        returns_single = False
         if current_trace() is None and not any(map(_is_traced, values)):
-            single = N is None and any(isinstance(x, OwnTensor) for x in arguments.values())
-            arguments = {n: _computed(known.get(n), x, N or 1) for n, x in arguments.items()}
-        arguments = {n: _argument(known.get(n), x, N) for n, x in arguments.items()}
+            returns_single = N is None and any(isinstance(x, DaliTensor) for x in arguments.values())
+            arguments = {n: _to_batch(declared_arguments.get(n), x, N or 1) for n, x in arguments.items()}
+        arguments = {n: _argument(declared_arguments.get(n), x, N) for n, x in arguments.items()}
         if getattr(function, "draws", False) and arguments.get("rng") is None and arguments.get("key") is None:
             arguments["rng"] = random.get_default_rng()
-        return own(function(*inputs, **arguments), single)
+        return to_dali_classes(function(*inputs, **arguments), returns_single)
 
-    called.__doc__ = with_generator(function.__doc__ or "")
-    return called
+    call_with_defaults.__doc__ = with_generator(function.__doc__ or "")
+    return call_with_defaults
 
 
 def _input(x: Any) -> Any:
-    """A positional input. A list of numbers or of arrays is one sample, as everything but a batch."""
+    """Converts a positional input. Everything but a batch, a column and a list of files is one sample."""
     if isinstance(x, (list, tuple)):
         if any(is_node(e) or isinstance(e, Tracer) for e in x):
             return x
-        files = bool(x) and all(isinstance(e, FILE) for e in x)  # their lengths differ
-        return batch(x) if files else plain(as_tensor(x))
+        is_files = bool(x) and all(isinstance(e, FILE) for e in x)  # their lengths differ
+        return batch(x) if is_files else to_plain(as_tensor(x))
     if is_column(x):
         return batch(x)
     if isinstance(x, (Batch, Tensor, Tracer)) or not (isinstance(x, (bool, int, float)) or is_array(x)):
-        return plain(x)
-    return plain(as_tensor(x))
+        return to_plain(x)
+    return to_plain(as_tensor(x))
 
 
 def _is_traced(x: Any) -> bool:
     return isinstance(x._data if isinstance(x, Batch) else x, Tracer)
 
 
-def _computed(a: Argument | None, x: Any, N: int) -> Any:
-    """A named argument that is a tensor, as a value of each of N samples: what is compiled for a number would serve
-    once.
+def _to_batch(a: Argument | None, x: Any, N: int) -> Any:
+    """Repeats a named argument that is a tensor for N samples.
+
+    As a static number, each new value would compile anew.
     """
-    if a is None or a.is_input or not a.per_sample or not isinstance(x, OwnTensor):
+    if a is None or a.is_input or not a.per_sample or not isinstance(x, DaliTensor):
         return x
     return batch(np.broadcast_to(np.asarray(x), (N, *x.shape)), x.layout)
 
 
 def _argument(a: Argument | None, x: Any, N: int | None) -> Any:
-    """A named argument.
+    """Converts a named argument.
 
     Args:
-      a: what is known of it.
-      N: samples of the call; None: there is one, which is no batch.
+      a: its declaration; None if the function does not declare it.
+      N: number of samples of the call; None for a single sample.
     """
     if isinstance(x, Device):
-        with x:  # refuses another device than the first
+        with x:  # raises an error if it is not the first device
             return x.device_type
     if isinstance(x, DType):
         return numpy_of(x)
@@ -116,52 +119,54 @@ def _argument(a: Argument | None, x: Any, N: int | None) -> Any:
         x = np.asarray(x)
     if type(x) in (list, tuple):
         if a is not None and a.many and x and all(type(row) in (list, tuple) for row in x):
-            x = [e for row in x for e in row]  # a matrix by its rows
+            x = [e for row in x for e in row]  # the rows of a matrix
         if N is None and a is not None and not a.many and len(x) == 1 and isinstance(x[0], (bool, int, float)):
             return x[0]
-        return type(x)(e.item() if isinstance(e, OwnTensor) and not e.ndim else plain(e) for e in x)
+        return type(x)(e.item() if isinstance(e, DaliTensor) and not e.ndim else to_plain(e) for e in x)
     if a is None or not is_array(x) or isinstance(x, (Batch, np.generic, Tracer)):
-        return plain(x)
-    # An array is one value, but where DALI refuses it and it can be one for each sample.
+        return to_plain(x)
+    # An array is one value for all samples, unless its shape only fits one value for each sample. DALI refuses those.
     shape: tuple[int, ...] = np.shape(x)
     if shape == (1,) and not a.many:
         return np.asarray(x).item()
-    each = N is not None and (len(shape) == 1 if not a.many else len(shape) > 1 and shape[-1] in a.lengths)
-    return plain(x if each else as_tensor(x))
+    is_per_sample = N is not None and (len(shape) == 1 if not a.many else len(shape) > 1 and shape[-1] in a.lengths)
+    return to_plain(x if is_per_sample else as_tensor(x))
 
 
-def functions_of(module: types.ModuleType, name: str) -> dict[str, Any]:
-    """The functions of a module of `jaxdali.dynamic`, and modules with those of its parts."""
-    found: dict[str, Any] = {}
+def functions_with_dali_defaults(module: types.ModuleType, name: str) -> dict[str, Any]:
+    """Wraps the functions of a module of `jaxdali.dynamic`, and makes modules of such functions for its submodules."""
+    functions: dict[str, Any] = {}
     for public in dir(module):
         x = getattr(module, public)
-        if public in _OWN or public.startswith("_"):
+        if public in _SKIPPED_NAMES or public.startswith("_"):
             continue
         if inspect.isfunction(x) and x.__module__ == module.__name__:
-            found[public] = function_of(x)
+            functions[public] = with_dali_defaults(x)
         elif inspect.ismodule(x) and x.__name__ == f"{module.__name__}.{public}":
-            part = f"{name}.{public}"
-            made = sys.modules.get(part) or types.ModuleType(
-                part, f"The functions of `{x.__name__}`, with DALI's defaults."
+            path = f"{name}.{public}"
+            submodule = sys.modules.get(path) or types.ModuleType(
+                path, f"The functions of `{x.__name__}`, with DALI's defaults."
             )
-            sys.modules[part] = made
-            vars(made).update(functions_of(x, part), __getattr__=functools.partial(_refuse, part, public))
-            found[public] = made
-    return found
+            sys.modules[path] = submodule
+            vars(submodule).update(
+                functions_with_dali_defaults(x, path), __getattr__=functools.partial(_raise_missing_name, path, public)
+            )
+            functions[public] = submodule
+    return functions
 
 
-def _refuse(module: str, path: str, name: str) -> Any:
-    if f"{path}.{name}" in _INSTEAD:
-        raise missing(__name__.rpartition(".")[0], f"{path}.{name}", ())
-    raise missing(module, name, vars(sys.modules[module]))
+def _raise_missing_name(module: str, path: str, name: str) -> Any:
+    if f"{path}.{name}" in _ADVICE:
+        raise missing_name_error(__name__.rpartition(".")[0], f"{path}.{name}", ())
+    raise missing_name_error(module, name, vars(sys.modules[module]))
 
 
-def missing(module: str, name: str, there: Iterable[str]) -> AttributeError:
-    """The error for a name that is not there, which says what to use instead."""
-    if name in _INSTEAD:
+def missing_name_error(module: str, name: str, public_names: Iterable[str]) -> AttributeError:
+    """The AttributeError for a missing name, which says what to use instead."""
+    if name in _ADVICE:
         return AttributeError(
-            f"{module.removeprefix('jaxdali.')}.{name} of DALI is not in jaxdali: {_INSTEAD[name]}", name=name
+            f"{module.removeprefix('jaxdali.')}.{name} of DALI is not in jaxdali: {_ADVICE[name]}", name=name
         )
     return AttributeError(
-        of_values(f"module {module!r} has no attribute {name!r}{did_you_mean(name, there)}"), name=name
+        of_values(f"module {module!r} has no attribute {name!r}{did_you_mean(name, public_names)}"), name=name
     )

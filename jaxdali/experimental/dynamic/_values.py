@@ -1,4 +1,4 @@
-"""`Batch` and `Tensor` with DALI's names, and what makes them."""
+"""`Batch` and `Tensor` with DALI's names, and the functions that make them."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from ...dynamic import _batch, _functions
 from ...dynamic._singles import JaxTensor
 from ...fn._families.conversion import convert
 from ._contexts import Device, device_of
-from ._dtypes import DType, numpy_of, of_numpy
+from ._dtypes import DType, dtype_of_numpy, numpy_of
 
 FILE = (bytes, bytearray, memoryview)
-_LAYOUT: Any = _batch.Batch.layout  # the slot
+_LAYOUT: Any = _batch.Batch.layout  # the descriptor of the slot, which a property of the subclass hides
 
 
 def pointwise(function: str, *operands: Any) -> Any:
-    """A pointwise function of batches, tensors, numbers, and what a tensor is made of; NotImplemented when an operand
-    is none of them.
+    """Calls a pointwise function of batches, tensors, numbers, and everything that `as_tensor` accepts; NotImplemented
+    if an operand is none of them.
     """
     if any(map(is_node, operands)):  # in a function of `jaxdali.dynamic.jit`
         return language().pointwise(function, *(np.asarray(x) if isinstance(x, Tensor) else x for x in operands))
-    return own(_functions.pointwise(function, *map(_operand, operands)))
+    return to_dali_classes(_functions.pointwise(function, *map(_operand, operands)))
 
 
 def _operator(function: str, *operands: Any) -> Any:
-    """The same for operators."""
+    """Calls a pointwise function for an operator of Python."""
     result = pointwise(function, *operands)
-    if result is NotImplemented and function in ("eq", "ne"):  # which Python would answer by identity
+    if result is NotImplemented and function in ("eq", "ne"):  # Python would compare the identities of the objects
         raise TypeError(f"{function}: operands must be batches, tensors or numbers, got {types_of(operands)}")
     return result
 
 
 def types_of(operands: Sequence[Any]) -> str:
-    """The names of their types, for messages."""
+    """The names of the operands' types, for messages."""
     return ", ".join(type(x).__name__ for x in operands)
 
 
@@ -50,7 +50,7 @@ def _operand(x: Any) -> Any:
     is_value = isinstance(x, (bool, int, float, _batch.Batch, _batch.Tensor, Tensor, Tracer)) and not isinstance(
         x, np.generic
     )
-    return plain(x) if is_value or not (is_array(x) or isinstance(x, (list, tuple))) else as_tensor(x)._sample
+    return to_plain(x) if is_value or not (is_array(x) or isinstance(x, (list, tuple))) else as_tensor(x)._sample
 
 
 @jax.tree_util.register_pytree_node_class
@@ -58,7 +58,7 @@ def _operand(x: Any) -> Any:
 class Batch(_batch.Batch):
     """A `jaxdali.dynamic.Batch` with the names of DALI's: `tensors`, `select`, `shape`, `cpu`, `gpu`, `evaluate`, ...
 
-    It is made, and its arithmetic works, by the rules of `Tensor`.
+    Construction and arithmetic follow the rules of `Tensor`.
     """
 
     __slots__ = ()
@@ -67,9 +67,9 @@ class Batch(_batch.Batch):
     def __init__(
         self, tensors: Any, dtype: Any = None, device: Any = None, layout: str | None = None, copy: bool = False
     ):
-        """The same as `batch` with `copy`, else as `as_batch`."""
-        made = (batch if copy else as_batch)(tensors, dtype, device, layout)
-        super().__init__(made._data, made._shapes, made.layout or "", made._dims)
+        """Does the same as `batch` if `copy`, otherwise as `as_batch`."""
+        converted = (batch if copy else as_batch)(tensors, dtype, device, layout)
+        super().__init__(converted._data, converted._shapes, converted.layout or "", converted._dims)
 
     @classmethod
     def _with(cls, data: Any, shapes: Any = None, layout: str = "", dims: Any = None) -> Batch:
@@ -78,9 +78,9 @@ class Batch(_batch.Batch):
         return batch
 
     @staticmethod
-    def of(found: _batch.Batch) -> Batch:
-        """The same samples."""
-        return found if isinstance(found, Batch) else Batch._with(found._data, found._shapes, found.layout, found._dims)
+    def of(batch: _batch.Batch) -> Batch:
+        """Converts a batch of `jaxdali.dynamic`. It shares the samples."""
+        return batch if isinstance(batch, Batch) else Batch._with(batch._data, batch._shapes, batch.layout, batch._dims)
 
     @property
     def _plain(self) -> _batch.Batch:
@@ -98,11 +98,11 @@ class Batch(_batch.Batch):
     @property
     def dtype(self) -> DType:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Type of the elements."""
-        return of_numpy(self._data.dtype)
+        return dtype_of_numpy(self._data.dtype)
 
     @property
     def device(self) -> Device:
-        """Where the samples are."""
+        """The device of the samples."""
         return Device.of(self._device)
 
     @property
@@ -111,19 +111,21 @@ class Batch(_batch.Batch):
 
     @staticmethod
     def broadcast(sample: Any, batch_size: int, device: Any = None, dtype: Any = None) -> Batch:
-        """A batch of one sample again and again. ValueError: it is a batch."""
+        """Repeats a sample `batch_size` times. Raises ValueError if `sample` is a batch."""
         if isinstance(sample, _batch.Batch):
             raise ValueError("Batch.broadcast takes one sample, got a batch")
-        one = tensor(sample, dtype)
-        repeated = dynamic.batch(np.broadcast_to(one._sample, (batch_size, *one.shape)), one.layout)
-        return _placed(repeated, device)
+        sample_tensor = tensor(sample, dtype)
+        repeated = dynamic.batch(
+            np.broadcast_to(sample_tensor._sample, (batch_size, *sample_tensor.shape)), sample_tensor.layout
+        )
+        return _to_device(repeated, device)
 
     _pointwise = staticmethod(_operator)
 
     @property
     def slice(self) -> Any:
-        """Parts of each sample, as of `jaxdali.dynamic.Batch`; ``...`` stands for the axes between."""
-        return _Slices(self._plain)
+        """Takes a part of each sample, as `jaxdali.dynamic.Batch.slice` does; ``...`` stands for all axes between."""
+        return _BatchSlices(self._plain)
 
     @property
     def batch_size(self) -> int:
@@ -136,18 +138,18 @@ class Batch(_batch.Batch):
         return self.shapes
 
     @property
-    def tensors(self) -> _Tensors:
-        """The samples: ``batch.tensors[i]`` is a `Tensor`, a slice or a list of numbers gives some of them; and
-        iteration.
+    def tensors(self) -> _SampleList:
+        """The samples as a sequence of `Tensor`s: ``batch.tensors[i]`` is one of them, a slice or a list of numbers
+        selects some.
         """
-        return _Tensors(self)
+        return _SampleList(self)
 
     def select(self, sample_range: Any) -> Any:
-        """A sample by its number, a batch of some by a slice or a list of numbers, or itself for ``...``."""
+        """Returns one sample for a number, a batch of some for a slice or a list of numbers, and itself for ``...``."""
         return self if sample_range is Ellipsis else self[sample_range]
 
     def __getitem__(self, key: Any) -> Any:
-        """As `select`; DALI's batches have no subscripts."""
+        """Does the same as `select`. DALI's batches have no subscripts."""
         part = self._plain[key]
         return Batch.of(part) if isinstance(part, _batch.Batch) else Tensor.of(part, self.layout)
 
@@ -163,7 +165,7 @@ class Batch(_batch.Batch):
         return self.to_device(Device("gpu", index))
 
     def to_device(self, device: Any, force_copy: bool = False) -> Batch:
-        """The batch on a device; itself where it is there, unless `force_copy`."""
+        """Returns the batch on a device; itself if it is there already, unless `force_copy`."""
         target = device_of(device)
         if self._device == target and not force_copy:
             return self
@@ -178,7 +180,7 @@ class Batch(_batch.Batch):
         """The samples as one `torch.Tensor` on their device, through DLPack.
 
         Args:
-          copy: True: always copied; False: a batch that must be copied is a ValueError; None: copied if it must be.
+          copy: True: always copies; False: raises ValueError if a copy is needed; None: copies if it is needed.
           pad: whether samples of different shapes are padded with zeros.
         """
         if copy is False and not self.is_dense:
@@ -190,12 +192,12 @@ class Batch(_batch.Batch):
     def __repr__(self) -> str:
         if isinstance(self._data, Tracer):
             return repr(self._plain)
-        shown = [np.array2string(np.asarray(x), prefix="    ", edgeitems=2) for x in self._plain.samples()[:_SHOWN]]
-        more = ["..."] if len(self) > _SHOWN else []
-        gap = ", " if self.ndim == 0 else "," + "\n" * max(self.ndim, 1) + "    "
-        shapes = ", ".join([*map(str, self.shape[:_SHOWN]), *more])
-        parts = {"num_samples": len(self), "shape": f"[{shapes}]"}
-        return _described("Batch", f"[{gap.join([*shown, *more])}]", self, parts)
+        shown = [np.array2string(np.asarray(x), prefix="    ", edgeitems=2) for x in self._plain.samples()[:_MAX_SHOWN]]
+        ellipsis = ["..."] if len(self) > _MAX_SHOWN else []
+        separator = ", " if self.ndim == 0 else "," + "\n" * max(self.ndim, 1) + "    "
+        shapes = ", ".join([*map(str, self.shape[:_MAX_SHOWN]), *ellipsis])
+        fields = {"num_samples": len(self), "shape": f"[{shapes}]"}
+        return _repr_text("Batch", f"[{separator.join([*shown, *ellipsis])}]", self, fields)
 
     def _repr_html_(self) -> str | None:
         return self._plain._repr_html_()
@@ -204,53 +206,53 @@ class Batch(_batch.Batch):
         return Batch._with, self._plain.__reduce__()[1]
 
     @classmethod
-    def tree_unflatten(cls, known: tuple[str | None, Any], children: Sequence[Any]) -> Batch:
-        layout, dims = known
+    def tree_unflatten(cls, aux_data: tuple[str | None, Any], children: Sequence[Any]) -> Batch:
+        layout, dims = aux_data
         return cls._with(children[0], children[1] if len(children) > 1 else None, layout or "", dims)
 
 
-_SHOWN = 8  # samples in the text of a batch
+_MAX_SHOWN = 8  # samples in the repr of a batch
 
 
-def _described(name: str, data: str, x: Any, parts: dict[str, Any]) -> str:
+def _repr_text(name: str, data: str, x: Any, fields: dict[str, Any]) -> str:
     layout = {} if x.layout is None else {"layout": f'"{x.layout}"'}
-    facts = {"dtype": x.dtype, **layout, "device": f'"{x.device.device_type}"', **parts}
-    return f"{name}(\n    " + ",\n    ".join([data, *(f"{n}={v}" for n, v in facts.items())]) + ")"
+    all_fields = {"dtype": x.dtype, **layout, "device": f'"{x.device.device_type}"', **fields}
+    return f"{name}(\n    " + ",\n    ".join([data, *(f"{n}={v}" for n, v in all_fields.items())]) + ")"
 
 
-class _Slices(_batch.Slices):
+class _BatchSlices(_batch.Slices):
     def __getitem__(self, key: Any) -> Batch:
         keys = key if isinstance(key, tuple) else (key,)
         if any(k is Ellipsis for k in keys):
-            at = next(i for i, k in enumerate(keys) if k is Ellipsis)
-            if any(k is Ellipsis for k in keys[at + 1 :]):
+            position = next(i for i, k in enumerate(keys) if k is Ellipsis)
+            if any(k is Ellipsis for k in keys[position + 1 :]):
                 raise ValueError("a subscript can have one Ellipsis only")
-            keys = (*keys[:at], *[slice(None)] * (self._batch.ndim - len(keys) + 1), *keys[at + 1 :])
-        return Batch.of(super().__getitem__(tuple(map(_index, keys))) if keys else self._batch)
+            keys = (*keys[:position], *[slice(None)] * (self._batch.ndim - len(keys) + 1), *keys[position + 1 :])
+        return Batch.of(super().__getitem__(tuple(map(_slice_index, keys))) if keys else self._batch)
 
 
-def _index(x: Any) -> Any:
+def _slice_index(x: Any) -> Any:
     if isinstance(x, slice):
-        return slice(_index(x.start), _index(x.stop), _index(x.step))
-    return int(x) if isinstance(x, (Tensor, np.integer)) else plain(x)
+        return slice(_slice_index(x.start), _slice_index(x.stop), _slice_index(x.step))
+    return int(x) if isinstance(x, (Tensor, np.integer)) else to_plain(x)
 
 
-class _Tensors(Sequence[Any]):
-    """Samples of a batch, as `Tensor`s."""
+class _SampleList(Sequence[Any]):
+    """Some samples of a batch, as `Tensor`s."""
 
-    def __init__(self, of: Batch, places: Sequence[int] | None = None):
-        self._of, self._places = of, range(len(of)) if places is None else places
+    def __init__(self, batch: Batch, indices: Sequence[int] | None = None):
+        self._batch, self._indices = batch, range(len(batch)) if indices is None else indices
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._indices)
 
     def __getitem__(self, key: Any) -> Any:
-        """A sample by its number, some of them by a slice or a list of numbers."""
+        """Returns one sample for a number, and a sequence of some for a slice or a list of numbers."""
         if isinstance(key, slice):
-            return _Tensors(self._of, self._places[key])
+            return _SampleList(self._batch, self._indices[key])
         if isinstance(key, list):
-            return _Tensors(self._of, [self._places[i] for i in key])
-        return self._of[self._places[key]]
+            return _SampleList(self._batch, [self._indices[i] for i in key])
+        return self._batch[self._indices[key]]
 
     select = __getitem__
 
@@ -260,7 +262,7 @@ class _Tensors(Sequence[Any]):
 
     def as_batch(self, copy: bool = False) -> Batch:
         """The samples as a batch, which shares no memory with them."""
-        return self._of[list(self._places)]
+        return self._batch[list(self._indices)]
 
 
 @boundaries
@@ -268,8 +270,8 @@ class Tensor(Operators):
     """A single sample in the host's memory, with the names of DALI's. The arguments are those of `tensor`.
 
     Arithmetic, comparisons and `math` follow DALI's rules, also with NumPy's arrays and scalars on the left. It is no
-    NumPy array, but functions of NumPy take it as one; ``np.asarray(tensor)`` shares its memory; `jax.numpy.asarray`,
-    DLPack and `torch` make others of it.
+    NumPy array, but NumPy's functions accept it, and ``np.asarray(tensor)`` shares its memory. `jax.numpy.asarray`,
+    DLPack and `torch` convert it to other arrays.
     """
 
     __slots__ = ("_sample",)
@@ -282,12 +284,12 @@ class Tensor(Operators):
 
     @staticmethod
     def of(array: Any, layout: str | None = "") -> Tensor:
-        """An array as a sample, without a copy."""
+        """Makes a tensor of an array, without a copy."""
         sample = Tensor.__new__(Tensor)
         sample._sample = _batch.Tensor.of(array, layout or "")
         return sample
 
-    # --- what it is -------------------------------------------------------------------------------------------------
+    # --- properties -------------------------------------------------------------------------------------------------
 
     @property
     def __jaxdali_sample__(self) -> _batch.Tensor:
@@ -296,7 +298,7 @@ class Tensor(Operators):
     @property
     def dtype(self) -> DType:
         """Type of the elements."""
-        return of_numpy(self._sample.dtype)
+        return dtype_of_numpy(self._sample.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -330,19 +332,19 @@ class Tensor(Operators):
 
     @property
     def device(self) -> Device:
-        """Where it is."""
+        """The device of the sample, always the CPU."""
         return Device("cpu")
 
     def __repr__(self) -> str:
-        return _described(
+        return _repr_text(
             "Tensor", np.array2string(np.asarray(self), prefix="    ", edgeitems=2), self, {"shape": self.shape}
         )
 
     # --- elements ---------------------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Tensor:
-        """A part, by NumPy's rules. It keeps the letters of the axes that are left."""
-        keys = tuple(_number(k) for k in key) if isinstance(key, tuple) else _number(key)
+        """Takes a part by NumPy's rules. It keeps the layout's letters of the remaining axes."""
+        keys = tuple(_subscript_part(k) for k in key) if isinstance(key, tuple) else _subscript_part(key)
         part = self._sample[keys]
         return Tensor.of(part, getattr(part, "layout", ""))
 
@@ -370,14 +372,14 @@ class Tensor(Operators):
         return NotImplemented
 
     def item(self, *place: int) -> Any:
-        """The only element, or that at a place, as Python's number. ValueError: there are several."""
+        """The only element, or the one at index `place`, as a Python number. Raises ValueError if there are several."""
         return self._sample.item(*place)
 
     def tolist(self) -> Any:
-        """The elements as Python's numbers, in lists."""
+        """The elements as Python numbers in nested lists."""
         return self._sample.tolist()
 
-    # --- to others --------------------------------------------------------------------------------------------------
+    # --- exports --------------------------------------------------------------------------------------------------
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self._sample, dtype, copy=copy)
@@ -393,36 +395,36 @@ class Tensor(Operators):
         return np.asarray(self).__dlpack_device__()
 
     def torch(self, copy: bool = False) -> Any:
-        """The same as a `torch.Tensor`."""
+        """Returns the sample as a `torch.Tensor`."""
         import torch
 
         return torch.from_numpy(np.array(self) if copy or not self._sample.flags.writeable else np.asarray(self))
 
     def cpu(self) -> Tensor:
-        """Itself."""
+        """Returns the tensor itself."""
         return self
 
     def gpu(self, index: int | None = None) -> Tensor:
-        """Itself: functions that are asked for ``device="gpu"`` move it."""
+        """Returns the tensor itself: functions with ``device="gpu"`` move it."""
         return self.to_device(Device("gpu", index))
 
     def to_device(self, device: Any, force_copy: bool = False) -> Tensor:
-        """Itself, or a copy."""
+        """Returns the tensor itself, or a copy if `force_copy`."""
         device_of(device)
         return Tensor.of(self._sample.copy(), self.layout) if force_copy else self
 
     def evaluate(self) -> Tensor:
-        """Itself."""
+        """Returns the tensor itself."""
         return self
 
     def __reduce__(self) -> Any:
         return Tensor.of, (np.asarray(self), self.layout)
 
 
-def _number(k: Any) -> Any:
-    """A part of a subscript for NumPy, where DALI's True is 1."""
+def _subscript_part(k: Any) -> Any:
+    """Converts a part of a subscript for NumPy. A bool is an index 0 or 1, as in DALI, and not a mask."""
     if isinstance(k, slice):
-        return slice(_number(k.start), _number(k.stop), _number(k.step))
+        return slice(_subscript_part(k.start), _subscript_part(k.stop), _subscript_part(k.step))
     if isinstance(k, Tensor):
         return np.asarray(k) if k.ndim else k.item()
     return int(k) if isinstance(k, bool) else k
@@ -431,49 +433,52 @@ def _number(k: Any) -> Any:
 # --- conversions ------------------------------------------------------------------------------------------------------
 
 
-def plain(x: Any) -> Any:
-    """The value of `jaxdali.dynamic` for one of this module's classes; anything else is returned unchanged."""
+def to_plain(x: Any) -> Any:
+    """Converts an object of this module's classes into that of `jaxdali.dynamic`; returns anything else unchanged."""
     if isinstance(x, Batch):
         return x._plain
     return x._sample if isinstance(x, Tensor) else x
 
 
-def own(x: Any, single: bool = False) -> Any:
-    """The results of a function of `jaxdali.dynamic` as this module's classes. Several outputs are a tuple.
+def to_dali_classes(x: Any, single: bool = False) -> Any:
+    """Converts the results of a function of `jaxdali.dynamic` into this module's classes. Several outputs are a tuple.
 
     Args:
-      single: whether a batch is one of one sample, which is wanted alone.
+      single: whether to return the only sample of each batch as a `Tensor`.
     """
 
-    def leaf(e: Any) -> Any:
+    def convert_leaf(e: Any) -> Any:
         if isinstance(e, _batch.Batch):
             return Tensor.of(e[0], e.layout) if single else Batch.of(e)
         if isinstance(e, _batch.Tensor):
             return Tensor.of(e, e.layout)
-        # One number serves all samples, as in DALI.
+        # A drawn number may be used for all samples of a batch, as in DALI.
         return dynamic.random.broadcast(e) if isinstance(e, JaxTensor) else e
 
     kinds = (_batch.Batch, _batch.Tensor, JaxTensor)
-    return jax.tree.map(leaf, tuple(x) if isinstance(x, list) else x, is_leaf=lambda e: isinstance(e, kinds))
+    return jax.tree.map(convert_leaf, tuple(x) if isinstance(x, list) else x, is_leaf=lambda e: isinstance(e, kinds))
 
 
 def is_array(x: Any) -> bool:
-    """Whether it is an array of NumPy, JAX or another library, a NumPy scalar, or a tensor."""
+    """Whether `x` is an array of NumPy, JAX or another library, a NumPy scalar, or a tensor."""
     if isinstance(x, (Tensor, np.ndarray, np.generic, jax.Array)):
         return True
     return not is_node(x) and not isinstance(x, JaxTensor) and (hasattr(x, "__dlpack__") or hasattr(x, "__array__"))
 
 
-def _array(x: Any, dtype: np.dtype | None) -> np.ndarray:
-    """A sample of a type. Arrays are rounded and saturated to it, as by `cast`; of Python's numbers it is made by
-    NumPy's rules.
+def _sample_array(x: Any, dtype: np.dtype | None) -> np.ndarray:
+    """Converts `x` into an array, the data of one sample.
+
+    Args:
+      dtype: of the result. Arrays are rounded and saturated to it, as `cast` does; Python numbers are converted by
+        NumPy's rules. None: the type of an array, and int32, uint32 or float32 for Python numbers.
     """
     if any(isinstance(e, _batch.Batch) for e in (x if isinstance(x, (list, tuple)) else [x])):
         raise TypeError("a batch can't be a sample, or a part of one")
     if isinstance(x, FILE):
         x = np.frombuffer(x, np.uint8)
     if is_array(x) or hasattr(x, "__array_interface__"):
-        array = np.asarray(dynamic.tensor(plain(x)))
+        array = np.asarray(dynamic.tensor(to_plain(x)))
         return array if dtype is None else convert(np, array, dtype)
     try:
         array = np.array(x, dtype)
@@ -484,47 +489,47 @@ def _array(x: Any, dtype: np.dtype | None) -> np.ndarray:
     if array.dtype in (np.int64, np.uint64) or (
         array.dtype == object and array.size and all(type(e) is int for e in array.flat)
     ):
-        return _of_32_bits(array)
+        return _narrow_integers(array)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"a tensor is made of an array, of numbers or of a file's bytes, got {type(x).__name__}")
     return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
-def _of_32_bits(integers: np.ndarray) -> np.ndarray:
-    """Integers as int32; those that only uint32 holds as that."""
+def _narrow_integers(integers: np.ndarray) -> np.ndarray:
+    """Converts integers to int32, or to uint32 if only that holds them."""
     low, high = (int(integers.min()), int(integers.max())) if integers.size else (0, 0)
     limits = np.iinfo(np.uint32 if low >= 0 and high > np.iinfo(np.int32).max else np.int32)
     if low < limits.min or high > limits.max:
-        wrong = low if low < limits.min else high
-        raise OverflowError(f"{wrong} does not fit into {limits.dtype}: pass dtype, or an array of NumPy")
+        value = low if low < limits.min else high
+        raise OverflowError(f"{value} does not fit into {limits.dtype}: pass dtype, or an array of NumPy")
     return integers.astype(limits.dtype)
 
 
-def _tensor(data: Any, dtype: Any, device: Any, layout: str | None, pad: bool, copy: bool) -> Tensor:
+def _make_tensor(data: Any, dtype: Any, device: Any, layout: str | None, pad: bool, copy: bool) -> Tensor:
     if device is not None:
         device_of(device)
-    element = None if dtype is None else numpy_of(dtype)
+    numpy_dtype = None if dtype is None else numpy_of(dtype)
     inherited = data.layout or "" if isinstance(data, (_batch.Batch, _batch.Tensor, Tensor)) else ""
     if isinstance(data, _batch.Batch):
         inherited = f"N{inherited}" if inherited or not data.ndim else ""
-        whole = plain(data).numpy(pad=pad)
-        data = whole[0] if pad else whole
-    array = _array(data, element)
+        padded = to_plain(data).numpy(pad=pad)
+        data = padded[0] if pad else padded
+    array = _sample_array(data, numpy_dtype)
     if copy and (is_array(data) or isinstance(data, FILE)):
         array = np.array(array)
-    found = dynamic.tensor(array, layout or inherited)
-    return Tensor.of(found, found.layout)
+    sample = dynamic.tensor(array, layout or inherited)
+    return Tensor.of(sample, sample.layout)
 
 
 @boundary
 def tensor(data: Any, dtype: Any = None, device: Any = None, layout: str | None = None, pad: bool = False) -> Tensor:
-    """A single sample, as a copy: of an array, numbers in lists, a file's bytes, or a whole batch as an array ``[N,
-    ...]``.
+    """Makes a single sample as a copy of an array, of numbers in lists, of a file's bytes, or of a whole batch as an
+    array ``[N, ...]``.
 
     Args:
-      dtype: by default that of the array, and int32 or float32 for Python's numbers (uint32 for those that only this
-        holds). Arrays are rounded and saturated; Python's numbers must fit, and lose their fractions.
-      device: checked; a single sample is in the host's memory.
+      dtype: by default that of the array, and int32 or float32 for Python numbers (uint32 if only this holds them).
+        Arrays are rounded and saturated; Python numbers must fit, and lose their fractions.
+      device: only checked; a single sample is in the host's memory.
       layout: a letter for each axis. Default: that of `data`, and "N" before that of a batch.
       pad: whether the samples of a ragged batch are padded with zeros.
 
@@ -532,68 +537,69 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, layout: str | None 
       ValueError, TypeError: as of `jaxdali.dynamic.tensor`.
       OverflowError: a number does not fit into the type.
     """
-    return _tensor(data, dtype, device, layout, pad, True)
+    return _make_tensor(data, dtype, device, layout, pad, True)
 
 
 @boundary
 def as_tensor(data: Any, dtype: Any = None, device: Any = None, layout: str | None = None, pad: bool = False) -> Tensor:
-    """The same as `tensor`, which shares the memory of an array where it can."""
-    return _tensor(data, dtype, device, layout, pad, False)
+    """Does the same as `tensor`, but shares the memory of an array if possible."""
+    return _make_tensor(data, dtype, device, layout, pad, False)
 
 
-def _placed(found: _batch.Batch, device: Any) -> Batch:
-    return Batch.of(found) if device is None else Batch.of(found).to_device(device)
+def _to_device(batch: _batch.Batch, device: Any) -> Batch:
+    return Batch.of(batch) if device is None else Batch.of(batch).to_device(device)
 
 
-def _batch_of(tensors: Any, dtype: Any, device: Any, layout: str | None, copy: bool) -> Batch:
-    element = None if dtype is None else numpy_of(dtype)
+def _make_batch(tensors: Any, dtype: Any, device: Any, layout: str | None, copy: bool) -> Batch:
+    numpy_dtype = None if dtype is None else numpy_of(dtype)
     if isinstance(tensors, _batch.Batch):
-        found = plain(tensors)
-        if element is not None and element != found.dtype:
-            found = dynamic.cast(found, dtype=element)
-        return _placed(dynamic.batch(found, layout), device)
-    if isinstance(tensors, (jax.Array, *FILE)) and element is None:
-        return _placed(dynamic.batch(tensors, layout), device)
+        plain_batch = to_plain(tensors)
+        if numpy_dtype is not None and numpy_dtype != plain_batch.dtype:
+            plain_batch = dynamic.cast(plain_batch, dtype=numpy_dtype)
+        return _to_device(dynamic.batch(plain_batch, layout), device)
+    if isinstance(tensors, (jax.Array, *FILE)) and numpy_dtype is None:
+        return _to_device(dynamic.batch(tensors, layout), device)
     if is_array(tensors):
         inherited = (tensors.layout or "")[1:] if isinstance(tensors, (_batch.Tensor, Tensor)) else ""
-        array = _array(tensors, element)
-        return _placed(
+        array = _sample_array(tensors, numpy_dtype)
+        return _to_device(
             dynamic.batch(np.array(array) if copy else array, inherited if layout is None else layout), device
         )
     if not isinstance(tensors, Iterable) or isinstance(tensors, str) or hasattr(tensors, "__array_interface__"):
         raise TypeError(f"a batch is made of a list of samples, an array or a batch, got {type(tensors).__name__}")
     samples: list[np.ndarray] = []
-    known = layout or ""
+    common_layout = layout or ""
     for i, x in enumerate(tensors):
         if x is None:
             raise TypeError(f"sample {i} is None")
-        samples.append(_array(x, element))
-        element = samples[0].dtype
-        here = x.layout if layout is None and isinstance(x, (_batch.Tensor, Tensor)) else None
-        if known and here and here != known:
-            raise ValueError(f"the samples of a batch must have one layout, got {known!r} and {here!r}")
-        known = known or here or ""
-    if element is None:
+        samples.append(_sample_array(x, numpy_dtype))
+        numpy_dtype = samples[0].dtype
+        own_layout = x.layout if layout is None and isinstance(x, (_batch.Tensor, Tensor)) else None
+        if common_layout and own_layout and own_layout != common_layout:
+            raise ValueError(f"the samples of a batch must have one layout, got {common_layout!r} and {own_layout!r}")
+        common_layout = common_layout or own_layout or ""
+    if numpy_dtype is None:
         raise ValueError("a batch without samples needs a dtype")
-    return _placed(dynamic.batch(samples or np.empty(0, element), known), device)
+    return _to_device(dynamic.batch(samples or np.empty(0, numpy_dtype), common_layout), device)
 
 
 @boundary
 def batch(tensors: Any, dtype: Any = None, device: Any = None, layout: str | None = None) -> Batch:
-    """A batch of samples, as a copy: of an iterable of what `tensor` takes, of an array ``[N, ...]``, or of a batch.
+    """Makes a batch as a copy of samples in an iterable, each as for `tensor`, of an array ``[N, ...]``, or of a batch.
 
     Args:
-      dtype: of the samples. Default: that of the first one, by the rules of `tensor`; it is needed if there is none.
-      device: where it is put. Default: it stays.
+      dtype: of the samples. Default: that of the first one, by the rules of `tensor`; it is needed if there is no
+        sample.
+      device: of the batch. Default: that of the samples.
       layout: a letter for each axis of a sample. Default: that of the samples.
 
     Raises:
       ValueError, TypeError, OverflowError: as of `tensor` and `jaxdali.dynamic.batch`.
     """
-    return _batch_of(tensors, dtype, device, layout, True)
+    return _make_batch(tensors, dtype, device, layout, True)
 
 
 @boundary
 def as_batch(tensors: Any, dtype: Any = None, device: Any = None, layout: str | None = None) -> Batch:
-    """The same as `batch`, which shares the memory of an array ``[N, ...]`` where it can."""
-    return _batch_of(tensors, dtype, device, layout, False)
+    """Does the same as `batch`, but shares the memory of an array ``[N, ...]`` if possible."""
+    return _make_batch(tensors, dtype, device, layout, False)

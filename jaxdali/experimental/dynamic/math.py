@@ -1,5 +1,6 @@
-"""`jaxdali.math` for values: operands are batches, tensors, numbers, and what a tensor is made of. Of numbers the
-result is a tensor.
+"""`jaxdali.math` for values: operands are batches, tensors, numbers, and everything that `tensor` accepts.
+
+The result of numbers is a tensor.
 """
 
 from __future__ import annotations
@@ -15,26 +16,25 @@ from ._values import pointwise as _pointwise
 from ._values import types_of as _types_of
 
 
-def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(function)
 
     @_boundary
-    @_boundary
     @functools.wraps(function)
-    def of_values(*operands: Any, **named: Any) -> Any:
-        bound = signature.bind(*operands, **named)
-        found = _pointwise(function.__name__, *bound.args)
-        if found is NotImplemented:
+    def call_pointwise(*operands: Any, **keywords: Any) -> Any:
+        bound = signature.bind(*operands, **keywords)
+        result = _pointwise(function.__name__, *bound.args)
+        if result is NotImplemented:
             raise TypeError(
                 f"{function.__name__}: operands must be batches, tensors or numbers, got {_types_of(bound.args)}"
             )
-        return found
+        return result
 
-    of_values.__module__ = __name__
-    return of_values
+    call_pointwise.__module__ = __name__
+    return call_pointwise
 
 
-globals().update({name: _of_values(getattr(_math, name)) for name in _math.__all__})
+globals().update({name: _with_values(getattr(_math, name)) for name in _math.__all__})
 __all__ = list(_math.__all__)  # pyright: ignore[reportUnsupportedDunderAll]
 
 

@@ -20,8 +20,8 @@ class RNG(_dynamic.random.RNG):
     """A generator, for functions that take ``rng=``.
 
     Args:
-      seed: a number; None: another one each time.
-      state: what `get_state` returned.
+      seed: a number; None: a random one.
+      state: a result of `get_state`.
     """
 
     def __init__(self, seed: int | None = None, state: Any = None):
@@ -37,7 +37,7 @@ class RNG(_dynamic.random.RNG):
 
     @property
     def seed(self) -> int:
-        """As it was given, or drawn. If it is set, the generator begins anew."""
+        """The seed that was passed or drawn. Setting it restarts the generator."""
         return self._seed
 
     @seed.setter
@@ -45,26 +45,26 @@ class RNG(_dynamic.random.RNG):
         self.set_state(json.dumps({"seed": seed, "taken": 0}))
 
     def clone(self) -> RNG:
-        """Another one that gives the same keys from here on."""
+        """Returns a generator that continues with the same keys."""
         return copy.copy(self)
 
     def advance(self, n: int) -> None:
-        """Leaves out `n` keys."""
+        """Skips `n` keys."""
         self._take(n)
 
     def get_state(self) -> str:
-        """Where it is, as a text."""
-        return json.dumps({"seed": self._seed, "taken": self._taken})
+        """The seed and the number of keys that were taken, as JSON."""
+        return json.dumps({"seed": self._seed, "taken": self._num_taken})
 
     def set_state(self, state: Any) -> None:
-        """Goes on from there. ValueError: it is no state of a generator."""
+        """Continues from a state. Raises ValueError if `state` is not a result of `get_state`."""
         try:
-            found = json.loads(str(state))
-            seed, taken = int(found["seed"]), int(found["taken"])
+            content = json.loads(str(state))
+            seed, num_taken = int(content["seed"]), int(content["taken"])
         except (ValueError, KeyError, TypeError) as e:
             raise ValueError(f"this is not the state of a generator: {state!r}") from e
         self.__dict__.pop("_base", None)
-        self._seed, self._taken = seed, taken
+        self._seed, self._num_taken = seed, num_taken
 
     state = property(get_state, set_state)
 
@@ -73,7 +73,7 @@ class RNG(_dynamic.random.RNG):
 
 
 def set_seed(seed: int) -> None:
-    """Has the default generator of this thread begin anew with a seed."""
+    """Reseeds this thread's default generator."""
     _local.rng = RNG(seed)
 
 
@@ -87,5 +87,5 @@ def get_default_rng() -> RNG:
 if TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """The operators; `_functions` puts them here."""
+        """The operators. `_functions` adds them to this module."""
         ...

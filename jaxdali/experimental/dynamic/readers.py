@@ -1,4 +1,4 @@
-"""DALI's readers of dynamic mode: those of `jaxdali.dynamic.readers`, whose batches are of DALI's classes."""
+"""DALI's readers of dynamic mode: the readers of `jaxdali.dynamic.readers` with batches of DALI's classes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...dynamic import readers as _readers
-from ._values import own as _own
+from ._values import to_dali_classes as _to_dali_classes
 
 
 class ReaderState(dict[str, Any]):
-    """Where a reader stands; `str` gives JSON."""
+    """The state of a reader; `str` returns it as JSON."""
 
     def __str__(self) -> str:
         return json.dumps(self)
@@ -28,15 +28,15 @@ def _class_of(base: type[Any]) -> type[Any]:
         **arguments: Any,
     ):
         base.__init__(self, *positional, **arguments)
-        self._most = base._checked(self, max_batch_size)
-        self._epochs = 0  # that were read to their ends
+        self._max_batch_size = base._checked(self, max_batch_size)
+        self._epochs = 0  # number of epochs that were read to their ends
 
     def next_epoch(self: Any, batch_size: int | None = None, ctx: Any = None, capture: bool = False) -> Iterator[Any]:
-        """Iterates over an epoch: so many batches that they have all samples of a shard, from where the reader stands.
+        """Iterates over an epoch: as many batches as hold all samples of a shard, from the reader's position.
 
-        Each epoch that was read to its end is followed by one of the next shard, unless ``stick_to_shard=True``. One
-        that was left early, or before `set_state`, is not continued: the next one is as long as another. `ctx` and
-        `capture` have no effect.
+        An epoch that was read to its end is followed by one of the next shard, unless ``stick_to_shard=True``. An epoch
+        that was left early, or before `set_state`, is not continued: the next one has full length. `ctx` and `capture`
+        have no effect.
 
         Args:
           batch_size: number of samples in a batch; None: as in the constructor, or single samples.
@@ -50,42 +50,42 @@ def _class_of(base: type[Any]) -> type[Any]:
           SampleError: raised by the iterator if a record can't be read. The next call of `next_epoch` continues with
             the next batch.
         """
-        return base.next_epoch(self, sized(self, batch_size))
+        return base.next_epoch(self, checked_size(self, batch_size))
 
-    def sized(self: Any, batch_size: int | None) -> int | None:
+    def checked_size(self: Any, batch_size: int | None) -> int | None:
         size = self._batch_size if batch_size is None else batch_size
-        if self._most is not None and size is not None and size > self._most:
-            raise ValueError(f"{self._name}: batch_size={size} exceeds max_batch_size={self._most}")
+        if self._max_batch_size is not None and size is not None and size > self._max_batch_size:
+            raise ValueError(f"{self._name}: batch_size={size} exceeds max_batch_size={self._max_batch_size}")
         return size
 
     def _epoch(self: Any, size: int | None) -> Iterator[Any]:
-        self._run(size)
+        self._runner_for(size)
         meta = base.get_metadata(self)
         shards, shard = meta["number_of_shards"], (meta["shard_id"] + self._epochs) % meta["number_of_shards"]
         begin, end = (i * meta["epoch_size_padded"] // shards for i in (shard, shard + 1))
         for _ in range(begin, end, size or 1):
-            yield from one_batch(self, size)
+            yield from read_batch(self, size)
         self._epochs += not meta["stick_to_shard"]
 
-    def one_batch(self: Any, size: int | None) -> Iterator[Any]:
-        self._run(size)
-        self._left = 1  # the base's epoch ends after a batch
-        return map(_own, base._epoch(self, size))
+    def read_batch(self: Any, size: int | None) -> Iterator[Any]:
+        self._runner_for(size)
+        self._num_remaining = 1  # so that the epoch of the base class ends after one batch
+        return map(_to_dali_classes, base._epoch(self, size))
 
     def __call__(self: Any, *, batch_size: int | None = None) -> Any:
         """Reads the next sample, or the next batch."""
-        return next(one_batch(self, self._checked(sized(self, batch_size))))
+        return next(read_batch(self, self._checked(checked_size(self, batch_size))))
 
     def get_metadata(self: Any, batch_size: int | None = None) -> dict[str, int]:
         """As `jaxdali.dynamic.readers.Reader.get_metadata` does; `batch_size` has no effect."""
         return base.get_metadata(self)
 
     def get_state(self: Any) -> ReaderState:
-        """Where the reader stands."""
+        """The state of the reader."""
         return ReaderState(reader=base.get_state(self), epochs=self._epochs)
 
     def set_state(self: Any, state: Any) -> None:
-        """Goes on from a state of `get_state`, or its text. ValueError: it is none."""
+        """Continues from a result of `get_state`, or its text. Raises ValueError if `state` is no such state."""
         try:
             parts = json.loads(state) if isinstance(state, (str, bytes)) else state
             reader, epochs = parts["reader"], operator.index(parts["epochs"])
@@ -106,11 +106,11 @@ def _class_of(base: type[Any]) -> type[Any]:
         "__module__": __name__,
         "__doc__": doc,
     }
-    made = type(base.__name__, (base,), members)
+    cls = type(base.__name__, (base,), members)
     signature = inspect.signature(base)
-    own = [p for p in inspect.signature(__init__).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    made.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *own])  # pyright: ignore[reportAttributeAccessIssue]
-    return made
+    extra_parameters = [p for p in inspect.signature(__init__).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    cls.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *extra_parameters])  # pyright: ignore[reportAttributeAccessIssue]
+    return cls
 
 
 _public = {name: _class_of(getattr(_readers, name)) for name in _readers.__all__ if name != "Reader"}
