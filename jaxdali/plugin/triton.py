@@ -1,4 +1,4 @@
-"""What model repositories of Triton's DALI backend use: definitions that say that they are to be serialized."""
+"""`autoserialize`, with which model repositories of Triton's DALI backend mark the definition to serialize."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def autoserialize(dali_pipeline: F) -> F:
       dali_pipeline: a function that is decorated with `pipeline_def`.
 
     Raises:
-      TypeError: it is not.
+      TypeError: `dali_pipeline` is not such a function.
     """
     if not getattr(dali_pipeline, "_is_pipeline_def", False):
         raise TypeError(f"autoserialize: only a function decorated with @pipeline_def, got {dali_pipeline!r}")

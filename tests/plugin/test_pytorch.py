@@ -507,7 +507,7 @@ def test_memory_of_gpus_beside_pytorch(arguments, environment, want):
 
 
 def test_warning_about_memory_of_gpus(monkeypatch):
-    for name in _memory._OF_USER:
+    for name in _memory._USER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     make = functools.partial(DALIGenericIterator, output_map=["x"])
     make(supplied(counted)).close()  # silent: on the CPU

@@ -1,4 +1,4 @@
-"""Options of JAX iterators, and where their batches lie."""
+"""Options of JAX iterators, and the placement of their batches on devices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Placement: TypeAlias = Sharding | PartitionSpec | Mapping[str, Sharding | Partit
 
 @dataclasses.dataclass(frozen=True)
 class JaxOptions(IteratorOptions):
-    """The arguments that JAX iterators have, checked; see `DALIGenericIterator`."""
+    """The checked arguments of JAX iterators, see `DALIGenericIterator`."""
 
     sharding: Any = None  # a `Placement`; after `on_mesh` without bare PartitionSpecs
     mask_name: str | None = None
@@ -36,15 +36,15 @@ class JaxOptions(IteratorOptions):
         self._check_loading()
         self._check_sharding()
         self._check_ragged()
-        partial = self.last_batch_policy is LastBatchPolicy.PARTIAL
-        if partial and self.mask_name is None:
+        is_partial = self.last_batch_policy is LastBatchPolicy.PARTIAL
+        if is_partial and self.mask_name is None:
             raise ValueError(
                 "JAX needs static shapes, so a JAX iterator has LastBatchPolicy.PARTIAL only with mask_name: a name for the "
                 "output that says which samples are valid; else use FILL or DROP"
             )
         if self.mask_name is None:
             return
-        if not partial:
+        if not is_partial:
             raise ValueError(
                 f"mask_name={self.mask_name!r} is for last_batch_policy=LastBatchPolicy.PARTIAL, got {self.last_batch_policy}"
             )
@@ -54,60 +54,62 @@ class JaxOptions(IteratorOptions):
             )
 
     def _check_sharding(self):
-        given = self.sharding
-        if given is not None and not isinstance(given, (Sharding, PartitionSpec, Mapping)):
-            how = "; write NamedSharding(mesh, PartitionSpec(...))" if isinstance(given, Mesh) else ""
+        sharding = self.sharding
+        if sharding is not None and not isinstance(sharding, (Sharding, PartitionSpec, Mapping)):
+            advice = "; write NamedSharding(mesh, PartitionSpec(...))" if isinstance(sharding, Mesh) else ""
             raise TypeError(
                 "sharding must be a jax.sharding.Sharding or a jax.sharding.PartitionSpec, or a dict of one for each output, "
-                f"got {type(given).__name__}{how}"
+                f"got {type(sharding).__name__}{advice}"
             )
-        if isinstance(given, Mapping):
-            if not given or not set(given) <= set(self.output_map):
+        if isinstance(sharding, Mapping):
+            if not sharding or not set(sharding) <= set(self.output_map):
                 raise ValueError(
-                    f"a dict of shardings must have the names in output_map, {self.output_map}, got {list(given)}"
+                    f"a dict of shardings must have the names in output_map, {self.output_map}, got {list(sharding)}"
                 )
-            for name, s in given.items():
-                if not isinstance(s, (Sharding, PartitionSpec)):
+            for name, output_sharding in sharding.items():
+                if not isinstance(output_sharding, (Sharding, PartitionSpec)):
                     raise TypeError(
-                        f"sharding[{name!r}] must be a jax.sharding.Sharding or a jax.sharding.PartitionSpec, got {type(s).__name__}"
+                        f"sharding[{name!r}] must be a jax.sharding.Sharding or a jax.sharding.PartitionSpec, "
+                        f"got {type(output_sharding).__name__}"
                     )
 
     def on_mesh(self) -> JaxOptions:
-        """These, for an iterator that is made now: its bare PartitionSpecs are on the mesh that is set. See
-        `sharding.on_mesh`.
-        """
+        """Returns the options with bare PartitionSpecs put on the mesh that is set now, see `sharding.on_mesh`."""
         if isinstance(self.sharding, Mapping):
-            placed = {name: on_mesh(s, f"sharding[{name!r}]") for name, s in self.sharding.items()}
+            sharding = {name: on_mesh(s, f"sharding[{name!r}]") for name, s in self.sharding.items()}
         else:
-            placed = on_mesh(self.sharding, "sharding")
-        return dataclasses.replace(self, sharding=placed)
+            sharding = on_mesh(self.sharding, "sharding")
+        return dataclasses.replace(self, sharding=sharding)
 
     def _check_loading(self):
-        given = self.loading_processes
-        if given is not None and self.workers is not None:
+        processes = self.loading_processes
+        if processes is not None and self.workers is not None:
             raise ValueError(
                 "workers and loading_processes can't be given together: Ray's workers can run where the data are"
             )
-        if given is None:
+        if processes is None:
             return
-        there = jax.process_count()
-        if not given or len(set(given)) < len(given) or not all(0 <= p < there for p in given):
+        process_count = jax.process_count()
+        if not processes or len(set(processes)) < len(processes) or not all(0 <= p < process_count for p in processes):
             raise ValueError(
-                f"loading_processes must be distinct numbers of the {there} processes, 0 to {there - 1}, got {list(given)}"
+                f"loading_processes must be distinct numbers of the {process_count} processes, 0 to {process_count - 1}, "
+                f"got {list(processes)}"
             )
         if self.sharding is None:
             raise ValueError("loading_processes needs a sharding, which says where the batches go")
 
     def loading(self, batch_size: int) -> Loading | None:
-        """Who makes which shard of a batch, see Note [Loading processes]; None: each process makes its own."""
+        """The assignment of the shards of a batch to processes, see Note [Loading processes]; None: each process makes
+        its own.
+        """
         if self.loading_processes is None or jax.process_count() == 1:
             return None
         assert self.any_sharding is not None
-        for name, other in self.sharding.items() if isinstance(self.sharding, Mapping) else ():
-            first, found = ([set(s) for s in slices_of(x, batch_size)] for x in (self.any_sharding, other))
-            if found != first:
+        for name, sharding in self.sharding.items() if isinstance(self.sharding, Mapping) else ():
+            slices, other_slices = ([set(s) for s in slices_of(x, batch_size)] for x in (self.any_sharding, sharding))
+            if other_slices != slices:
                 raise ValueError(
-                    f"the shardings of all outputs must cut the batch into the same slices, but {name!r} has others: {other}"
+                    f"the shardings of all outputs must cut the batch into the same slices, but {name!r} has others: {sharding}"
                 )
         loading = Loading.of(self.any_sharding, batch_size, self.loading_processes)
         if self.size > 0 and len({len(loading.made_by(p)) for p in loading.processes}) > 1:
@@ -118,60 +120,61 @@ class JaxOptions(IteratorOptions):
         return loading
 
     def check_metadata(self, metadata: Collection[str]):
-        """Checks what says where and in which form outputs are given, once it is known which of them are metadata."""
+        """Checks `sharding` and `ragged`, once it is known which outputs are metadata."""
         if isinstance(self.sharding, Mapping) and not set(self.output_map) <= {*self.sharding, *metadata}:
             raise ValueError(
                 f"a dict of shardings must have the names in output_map, {list(self.output_map)}, got {list(self.sharding)}"
             )
-        for argument, given in (("sharding", self.sharding), ("ragged", self.ragged)):
-            for name in given if isinstance(given, Mapping) else ():
+        for argument, option in (("sharding", self.sharding), ("ragged", self.ragged)):
+            for name in option if isinstance(option, Mapping) else ():
                 if name in metadata:
                     raise ValueError(
                         f"{argument}[{name!r}]: this output is metadata, a list of Python objects; it has no {argument}"
                     )
 
     def _check_ragged(self):
-        """Replaces the limits by tuples, and what fills them by a dict."""
-        given = {} if self.ragged is None else self.ragged
-        if not isinstance(given, Mapping):
+        """Checks `ragged` and `ragged_fill`, and replaces the limits by tuples and the fill values by a dict."""
+        ragged = {} if self.ragged is None else self.ragged
+        if not isinstance(ragged, Mapping):
             raise TypeError(
-                f"ragged must be a dict from names in output_map to limits, or to None, got {type(given).__name__}"
+                f"ragged must be a dict from names in output_map to limits, or to None, got {type(ragged).__name__}"
             )
         limits: dict[str, tuple[int, ...] | None] = {}
-        for name, x in given.items():
+        for name, limit in ragged.items():
             if name not in self.output_map:
                 raise ValueError(f"ragged[{name!r}]: there is no such name in output_map, {self.output_map}")
             try:
-                each: Any = x if isinstance(x, (tuple, list)) else (x,)
-                limits[name] = None if x is None else tuple(map(operator.index, each))
+                entries: Any = limit if isinstance(limit, (tuple, list)) else (limit,)
+                limits[name] = None if limit is None else tuple(map(operator.index, entries))
             except TypeError:
                 raise TypeError(
-                    f"ragged[{name!r}] must be a whole number, a tuple of them, or None, got {x!r}"
+                    f"ragged[{name!r}] must be a whole number, a tuple of them, or None, got {limit!r}"
                 ) from None
             if limits[name] is not None and not (limits[name] and all(n > 0 for n in limits[name] or ())):
-                raise ValueError(f"ragged[{name!r}] must be positive, got {x!r}")
+                raise ValueError(f"ragged[{name!r}] must be positive, got {limit!r}")
         fill = (
             self.ragged_fill
             if isinstance(self.ragged_fill, Mapping)
             else {n: self.ragged_fill for n in limits if limits[n] is not None}
         )
-        for name, x in fill.items():
+        for name, limit in fill.items():
             if limits.get(name) is None:
-                raise ValueError(f"ragged_fill[{name!r}]: ragged has no limit of this name, {given}")
-            if isinstance(x, bool) or not isinstance(x, (int, float, np.integer, np.floating)):
-                raise TypeError(f"ragged_fill must be a number, or a dict of one for each name, got {x!r}")
+                raise ValueError(f"ragged_fill[{name!r}]: ragged has no limit of this name, {ragged}")
+            if isinstance(limit, bool) or not isinstance(limit, (int, float, np.integer, np.floating)):
+                raise TypeError(f"ragged_fill must be a number, or a dict of one for each name, got {limit!r}")
         self._set("ragged", limits)
         self._set("ragged_fill", dict(fill))
 
     @property
     def ragged_forms(self) -> tuple[RaggedForm | None, ...]:
-        """Of the outputs, in their order, whose samples may differ in shape; for an executor that gives arrays on the
-        shardings.
+        """The form of each output whose samples may differ in shape, None for other outputs, in their order.
+
+        It is for an executor that makes arrays on the shardings.
         """
         assert isinstance(self.ragged, Mapping) and isinstance(self.ragged_fill, Mapping)
         forms: list[RaggedForm | None] = []
         for name, sharding in zip(self.output_map, self.shardings, strict=True):
-            lengths = None if sharding is None else of_batch_axis(sharding)
+            lengths = None if sharding is None else batch_axis_sharding(sharding)
             limits: Any = self.ragged.get(name)
             forms.append(RaggedForm(limits, self.ragged_fill.get(name, 0), lengths) if name in self.ragged else None)
         return tuple(forms)
@@ -188,15 +191,21 @@ class JaxOptions(IteratorOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class OverBatch:
-    """Where values ``[batch]`` of one executor lie: as its outputs do."""
+class BatchAxisPlacement:
+    """The placement of values ``[batch]`` of one executor: on the same devices as its outputs.
+
+    Attributes:
+      shards: of the executor.
+      sharding: of the values; None: they are on the device of the only shard.
+      stacked: whether the values get a leading axis of the shards, ``[shards, B]``.
+    """
 
     shards: Shards
     sharding: Sharding | None
     stacked: bool
 
     def put(self, rows: np.ndarray) -> jax.Array:
-        """``rows[S, B]`` of the local shards, as one global array."""
+        """Makes one global array of ``rows[S, B]``, a row for each local shard."""
         if self.sharding is None:
             return jax.device_put(rows[0], self.shards.primaries[0])
         if self.sharding.is_fully_addressable:
@@ -204,23 +213,24 @@ class OverBatch:
         return assemble(list(rows), self.shards, self.sharding)
 
 
-def of_batch_axis(sharding: Sharding) -> Sharding:
-    """How values ``[batch]`` lie where the outputs lie on `sharding`."""
+def batch_axis_sharding(sharding: Sharding) -> Sharding:
+    """The sharding of values ``[batch]`` for outputs on `sharding`: that of their first axis."""
     if isinstance(sharding, NamedSharding):
         return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]), memory_kind=sharding.memory_kind)
     return sharding
 
 
 def shards_of(sharding: Sharding | Mapping[str, Sharding], batch_size: int) -> Shards:
-    """The shards of a batch. ValueError when the shardings of the outputs cut it differently."""
+    """The shards of a batch. Raises ValueError if the shardings of the outputs cut it differently."""
     if isinstance(sharding, Sharding):
         return Shards.of(sharding, batch_size)
-    each = {name: Shards.of(s, batch_size) for name, s in sharding.items()}
-    first, shards = next(iter(each.items()))
-    for name, other in each.items():
-        if (other.num, other.ids) != (shards.num, shards.ids):
+    shards_by_name = {name: Shards.of(s, batch_size) for name, s in sharding.items()}
+    first_name, shards = next(iter(shards_by_name.items()))
+    for name, other_shards in shards_by_name.items():
+        if (other_shards.num, other_shards.ids) != (shards.num, shards.ids):
             raise ValueError(
-                f"the shardings of all outputs must cut the batch into the same slices: {first!r} into {shards.num}, of which this process "
-                f"holds {list(shards.ids)}, but {name!r} into {other.num}, of which it holds {list(other.ids)}"
+                f"the shardings of all outputs must cut the batch into the same slices: {first_name!r} into {shards.num}, "
+                f"of which this process holds {list(shards.ids)}, but {name!r} into {other_shards.num}, "
+                f"of which it holds {list(other_shards.ids)}"
             )
     return shards

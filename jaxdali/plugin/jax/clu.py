@@ -36,8 +36,9 @@ class ArraySpec:
 
 @functools.cache
 def _array_spec() -> Callable[..., Any]:
-    """CLU's class if clu is installed, so that isinstance checks against it hold. It is imported late, as it may import
-    TensorFlow.
+    """CLU's `ArraySpec` if clu is installed, so that isinstance checks against it hold.
+
+    It is imported late, as it may import TensorFlow.
     """
     if importlib.util.find_spec("clu") is None:
         return ArraySpec
@@ -56,11 +57,11 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
     It takes the arguments of `DALIGenericIterator`.
     """
 
-    def _keep(self, *args: Any, **kwargs: Any):
+    def _store_options(self, *args: Any, **kwargs: Any):
         self._peeked: dict[str, Any] | None = None
         self._expected: dict[str, Any] | None = None
         self._last: tuple[Sequence[SampleIds], Any] = (), None
-        super()._keep(*args, **kwargs)
+        super()._store_options(*args, **kwargs)
 
     def __iter__(self):
         with self._stream.turn:
@@ -72,7 +73,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
             batches, valid = self._stream.take()
             self._last = [b.ids for b in batches], valid
             batch, self._peeked = self._peeked, None
-            return self._checked(self._form(batches, valid)) if batch is None else batch
+            return self._checked(self._to_dict(batches, valid)) if batch is None else batch
 
     def reset(self):
         """Begins the next epoch; see `DALIGenericIterator`."""
@@ -100,7 +101,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
         """
         with self._stream.turn:
             if self._peeked is None:
-                self._peeked = self._checked(self._form(*self._stream.look()))
+                self._peeked = self._checked(self._to_dict(*self._stream.look()))
             return self._peeked.copy()
 
     def peek_async(self) -> Future[dict[str, Any]]:
@@ -110,7 +111,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
         """
         future: Future[dict[str, Any]] = Future()
 
-        def work():
+        def run_peek():
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(self.peek())
@@ -118,9 +119,9 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
                     future.set_exception(e)
 
         if isinstance(self._stream, SharedStream):
-            work()
+            run_peek()
         else:
-            Thread(target=work, name="jaxdali-peek", daemon=True).start()
+            Thread(target=run_peek, name="jaxdali-peek", daemon=True).start()
         return future
 
     @property
@@ -128,7 +129,8 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
         """Type and shape of each entry: ``{name: ArraySpec(dtype, shape)}``, CLU's class if clu is installed. Peeks if
         necessary.
 
-        Metadata are left out. Of ragged outputs a tuple of two, or a list of one for each sample of the first batch.
+        Metadata are left out. A ragged output has a tuple of two, or a list with one for each sample of the first
+        batch.
         """
         with self._stream.turn:
             if self._expected is None:
@@ -138,7 +140,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
 
     @property
     def is_nonpadding(self) -> jax.Array:
-        """Which samples of the last batch belong to its epoch: bool, over the batch axis, on the outputs' sharding.
+        """A mask of the samples of the last batch that belong to its epoch: bool, over the batch axis, on the outputs' sharding.
 
         False for samples that repeat a shard's last one, or come from the next epoch.
         """
@@ -146,17 +148,17 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
             return self._mask(*self._last)
 
     def _checked(self, batch: dict[str, Any]) -> dict[str, Any]:
-        found = {
+        specs = {
             name: jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), x)
             for name, x in arrays_of(batch).items()
         }
         if self._expected is None:
-            self._expected = found
+            self._expected = specs
         for name, expected in self._expected.items():
-            if not isinstance(expected, list) and found[name] != expected:
+            if not isinstance(expected, list) and specs[name] != expected:
                 raise ValueError(
                     f"a peekable iterator's outputs must keep their type and shape, but {name!r} changed from "
-                    f"{_described(expected)} to {_described(found[name])}"
+                    f"{_described(expected)} to {_described(specs[name])}"
                 )
         return batch
 

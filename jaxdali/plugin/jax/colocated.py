@@ -38,7 +38,7 @@ from ..._core.building import warn
 from ..._core.tracebacks import boundaries, boundary
 from ..._iterator.options import LastBatchPolicy
 from ..._pipeline.pipeline_def import name_of
-from ._placement import JaxOptions, Placement, of_batch_axis
+from ._placement import JaxOptions, Placement, batch_axis_sharding
 from .iterator import agreed_seed
 from .iterator import data_iterator as local_data_iterator
 
@@ -47,29 +47,41 @@ if jax.__version_info__ < (0, 10):  # an error of a colocated object has ended t
 
 __all__ = ["ColocatedIterator", "data_iterator"]
 
-_CHUNK = 1 << 12  # bytes of a message in one call
+_CHUNK = 1 << 12  # bytes of a response that one call returns. Most responses fit, and the others are read in chunks.
 
 
 @dataclasses.dataclass(frozen=True)
-class _Placed:
-    """A `NamedSharding` without its devices."""
+class _ShardingSpec:
+    """A `NamedSharding` without its devices, which can be sent to the hosts.
+
+    Attributes:
+      shape, names: of the mesh.
+      spec: of the sharding.
+    """
 
     shape: tuple[int, ...]
     names: tuple[str, ...]
     spec: PartitionSpec
 
     @staticmethod
-    def of(sharding: NamedSharding) -> _Placed:
+    def of(sharding: NamedSharding) -> _ShardingSpec:
         assert sharding.mesh.devices is not None
-        return _Placed(sharding.mesh.devices.shape, sharding.mesh.axis_names, sharding.spec)
+        return _ShardingSpec(sharding.mesh.devices.shape, sharding.mesh.axis_names, sharding.spec)
 
     def on(self, devices: Sequence[jax.Device]) -> NamedSharding:
         return NamedSharding(Mesh(np.array(devices).reshape(self.shape), self.names), self.spec)
 
 
 @dataclasses.dataclass
-class _Answer:
-    """What a host says after each step. `specs`: of a batch, the structure with the shape and type of each array."""
+class _Response:
+    """The response of a host to a request.
+
+    Attributes:
+      error: raised by the iterator.
+      ended: whether the iterator raised StopIteration.
+      result: of the method.
+      specs: of a batch: a pytree with the shape and type of each array.
+    """
 
     error: BaseException | None = None
     ended: bool = False
@@ -78,52 +90,60 @@ class _Answer:
 
 
 class _HostIterator:
-    """Lives on each host. The arrays that its methods take and return are on the hosts' CPU devices."""
+    """The iterator on one host. The arrays that its methods take and return are on the hosts' CPU devices."""
 
-    def __init__(self, define: Callable[..., Any], options: dict[str, Any], sharding: Any, arguments: Any):
-        self._define, self._options, self._sharding, self._arguments = define, options, sharding, arguments
+    def __init__(self, definition: Callable[..., Any], options: dict[str, Any], sharding: Any, arguments: Any):
+        self._definition, self._options, self._sharding, self._arguments = definition, options, sharding, arguments
         self._iterator: Any = None
         self._arrays: Any = None
-        self._said = b""
+        self._payload = b""
 
-    def call(self, request: jax.Array) -> jax.Array:
-        """Does what ``u8[devices, n]`` asks for, in all rows the same. Returns the beginning of the answer,
-        ``u8[devices, _CHUNK]``.
+    def call(self, request_rows: jax.Array) -> jax.Array:
+        """Runs a request, and returns the first chunk of the response. The request "read" returns another chunk of it.
+
+        A response is its length in 8 bytes, little-endian, and a pickled `_Response`.
+
+        Args:
+          request_rows: ``u8[devices, n]``, the request as JSON, the same in each row.
+
+        Returns:
+          ``u8[devices, _CHUNK]``.
         """
-        row = np.asarray(request.addressable_shards[0].data)[0]
-        asked = json.loads(row.tobytes().rstrip(b"\0"))
-        if asked["do"] != "more":
-            answer = _Answer()
+        row = np.asarray(request_rows.addressable_shards[0].data)[0]
+        request = json.loads(row.tobytes().rstrip(b"\0"))
+        if request["method"] != "read":
+            response = _Response()
             try:
-                _do(self, asked, request.sharding, answer)
+                _run_method(self, request, request_rows.sharding, response)
             except StopIteration:
-                answer.ended = True
+                response.ended = True
             except Exception as e:
-                answer.error = e
-            self._said = _pickled(answer)
-        begin = asked.get("from", 0)
-        said = np.zeros((1, _CHUNK), np.uint8)
-        part = (len(self._said).to_bytes(8, "little") + self._said)[begin : begin + _CHUNK]
-        said[0, : len(part)] = np.frombuffer(part, np.uint8)
-        return _on_each(said, request.sharding)
+                response.error = e
+            self._payload = _pickle_response(response)
+        offset = request.get("offset", 0)
+        row_out = np.zeros((1, _CHUNK), np.uint8)
+        chunk = (len(self._payload).to_bytes(8, "little") + self._payload)[offset : offset + _CHUNK]
+        row_out[0, : len(chunk)] = np.frombuffer(chunk, np.uint8)
+        return _replicate_row(row_out, request_rows.sharding)
 
     def batch(self, token: jax.Array) -> Any:
-        """The arrays of the batch that was asked for last. `token` says on which devices this runs."""
+        """Returns the arrays of the batch that was requested last. The sharding of `token` selects the devices."""
         arrays, self._arrays = self._arrays, None
         return arrays
 
 
-def _do(host: _HostIterator, asked: Mapping[str, Any], sharding: Any, answer: _Answer):
-    """One step of a host's iterator. It is not a method: colocated_python would make each method callable from the
-    controller.
+def _run_method(host: _HostIterator, request: Mapping[str, Any], sharding: Any, response: _Response):
+    """Runs one method of a host's iterator, and stores its result in `response`.
+
+    It is a function because colocated_python would make a method callable from the controller.
     """
     if host._iterator is None:
         devices = sharding.mesh.devices.flat
-        places = jax.tree.map(lambda placed: placed.on(devices), host._sharding)
+        shardings = jax.tree.map(lambda spec: spec.on(devices), host._sharding)
         args, kwargs = host._arguments
-        host._iterator = local_data_iterator(host._define, sharding=places, **host._options)(*args, **kwargs)
+        host._iterator = local_data_iterator(host._definition, sharding=shardings, **host._options)(*args, **kwargs)
     iterator = host._iterator
-    match asked["do"]:
+    match request["method"]:
         case "next":
             host._arrays = None
             batch = dict(next(iterator))
@@ -132,32 +152,33 @@ def _do(host: _HostIterator, asked: Mapping[str, Any], sharding: Any, answer: _A
                     f"only arrays can be sent to the controller; {lists} are lists: leave them out, or pad them (ragged)"
                 )
             host._arrays = batch
-            answer.specs = jax.tree.map(lambda x: (x.shape, x.dtype.name), batch)
+            response.specs = jax.tree.map(lambda x: (x.shape, x.dtype.name), batch)
         case "begin":
-            answer.result = len(iterator), iterator.size, iterator._stream.doubt
+            response.result = len(iterator), iterator.size, iterator._stream.doubt
         case "iter":
             iter(iterator)
         case "reset":
             iterator.reset()
         case "get_state":
-            answer.result = iterator._stream.get_state()  # the controller warns
+            response.result = iterator._stream.get_state()  # without the iterator's warning, which the controller gives
         case "set_state":
-            iterator.set_state(asked["state"], restart_epoch=asked["restart_epoch"])
+            iterator.set_state(request["state"], restart_epoch=request["restart_epoch"])
         case "close":
             iterator.close()
 
 
-def _pickled(answer: _Answer) -> bytes:
+def _pickle_response(response: _Response) -> bytes:
+    # Some exceptions can be pickled but not unpickled, so both are tried here, on the host.
     try:
-        data = pickle.dumps(answer)
+        data = pickle.dumps(response)
         pickle.loads(data)
     except Exception:
-        return pickle.dumps(_Answer(error=RuntimeError(f"{type(answer.error).__name__}: {answer.error}")))
+        return pickle.dumps(_Response(error=RuntimeError(f"{type(response.error).__name__}: {response.error}")))
     return data
 
 
-def _on_each(row: np.ndarray, sharding: Any) -> jax.Array:
-    """A row ``[1, n]`` on each of this process's devices of a sharding over the first axis."""
+def _replicate_row(row: np.ndarray, sharding: Any) -> jax.Array:
+    """Puts the row ``[1, n]`` on each of this process's devices of a sharding over the first axis: ``[devices, n]``."""
     shape = (sharding.num_devices, row.shape[1])
     return jax.make_array_from_callback(shape, sharding, lambda _: row)
 
@@ -174,7 +195,9 @@ class ColocatedIterator:
       size: the number of samples in an epoch; -1 if only the end of the data shows it.
     """
 
-    def __init__(self, define: Callable[..., Any], options: JaxOptions, forwarded: dict[str, Any], arguments: Any):
+    def __init__(
+        self, definition: Callable[..., Any], options: JaxOptions, host_options: dict[str, Any], arguments: Any
+    ):
         self.output_map = list(options.output_map)
         self._closed = False
         shardings = {n: s for n, s in zip(self.output_map, options.shardings) if s is not None}
@@ -187,36 +210,36 @@ class ColocatedIterator:
         if any(tuple(s.mesh.devices.flat) != tuple(first.mesh.devices.flat) for s in shardings.values()):
             raise ValueError("the shardings of a colocated iterator must have the same devices in the same order")
         self._shardings = shardings
-        self._mask = (options.mask_name, of_batch_axis(first))
+        self._mask = (options.mask_name, batch_axis_sharding(first))
         hosts = colocated_python.colocated_cpu_devices(tuple(first.mesh.devices.flat))
-        self._each = NamedSharding(Mesh(np.array(hosts), ("device",)), PartitionSpec("device"))
-        placed = {n: _Placed.of(s) for n, s in shardings.items()}
-        whole = placed if isinstance(options.sharding, Mapping) else next(iter(placed.values()))
-        remote: Any = colocated_python.colocated_python_class(_HostIterator)
-        self._remote = [remote(define, forwarded, whole, arguments)]
-        # JAX's objects must go before its modules do.
-        self._finalizer = weakref.finalize(self, self._remote.clear)
-        self._token = _on_each(np.zeros((1, 1), np.uint8), self._each)
+        self._per_device = NamedSharding(Mesh(np.array(hosts), ("device",)), PartitionSpec("device"))
+        specs = {n: _ShardingSpec.of(s) for n, s in shardings.items()}
+        spec_tree = specs if isinstance(options.sharding, Mapping) else next(iter(specs.values()))
+        remote_class: Any = colocated_python.colocated_python_class(_HostIterator)
+        self._remote_iterators = [remote_class(definition, host_options, spec_tree, arguments)]
+        # At exit, JAX's objects must be freed before its modules.
+        self._finalizer = weakref.finalize(self, self._remote_iterators.clear)
+        self._token = _replicate_row(np.zeros((1, 1), np.uint8), self._per_device)
         self._specs: Any = None
         try:
-            self._length, self.size, self._doubt = self._ask("begin").result
+            self._length, self.size, self._doubt = self._call_hosts("begin").result
         except BaseException:
             self._finalizer()
             raise
 
     def __iter__(self):
-        self._ask("iter")
+        self._call_hosts("iter")
         return self
 
     def __next__(self) -> dict[str, Any]:
-        specs = self._ask("next").specs
+        specs = self._call_hosts("next").specs
         if self._specs is None:
             self._specs = specs
         if specs != self._specs:
             raise ValueError(
                 f"the batches of a colocated iterator must keep their shapes and types, but {self._specs} became {specs}"
             )
-        batch = self._remote[0].batch(self._token)
+        batch = self._remote_iterators[0].batch(self._token)
         return {name: self._put(name, x) for name, x in batch.items()}
 
     def next(self) -> dict[str, Any]:
@@ -224,10 +247,10 @@ class ColocatedIterator:
         return next(self)
 
     def _put(self, name: str, x: Any) -> Any:
-        """On the accelerators, from their hosts."""
+        """Copies an output from the hosts to their accelerators."""
         sharding = self._mask[1] if name == self._mask[0] else self._shardings[name]
         if isinstance(x, tuple):
-            return jax.device_put(x[0], sharding), jax.device_put(x[1], of_batch_axis(sharding))
+            return jax.device_put(x[0], sharding), jax.device_put(x[1], batch_axis_sharding(sharding))
         return jax.device_put(x, sharding)
 
     def __len__(self) -> int:
@@ -239,13 +262,13 @@ class ColocatedIterator:
 
     def reset(self):
         """Begins the next epoch, at the end of one."""
-        self._ask("reset")
+        self._call_hosts("reset")
 
     def get_state(self) -> dict[str, Any]:
         """The state after the batch that was taken last: JSON, for `set_state` of this iterator and those of
         `jaxdali.plugin.jax`. The first call warns if such states can't be continued with another number of shards.
         """
-        state = self._ask("get_state").result
+        state = self._call_hosts("get_state").result
         doubt, self._doubt = self._doubt, ""
         if doubt:
             warn(f"{type(self).__name__}: {doubt}")
@@ -255,13 +278,13 @@ class ColocatedIterator:
         """Goes on from a state, also from one with another number of shards, or with `restart_epoch` from the start of
         its epoch. Raises as the iterators of `jaxdali.plugin.jax`.
         """
-        self._ask("set_state", state=state, restart_epoch=restart_epoch)
+        self._call_hosts("set_state", state=state, restart_epoch=restart_epoch)
 
     def close(self):
         """Ends the iterators on the hosts."""
         if not self._closed:
             try:
-                self._ask("close")
+                self._call_hosts("close")
             finally:
                 self._closed = True
                 self._finalizer()
@@ -275,32 +298,37 @@ class ColocatedIterator:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a ColocatedIterator can't be pickled or copied; get_state() gives its state")
 
-    def _ask(self, do: str, **more: Any) -> _Answer:
-        """Has all hosts do something. Raises what one of them raised."""
+    def _call_hosts(self, method: str, **arguments: Any) -> _Response:
+        """Runs a method on all hosts. Returns the first response, and raises the error of any host."""
         if self._closed:
             raise RuntimeError("the iterator is closed")
-        rows = self._say({"do": do, **more})
-        length = max(int.from_bytes(r[:8].tobytes(), "little") for r in rows) + 8
-        for begin in range(_CHUNK, length, _CHUNK):
-            rows = [np.concatenate(x) for x in zip(rows, self._say({"do": "more", "from": begin}))]
-        answers = []
-        for r in rows:
-            n = int.from_bytes(r[:8].tobytes(), "little")
-            answers.append(pickle.loads(r[8 : 8 + n].tobytes()))
-        for a in answers:
-            if a.error is not None:
-                raise a.error
-        if any(a.ended for a in answers):
+        rows = self._send({"method": method, **arguments})
+        length = max(int.from_bytes(row[:8].tobytes(), "little") for row in rows) + 8
+        for offset in range(_CHUNK, length, _CHUNK):
+            rows = [np.concatenate(x) for x in zip(rows, self._send({"method": "read", "offset": offset}))]
+        responses = []
+        for row in rows:
+            size = int.from_bytes(row[:8].tobytes(), "little")
+            responses.append(pickle.loads(row[8 : 8 + size].tobytes()))
+        for response in responses:
+            if response.error is not None:
+                raise response.error
+        if any(response.ended for response in responses):
             raise StopIteration
-        return answers[0]
+        return responses[0]
 
-    def _say(self, request: Mapping[str, Any]) -> list[np.ndarray]:
-        """The rows that the devices' hosts return. Devices of a host return the same."""
+    def _send(self, request: Mapping[str, Any]) -> list[np.ndarray]:
+        """Sends a request to the hosts.
+
+        Returns a row of the response for each device; devices of a host have the same.
+        """
         data = json.dumps(request).encode()
-        row = np.zeros((1, 1 << max(6, len(data).bit_length())), np.uint8)  # few lengths: JAX compiles for each
+        row = np.zeros(
+            (1, 1 << max(6, len(data).bit_length())), np.uint8
+        )  # padded to a power of two, as JAX compiles for each length
         row[0, : len(data)] = np.frombuffer(data, np.uint8)
-        said = self._remote[0].call(_on_each(row, self._each))
-        return [np.asarray(s.data)[0] for s in said.addressable_shards]
+        result = self._remote_iterators[0].call(_replicate_row(row, self._per_device))
+        return [np.asarray(s.data)[0] for s in result.addressable_shards]
 
 
 def data_iterator(
@@ -338,7 +366,7 @@ def data_iterator(
       ValueError, TypeError: see the arguments.
       ModuleNotFoundError: cloudpickle is not installed.
     """
-    forwarded = {
+    host_options = {
         "output_map": list(output_map) if not isinstance(output_map, str) else output_map,
         "size": size,
         "reader_name": reader_name,
@@ -351,29 +379,29 @@ def data_iterator(
         "ragged_fill": ragged_fill,
         "repeat": repeat,
     }
-    options = JaxOptions(**forwarded, sharding=sharding)
-    forwarded["enable_conditionals"] = enable_conditionals
+    options = JaxOptions(**host_options, sharding=sharding)
+    host_options["enable_conditionals"] = enable_conditionals
     if pipeline_fn is None:
-        return lambda fn: _factory(fn, options, forwarded)
-    return _factory(pipeline_fn, options, forwarded)
+        return lambda fn: _factory(fn, options, host_options)
+    return _factory(pipeline_fn, options, host_options)
 
 
 def _factory(
-    define: Callable[..., Any], options: JaxOptions, forwarded: dict[str, Any]
+    definition: Callable[..., Any], options: JaxOptions, host_options: dict[str, Any]
 ) -> Callable[..., ColocatedIterator]:
-    if not callable(define):
-        raise TypeError(f"data_iterator takes a pipeline definition, a function; got {type(define).__name__}")
+    if not callable(definition):
+        raise TypeError(f"data_iterator takes a pipeline definition, a function; got {type(definition).__name__}")
 
     @boundary
-    @functools.wraps(define)
+    @functools.wraps(definition)
     def make_iterator(*args: Any, **kwargs: Any) -> ColocatedIterator:
         for name in ("workers", "loading_processes", "checkpoints"):
             if name in kwargs:
                 raise TypeError(
-                    f"{name_of(define)}: a colocated iterator has no {name}; states go through get_state and set_state"
+                    f"{name_of(definition)}: a colocated iterator has no {name}; states go through get_state and set_state"
                 )
-        defaults = getattr(define, "_pipeline_kwargs", {})
+        defaults = getattr(definition, "_pipeline_kwargs", {})
         kwargs["seed"] = agreed_seed(kwargs.get("seed", defaults.get("seed")))
-        return ColocatedIterator(define, options.on_mesh(), forwarded, (args, kwargs))
+        return ColocatedIterator(definition, options.on_mesh(), host_options, (args, kwargs))
 
     return make_iterator

@@ -23,7 +23,7 @@ from ..._core.kinds import device_named
 from ..._core.operator import EagerOperator, Names, Operator, ProgramOperator, joined
 from ..._core.values import Spec, narrow
 from ..._program.sharding import Shards, assemble, on_mesh
-from ._tracing.trace import MeshUse, NotFaithful, Trace, compiled, describe, function_of, trace, trace_again
+from ._tracing.trace import MeshUse, NotFaithful, TracedComputation, compiled, describe, to_function, trace, trace_once
 
 _log = logging.getLogger(__name__)
 
@@ -133,9 +133,9 @@ def jax_function(
             raise ArgumentError(
                 f"output_layouts has {len(layouts)} layouts for {num_outputs} outputs: pass one for each, or a single string for all"
             )
-    for text in layouts:
-        if text is not None and not isinstance(text, str):
-            raise TypeError(f"output_layouts must be strings, got {text!r}")
+    for layout in layouts:
+        if layout is not None and not isinstance(layout, str):
+            raise TypeError(f"output_layouts must be strings, got {layout!r}")
     options = {"function": function, "outputs": num_outputs, "layouts": layouts, "keep": bool(preserve)}
     eager = jit is False or num_outputs == 0 or sharding is not None
 
@@ -145,25 +145,34 @@ def jax_function(
             raise RuntimeError(f"jax_function {describe(function)} can only be used inside a pipeline definition")
         nodes = [as_node(x, "jax_function") for x in inputs]
         for i, x in enumerate(nodes):
-            there = x.device
-            if device is not None and there != device:
+            input_device = x.device
+            if device is not None and input_device != device:
                 raise ArgumentError(
-                    f"jax_function {describe(function)}: input {i} is on the {there}, but device={device!r}; move it with .{device}()"
+                    f"jax_function {describe(function)}: input {i} is on the {input_device}, but device={device!r}; "
+                    f"move it with .{device}()"
                 )
         if sharding is not None and current_branch() is not None:
             raise ArgumentError(
                 f"jax_function {describe(function)} with a sharding sees all samples: it can't be used in a branch of an `if`"
             )
-        placed = on_mesh(sharding, "jax_function: sharding")
-        op = EagerFunction(**options, sharding=placed) if eager else TraceableFunction(**options, jit=jit)
-        made = add(op, *nodes, device="gpu" if device == "gpu" else None)
-        return None if num_outputs == 0 else made
+        placed_sharding = on_mesh(sharding, "jax_function: sharding")
+        op = EagerFunction(**options, sharding=placed_sharding) if eager else TraceableFunction(**options, jit=jit)
+        outputs = add(op, *nodes, device="gpu" if device == "gpu" else None)
+        return None if num_outputs == 0 else outputs
 
     return operator
 
 
 class _Function(Operator):
-    """What both kinds share. The function itself is not part of the key, as each shard's definition makes its own."""
+    """Base of the operators that hold a user's function.
+
+    The function is not part of the operator's key, as each shard's definition makes a function of its own.
+
+    Attributes:
+      outputs: number of outputs.
+      layouts: of each output; None: that of the input with the same number.
+      keep: whether it runs even if no output of the pipeline depends on it.
+    """
 
     name = "jax_function"
     function: Any = dataclasses.field(compare=False)
@@ -184,18 +193,18 @@ class _Function(Operator):
 
     def layout_like(self, i: int, ndim: int, inputs: Sequence[Spec]) -> str:
         """The layout of output `i`, which has `ndim` dimensions per sample."""
-        given = self.layouts[i]
-        if given is None:
-            like = inputs[i] if i < len(inputs) else None
-            return like.layout if like is not None and like.ndim == ndim else ""
-        if given and len(given) != ndim:
+        layout = self.layouts[i]
+        if layout is None:
+            matching_input = inputs[i] if i < len(inputs) else None
+            return matching_input.layout if matching_input is not None and matching_input.ndim == ndim else ""
+        if layout and len(layout) != ndim:
             raise ArgumentError(
-                f"output_layouts: {given!r} does not fit output {i}, which has {ndim} dimensions per sample"
+                f"output_layouts: {layout!r} does not fit output {i}, which has {ndim} dimensions per sample"
             )
-        return given
+        return layout
 
     def flatten(self, result: Any, samples: int) -> tuple[Any, ...]:
-        """The result of the function, as a checked tuple of arrays."""
+        """Checks the result of the function, and returns it as a tuple of arrays."""
         if self.outputs == 0:
             if result is not None:
                 raise TypeError(f"it must return None (num_outputs=0), got {type(result).__name__}")
@@ -218,43 +227,43 @@ class _Function(Operator):
 
 
 # Note [Functions that need a mesh]
-# A function of one shard gets arrays that lie on one device, while a user's mesh has several. JAX refuses to mix both,
-# so such functions, and the programs that they are traced into, run without the mesh. A function that names an array
-# that lies on the mesh, or that asks for the mesh, can't do without. It runs between two programs, under the mesh, and
-# gets its shard on all devices of the mesh. The mesh of several processes has devices that this process can't reach:
-# there such a function is told the axes, and gets its shard on one device. A function with a sharding gets global
+# A function of one shard gets arrays on one device, while a user's mesh has several. JAX refuses to mix both, so such
+# functions, and the programs that they are traced into, run without the mesh. A function that names an array on the
+# mesh, or that asks for the mesh, needs it. It runs between two programs, under the mesh, and gets its shard on all
+# devices of the mesh. A mesh of several processes has devices that this process can't reach: there such a function runs
+# under the axes of the mesh without devices, and gets its shard on one device. A function with a sharding gets global
 # arrays, and runs under the mesh, too.
 
 
 class TraceableFunction(_Function, ProgramOperator):
-    """A function of which it is not yet known whether it can be traced; `bind` decides."""
+    """A function before it is known whether it can be traced; `bind` decides that."""
 
     jit: bool | None
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        functions = _functions(ctx.of_shards)
+        functions = _shard_functions(ctx.of_shards)
         use = MeshUse.of(functions[0]) if ctx.settings.mesh is not None else MeshUse()
 
-        def eager(jit: bool | None) -> Operator:
-            own = {"function": self.function, "outputs": self.outputs, "layouts": self.layouts, "keep": self.keep}
-            return EagerFunction(**own, sharding=None, inputs=specs, calls=_Calls(functions, ctx, jit, use))
+        def make_eager(jit: bool | None) -> Operator:
+            options = {"function": self.function, "outputs": self.outputs, "layouts": self.layouts, "keep": self.keep}
+            return EagerFunction(**options, sharding=None, inputs=specs, calls=_ShardCalls(functions, ctx, jit, use))
 
         if ctx.settings.disable_jit and self.jit is None:
-            return eager(False)
+            return make_eager(False)
         if ctx.in_branch and self.jit is None:
-            return eager(None)  # a program would give it absent samples
+            return make_eager(None)  # in a program, the function would see samples that don't take the branch
         if any(s.shape is None for s in specs):
-            return eager(self.jit)  # compiled for each shape, between two programs
-        if use.asked or use.explicit:  # arrays on Auto axes are constants of a program like others
-            return eager(self.jit)
+            return make_eager(self.jit)  # it is compiled for each shape, and runs between two programs
+        if use.is_requested or use.has_explicit_axes:  # arrays on Auto axes may be constants of a program
+            return make_eager(self.jit)
         B, x64 = ctx.B, ctx.settings.x64
         arguments = [
-            _as_given(s, jax.ShapeDtypeStruct((B, *(s.shape or ())), s.dtype if x64 else narrow(s.dtype)))
+            _with_typed_keys(s, jax.ShapeDtypeStruct((B, *(s.shape or ())), s.dtype if x64 else narrow(s.dtype)))
             for s in specs
         ]
         try:
             with ctx.settings.contexts(None):
-                traced = _traces(functions, arguments, lambda r: self.flatten(r, B), self.jit)
+                traced = _common_trace(functions, arguments, lambda r: self.flatten(r, B), self.jit)
         except NotFaithful as e:
             if self.jit:
                 raise OperatorError(
@@ -266,21 +275,21 @@ class TraceableFunction(_Function, ProgramOperator):
                 ctx.where,
                 str(e),
             )
-            return eager(False)
+            return make_eager(False)
         outputs = [
             Spec(a.dtype, a.ndim - 1, a.shape[1:], self.layout_like(i, a.ndim - 1, specs))
             for i, a in enumerate(traced.jaxpr.out_avals)
         ]
         return TracedFunction(
-            jaxpr=traced.jaxpr, fingerprint=traced.fingerprint, given=tuple(outputs), keep=self.keep, x64=x64
+            jaxpr=traced.jaxpr, fingerprint=traced.fingerprint, output_specs=tuple(outputs), keep=self.keep, x64=x64
         )
 
 
-def _traces(functions, arguments, flatten, jit):
+def _common_trace(functions, arguments, flatten, jit):
     """The common trace of all shards' functions. Raises NotFaithful if there is none."""
-    first = trace(functions[0], arguments, flatten) if jit is None else trace_again(functions[0], arguments, flatten)
+    first = trace(functions[0], arguments, flatten) if jit is None else trace_once(functions[0], arguments, flatten)
     for f in functions[1:]:
-        if f is not functions[0] and trace_again(f, arguments, flatten).fingerprint != first.fingerprint:
+        if f is not functions[0] and trace_once(f, arguments, flatten).fingerprint != first.fingerprint:
             raise NotFaithful("the shards' functions compute different things")
     return first
 
@@ -291,13 +300,13 @@ class TracedFunction(ProgramOperator):
     name = "jax_function"
     jaxpr: Any = dataclasses.field(compare=False)
     fingerprint: str
-    given: tuple[Spec, ...]
+    output_specs: tuple[Spec, ...]
     keep: bool
     x64: bool
 
     @property
     def num_outputs(self) -> int:
-        return len(self.given)
+        return len(self.output_specs)
 
     @property
     def preserved(self) -> bool:
@@ -305,22 +314,23 @@ class TracedFunction(ProgramOperator):
 
     @property
     def mixes(self) -> bool:
-        return True  # as far as is known
+        return True  # the function may combine samples
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
-        return self.given
+        return self.output_specs
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> tuple[Any, ...]:
         inputs = [
-            _as_given(s, a if self.x64 else a.astype(narrow(a.dtype))) for s, a in zip(ctx.inputs, arrays, strict=True)
+            _with_typed_keys(s, a if self.x64 else a.astype(narrow(a.dtype)))
+            for s, a in zip(ctx.inputs, arrays, strict=True)
         ]
-        return tuple(function_of(self.jaxpr)(*inputs))
+        return tuple(to_function(self.jaxpr)(*inputs))
 
 
 class EagerFunction(_Function, EagerOperator):
     """A function that is called with real arrays, between two programs."""
 
-    calls: _Calls | None = dataclasses.field(default=None, compare=False)  # known when it is bound, like the inputs
+    calls: _ShardCalls | None = dataclasses.field(default=None, compare=False)  # set by `bind`, as is `inputs`
     inputs: tuple[Spec, ...] = dataclasses.field(default=(), compare=False)
 
     @property
@@ -340,9 +350,9 @@ class EagerFunction(_Function, EagerOperator):
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         if self.calls is not None:
             return self
-        functions, jit = _functions(ctx.of_shards), None if self.sharding is not None else False
+        functions, jit = _shard_functions(ctx.of_shards), None if self.sharding is not None else False
         use = MeshUse.of(functions[0]) if ctx.settings.mesh is not None and self.sharding is None else MeshUse()
-        return dataclasses.replace(self, inputs=specs, calls=_Calls(functions, ctx, jit, use))
+        return dataclasses.replace(self, inputs=specs, calls=_ShardCalls(functions, ctx, jit, use))
 
     def call(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Shards) -> Sequence[Sequence[Any]]:
         assert self.calls is not None
@@ -353,69 +363,78 @@ class EagerFunction(_Function, EagerOperator):
         mesh = self.calls.mesh
         per_shard: dict[int, tuple[Any, ...]] = {}
         with self.calls.settings.contexts(mesh):
-            for s, device in enumerate(shards.primaries):
-                if present[s] or not any(present):
-                    at = NamedSharding(mesh, PartitionSpec()) if isinstance(mesh, Mesh) else device
+            for shard, device in enumerate(shards.primaries):
+                if present[shard] or not any(present):
+                    placement = NamedSharding(mesh, PartitionSpec()) if isinstance(mesh, Mesh) else device
                     arguments = [
-                        _as_given(spec, jax.device_put(x[s], at)) for spec, x in zip(self.inputs, inputs, strict=True)
+                        _with_typed_keys(spec, jax.device_put(x[shard], placement))
+                        for spec, x in zip(self.inputs, inputs, strict=True)
                     ]
-                    results = self.calls(s, arguments, lambda r, n=present[s]: self.flatten(r, n))
-                    per_shard[s] = (
+                    results = self.calls(
+                        shard, arguments, lambda r, num_samples=present[shard]: self.flatten(r, num_samples)
+                    )
+                    per_shard[shard] = (
                         tuple(jax.device_put(r, device) for r in results) if isinstance(mesh, Mesh) else results
                     )
-        some = next(iter(per_shard.values()))
-        empty = tuple(np.zeros((0, *x.shape[1:]), x.dtype) for x in some)
-        return [[per_shard.get(s, empty)[i] for s in range(ctx.S)] for i in range(self.outputs)]
+        sample_results = next(iter(per_shard.values()))
+        empty_results = tuple(np.zeros((0, *x.shape[1:]), x.dtype) for x in sample_results)
+        return [[per_shard.get(shard, empty_results)[i] for shard in range(ctx.S)] for i in range(self.outputs)]
 
     def _call_global(
-        self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Shards, batch: Sharding
+        self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Shards, sharding: Sharding
     ) -> list[list[Any]]:
-        """Calls it once, with global arrays of all shards."""
+        """Calls the function once, with global arrays of all shards."""
         assert self.calls is not None
         samples = shards.num * ctx.B
-        arguments = [_as_given(spec, assemble(x, shards, batch)) for spec, x in zip(self.inputs, inputs, strict=True)]
+        arguments = [
+            _with_typed_keys(spec, assemble(x, shards, sharding)) for spec, x in zip(self.inputs, inputs, strict=True)
+        ]
         outputs = self.calls(0, arguments, lambda r: self.flatten(r, samples))
-        if isinstance(batch, NamedSharding):  # axes other than the batch axis are gathered
-            batch = NamedSharding(batch.mesh, PartitionSpec(*batch.spec[:1]))
-        return [by_shard(jax.device_put(x, batch), shards) for x in outputs]
+        if isinstance(sharding, NamedSharding):  # gathers all axes but the batch axis
+            sharding = NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]))
+        return [by_shard(jax.device_put(x, sharding), shards) for x in outputs]
 
 
-def _as_given(spec: Spec, x: Any) -> Any:
-    """A batch, or its shape and type, in the form that user functions get: key data become typed keys."""
+def _with_typed_keys(spec: Spec, x: Any) -> Any:
+    """Converts a batch, or its shape and type, for a user's function: key data become typed keys."""
     if not spec.keys:
         return x
     wrap = functools.partial(jax.random.wrap_key_data, impl="threefry2x32")
     return jax.eval_shape(wrap, x) if isinstance(x, jax.ShapeDtypeStruct) else wrap(x)
 
 
-def _functions(ops: Sequence[Operator]) -> list[Callable[..., Any]]:
+def _shard_functions(ops: Sequence[Operator]) -> list[Callable[..., Any]]:
     """The functions of the local shards' definitions."""
     return [op.function for op in ops if isinstance(op, _Function)]
 
 
-class _Calls:
-    """Calls the functions of all shards, compiled for each shape if tracing does not change their meaning.
+class _ShardCalls:
+    """Calls the functions of all shards, compiled for each shape if tracing does not change their results.
 
     Args:
       functions: one per shard.
-      jit: None: decide for each shape; True: compiled; False: eager.
+      jit: None: decided for each shape; True: compiled; False: eager.
+      use: the reasons why they may need the mesh.
 
     Attributes:
-      settings: of the user; mesh: that functions of one shard run under; None: under none.
+      settings: of JAX, as the user has them.
+      mesh: under which functions of one shard run; None: without a mesh.
     """
 
     def __init__(self, functions: Sequence[Callable[..., Any]], ctx: BuildContext, jit: bool | None, use: MeshUse):
         self._functions = list(functions)
         self._where = ctx.where
         self.settings = ctx.settings
-        self._forced = jit is True
+        self._is_forced = jit is True
         self.jit = jit
-        self.mesh = ctx.settings.mesh_of_shard if use.asked or use.arrays else None
-        self._first: dict[int, tuple[Any, Callable[[Any], Any], Trace]] = {}
+        self.mesh = ctx.settings.mesh_of_shard if use.is_requested or use.has_sharded_arrays else None
+        self._first_traces: dict[int, tuple[Any, Callable[[Any], Any], TracedComputation]] = {}
         self._programs: dict[tuple[int, Any], Callable[..., Any]] = {}
 
-    def __call__(self, s: int, arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]) -> tuple[jax.Array, ...]:
-        function = self._functions[s]
+    def __call__(
+        self, shard: int, arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]
+    ) -> tuple[jax.Array, ...]:
+        function = self._functions[shard]
         program = None if self.jit is False else self._program(function, arguments, flatten)
         try:
             return flatten(function(*arguments) if program is None else tuple(program(*arguments)))
@@ -425,14 +444,14 @@ class _Calls:
     def _program(
         self, function: Callable[..., Any], arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]
     ) -> Any:
-        """The function compiled for arguments of these shapes; None if it must run eagerly, from now on always."""
+        """The function compiled for arguments of these shapes; None if it must run eagerly, now and in later calls."""
         key = id(function), tuple((a.shape, a.dtype) for a in arguments)
         if key in self._programs:
             return self._programs[key]
         try:
             program = self._programs[key] = compiled(self._trace(function, arguments, flatten))
         except NotFaithful as e:
-            if self._forced:
+            if self._is_forced:
                 raise OperatorError(
                     _Function.name, self._where, f"{describe(function)} can't be traced (jit=True): {e}"
                 ) from e
@@ -458,13 +477,14 @@ class _Calls:
 
     def _trace(
         self, function: Callable[..., Any], arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]
-    ) -> Trace:
+    ) -> TracedComputation:
         abstract = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding) for a in arguments]
-        if self._forced:
-            return trace_again(function, abstract, flatten)
+        if self._is_forced:
+            return trace_once(function, abstract, flatten)
+        # The first trace is repeated for each new shape: if it differs now, variables of the function have changed.
         traced = trace(function, abstract, flatten)
-        shapes, flatten, before = self._first.setdefault(id(function), (abstract, flatten, traced))
-        if shapes is not abstract and trace_again(function, shapes, flatten) != before:
+        shapes, flatten, first_trace = self._first_traces.setdefault(id(function), (abstract, flatten, traced))
+        if shapes is not abstract and trace_once(function, shapes, flatten) != first_trace:
             raise NotFaithful("variables that it reads have changed since it was compiled")
         return traced
 

@@ -36,7 +36,7 @@ from ..._pipeline.pipeline import Pipeline
 from ..._pipeline.pipeline_def import name_of, pipeline_def, split_arguments
 from ..._program.sharding import Shards, assemble
 from ..._program.transfer import Loading
-from ._placement import JaxOptions, OverBatch, Placement, of_batch_axis, shards_of
+from ._placement import BatchAxisPlacement, JaxOptions, Placement, batch_axis_sharding, shards_of
 
 
 @boundaries
@@ -149,7 +149,7 @@ class DALIGenericIterator(BaseIterator):
         ).on_mesh()
         loading = options.loading(0)
         if loading is not None:
-            self._begin_shared(loading, options, lambda: _for_shards(pipelines, loading))
+            self._begin_shared(loading, options, lambda: _checked_pipelines(pipelines, loading))
             return
         pipelines = list_of(pipelines)
         if options.sharding is None:
@@ -161,8 +161,8 @@ class DALIGenericIterator(BaseIterator):
                 f"{options.sharding} has {len(shards.ids)} shards in this process, but there are {len(pipelines)} pipelines; "
                 "pass one for each"
             )
-        alone = len(pipelines) == 1
-        self._begin(pipelines, [shards] if alone else [Shards.single(d) for d in shards.primaries], options, shards)
+        is_single = len(pipelines) == 1
+        self._begin(pipelines, [shards] if is_single else [Shards.single(d) for d in shards.primaries], options, shards)
 
     def _begin(
         self,
@@ -173,38 +173,46 @@ class DALIGenericIterator(BaseIterator):
         stacked: bool = False,
         apart: bool = False,
     ):
-        """Leases the pipelines, with one executor for each of `places`, and starts. `apart`: the outputs are `Parts`."""
+        """Leases the pipelines and starts the stream.
+
+        Args:
+          pipelines: of the local shards.
+          places: the devices of each executor: one executor for all pipelines, or one for each.
+          shards: of the batch; None: without a sharding.
+          stacked, apart: see `Delivery`.
+        """
         options.check_number(places[0].num if apart else len(pipelines))
         _check_names(options.output_map, num_outputs(pipelines[0]))
         self._metadata = metadata_among(list(options.output_map), outputs_of(pipelines[0]))
         options.check_metadata(self._metadata)
-        self._keep(options, shards, stacked)
-        self._seen = {}
-        masked = options.mask_name is not None
+        self._store_options(options, shards, stacked)
+        self._seen_shapes = {}
+        is_masked = options.mask_name is not None
         forms = options.ragged_forms
-        self._watched = [
+        self._tracked_outputs = [
             (i, name) for i, name in enumerate(options.output_map) if forms[i] is None and name not in self._metadata
         ]
-        if len(places) > 1:  # the executors' results are put on the sharding afterwards
+        if len(places) > 1:  # `_combine` puts the results of the executors on the sharding
             forms = tuple(None if form is None else dataclasses.replace(form, lengths=None) for form in forms)
         shardings, finish = None, None
         if len(places) == 1:
             if options.any_sharding is not None and not apart:
                 shardings = self._shardings or [options.any_sharding]
-            if masked and not apart:  # most masks are True throughout; that one is made ahead, as the last output
-                where = OverBatch(places[0], self._batch_sharding, stacked)
-                full = (len(pipelines), pipelines[0].batch_size)
-                finish = [lambda plan, arrays: (*arrays, where.put(np.ones(full, bool)))]
+            # Most masks are True throughout. That one is made ahead, as the last output of each batch.
+            if is_masked and not apart:
+                placement = BatchAxisPlacement(places[0], self._batch_sharding, stacked)
+                mask_shape = (len(pipelines), pipelines[0].batch_size)
+                finish = [lambda plan, arrays: (*arrays, placement.put(np.ones(mask_shape, bool)))]
         delivery = Delivery(
             shardings=shardings,
             stacked=stacked,
             apart=apart,
-            padded=masked,
+            padded=is_masked,
             reader=options.reader_name,
             names=tuple(options.output_map),
             ragged=forms,
         )
-        taken = lease(
+        pipeline_lease = lease(
             pipelines,
             places,
             key=(type(self), options.lasting, stacked),
@@ -212,28 +220,30 @@ class DALIGenericIterator(BaseIterator):
             finish=finish,
             workers=options.workers,
         )
-        self._start(taken, options, padded=masked)
+        self._start(pipeline_lease, options, padded=is_masked)
 
-    def _keep(self, options: JaxOptions, shards: Shards | None, stacked: bool = False):
-        """Stores what does not depend on the pipelines."""
+    def _store_options(self, options: JaxOptions, shards: Shards | None, stacked: bool = False):
+        """Stores the options and what follows from them, without the pipelines."""
         self.output_map = list(options.output_map)
         self._mask_name = options.mask_name
         self._shards = shards
         self._stacked = stacked
         self._shardings = options.shardings
-        self._batch_sharding = None if options.any_sharding is None else of_batch_axis(options.any_sharding)
+        self._batch_sharding = None if options.any_sharding is None else batch_axis_sharding(options.any_sharding)
         self._element_spec: dict[str, Any] | None = None
-        # Shapes of the outputs; None: they are not tracked.
-        self._seen: dict[tuple[tuple[int, ...], ...], int] | None = None
-        self._watched: list[tuple[int, str]] = []
+        # The shapes that the outputs of batches had, numbered in their order; None: they are not tracked.
+        self._seen_shapes: dict[tuple[tuple[int, ...], ...], int] | None = None
+        self._tracked_outputs: list[tuple[int, str]] = []
 
-    def _begin_shared(self, loading: Loading, options: JaxOptions, make: Callable[[], Sequence[Pipeline]]):
-        """Starts with loading processes. `make` is called in these, and returns the pipelines of their shards."""
-        user, shardings = type(self).__name__, options.shardings
-        shared = SharedStream(loading, [(s, of_batch_axis(s)) for s in shardings], user, options.mask_name is not None)
+    def _begin_shared(self, loading: Loading, options: JaxOptions, make_pipelines: Callable[[], Sequence[Pipeline]]):
+        """Starts the stream with loading processes. These call `make_pipelines` for the pipelines of their shards."""
+        class_name, shardings = type(self).__name__, options.shardings
+        stream = SharedStream(
+            loading, [(s, batch_axis_sharding(s)) for s in shardings], class_name, options.mask_name is not None
+        )
 
         def begin() -> tuple[BatchStream, frozenset[str]]:
-            pipelines = make()
+            pipelines = make_pipelines()
             if node := function_over_processes(pipelines[0]):
                 raise node.error(
                     "a function over several processes needs all of them, so it can't be used with loading_processes"
@@ -243,9 +253,9 @@ class DALIGenericIterator(BaseIterator):
             return self._stream, self._metadata
 
         self._pipes = []
-        self._keep(options, loading.shards)
-        shared.begin(begin)
-        self._metadata, self._stream = shared.facts.metadata, shared
+        self._store_options(options, loading.shards)
+        stream.begin(begin)
+        self._metadata, self._stream = stream.facts.metadata, stream
 
     @staticmethod
     def loaded_shards(sharding: Sharding | PartitionSpec, loading_processes: Sequence[int] | None = None) -> list[int]:
@@ -259,7 +269,7 @@ class DALIGenericIterator(BaseIterator):
         return list((Shards.of(options.sharding, 0) if loading is None else loading.shards).ids)
 
     def __next__(self) -> dict[str, Any]:
-        return self._form(*self._stream.take())
+        return self._to_dict(*self._stream.take())
 
     @property
     def _batch_shape(self) -> tuple[int, ...]:
@@ -281,70 +291,77 @@ class DALIGenericIterator(BaseIterator):
         """
         if self._element_spec is None:
             try:
-                self._element_spec = _specs(arrays_of(self._form(self._stream.peek(), None)))
+                self._element_spec = _specs(arrays_of(self._to_dict(self._stream.peek(), None)))
             except StopIteration:
                 raise RuntimeError("the data have ended: read element_spec before that, or after reset()") from None
         return dict(self._element_spec)
 
-    def _form(self, batches: list[Batch], valid: Any) -> dict[str, Any]:
-        """The dict that the user gets."""
+    def _to_dict(self, batches: list[Batch], valid: Any) -> dict[str, Any]:
+        """Makes the dict of one batch from the batches of the executors."""
         if self._mask_name is None and isinstance(self._stream, BatchStream):
             self._stream.check_full(batches, " (or pass mask_name, with last_batch_policy=PARTIAL)")
         if len(batches) == 1:
             outputs: Sequence[Any] = batches[0].outputs
         else:
             with own_settings():
-                outputs = [self._combined(x, s) for x, s in zip(zip(*(b.outputs for b in batches)), self._shardings)]
+                outputs = [self._combine(x, s) for x, s in zip(zip(*(b.outputs for b in batches)), self._shardings)]
         result = batch_of(zip(self.output_map, outputs), self._metadata)
-        if self._seen is not None and (shapes := tuple([result[n].shape for _, n in self._watched])) not in self._seen:
-            self._watch(shapes)
+        if (
+            self._seen_shapes is not None
+            and (shapes := tuple([result[n].shape for _, n in self._tracked_outputs])) not in self._seen_shapes
+        ):
+            self._record_shapes(shapes)
         if self._mask_name is not None:
             result[self._mask_name] = self._mask(
                 [b.ids for b in batches], valid, batches[0].outputs[-1] if len(batches) == 1 else None
             )
         return result
 
-    def _watch(self, shapes: tuple[tuple[int, ...], ...]):
-        """Remembers shapes that no batch had before; warns, once, when an output gets its third one."""
-        assert self._seen is not None
-        self._seen[shapes] = len(self._seen)
-        if len(self._seen) < 3:
+    def _record_shapes(self, shapes: tuple[tuple[int, ...], ...]):
+        """Records shapes that no batch had before. Warns once, when an output has its third shape."""
+        assert self._seen_shapes is not None
+        self._seen_shapes[shapes] = len(self._seen_shapes)
+        if len(self._seen_shapes) < 3:
             return
-        behind = len(self._batch_shape)
-        for k, (i, name) in enumerate(self._watched):
-            found = list(dict.fromkeys(of_batch[k][behind:] for of_batch in self._seen))
+        num_batch_axes = len(self._batch_shape)
+        for k, (i, name) in enumerate(self._tracked_outputs):
+            distinct = list(dict.fromkeys(batch_shapes[k][num_batch_axes:] for batch_shapes in self._seen_shapes))
             node = self._stream.executors[0].graph.outputs[i].node
-            if len(found) > 2 and not node.op.few_shapes:
-                self._seen = None
+            if len(distinct) > 2 and not node.op.few_shapes:
+                self._seen_shapes = None
                 warn(
                     f"output {i} ({name!r}), of {node.op.name} (created at {node.where}), has samples of another shape in each batch: "
-                    f"{', '.join(map(str, found))}: a jitted function that takes it compiles anew for each. Give all batches one shape: "
+                    f"{', '.join(map(str, distinct))}: a jitted function that takes it compiles anew for each. Give all batches one shape: "
                     "fn.pad(x, axes=[0], shape=[N]) with the N of the longest sample, or fn.resize(..., size=...) for images"
                 )
                 return
 
-    def _mask(self, ids: Sequence[SampleIds], valid: Any, full: jax.Array | None = None) -> jax.Array:
-        """The mask over the batch axis, on the outputs' sharding: which samples belong to the epoch. `valid`: as the
-        stream's `take` returns it; `full`: the mask of a complete batch.
+    def _mask(self, ids: Sequence[SampleIds], valid: Any, full_mask: jax.Array | None = None) -> jax.Array:
+        """The mask over the batch axis, on the outputs' sharding: which samples belong to the epoch.
+
+        Args:
+          ids: the samples of each executor's batch.
+          valid: as the stream's `take` returns it.
+          full_mask: the mask of a complete batch, if it was made ahead.
         """
         if isinstance(self._stream, SharedStream):
             assert self._batch_sharding is not None
             return self._stream.mask(valid, self._batch_sharding)
         rows = self._stream.rows(ids, valid)
-        if full is not None and rows.all():
-            return full
+        if full_mask is not None and rows.all():
+            return full_mask
         with jax.transfer_guard("allow"):
             if len(self._stream.executors) > 1:
-                return self._combined(list(rows), self._batch_sharding)
-            return OverBatch(self._stream.executors[0].shards, self._batch_sharding, self._stacked).put(rows)
+                return self._combine(list(rows), self._batch_sharding)
+            return BatchAxisPlacement(self._stream.executors[0].shards, self._batch_sharding, self._stacked).put(rows)
 
-    def _combined(self, parts: Sequence[Any], sharding: Sharding | None) -> Any:
-        """The outputs of separate pipelines as one array; ragged ones as one list, or as samples and lengths."""
+    def _combine(self, parts: Sequence[Any], sharding: Sharding | None) -> Any:
+        """Combines the outputs of separate executors into one array; ragged ones into a list, or samples and lengths."""
         if isinstance(parts[0], list):
             return [x for part in parts for x in part]
         if isinstance(parts[0], tuple):
             samples, lengths = zip(*parts)
-            return self._combined(samples, sharding), self._combined(lengths, self._batch_sharding)
+            return self._combine(samples, sharding), self._combine(lengths, self._batch_sharding)
         if len({(p.shape, p.dtype) for p in parts}) > 1:
             raise ValueError(f"the pipelines' outputs differ: {[f'{p.dtype}{list(p.shape)}' for p in parts]}")
         if sharding is not None:
@@ -362,18 +379,18 @@ class DALIGenericIterator(BaseIterator):
         )
 
 
-def _for_shards(pipelines: Any, loading: Loading) -> list[Pipeline]:
-    """The pipelines of this process, checked for their number."""
-    found, ids = list_of(pipelines), loading.shards.ids
-    if len(found) != len(ids):
+def _checked_pipelines(pipelines: Any, loading: Loading) -> list[Pipeline]:
+    """The pipelines of this process. Raises ValueError if their number is not that of its shards."""
+    local_pipelines, ids = list_of(pipelines), loading.shards.ids
+    if len(local_pipelines) != len(ids):
         raise ValueError(
-            f"this process makes the shards {list(ids)}, but there are {len(found)} pipelines; pass one for each"
+            f"this process makes the shards {list(ids)}, but there are {len(local_pipelines)} pipelines; pass one for each"
         )
-    return found
+    return local_pipelines
 
 
 def _check_names(names: Iterable[str], outputs: int):
-    """Checks that an output has a name, and warns if some have none. Too many names are an error elsewhere."""
+    """Raises an error if no output has a name, and warns if some have none. Too many names are an error elsewhere."""
     names = list(names)
     if outputs and not names:
         raise ValueError(f"output_map is empty, but the pipeline has {outputs} output(s): name each of them")
@@ -500,16 +517,19 @@ def iterator_factory(
     pipeline_fn: Callable[..., Any] | None,
     options: JaxOptions,
     devices: Sequence[jax.Device] | None,
-    begin: Sequence[bytes] | None,
-    conditionals: bool,
+    checkpoints_option: Sequence[bytes] | None,
+    enable_conditionals: bool,
 ) -> Any:
-    """What `data_iterator` does, for iterators of class `cls`. `begin`: its checkpoints; `conditionals`: whether to
-    enable them.
+    """Implements `data_iterator` for iterators of class `cls`.
+
+    Args:
+      pipeline_fn, options, devices, enable_conditionals: the arguments of `data_iterator`.
+      checkpoints_option: its argument `checkpoints`.
     """
     if options.sharding is not None and devices is not None:
         raise ValueError("sharding and devices can't be given together: pass one of them")
     if pipeline_fn is None:
-        return lambda fn: iterator_factory(cls, fn, options, devices, begin, conditionals)
+        return lambda fn: iterator_factory(cls, fn, options, devices, checkpoints_option, enable_conditionals)
     if not callable(pipeline_fn):
         raise TypeError(f"data_iterator takes a pipeline definition, a function; got {type(pipeline_fn).__name__}")
     factory = pipeline_fn if getattr(pipeline_fn, "_is_pipeline_def", False) else pipeline_def(pipeline_fn)
@@ -518,25 +538,28 @@ def iterator_factory(
     @boundary
     @functools.wraps(function)
     def make_iterator(*args: Any, **kwargs: Any) -> DALIGenericIterator:
-        own = "checkpoints" in inspect.signature(function).parameters
-        if begin is not None and not own and "checkpoints" in kwargs:
+        # A definition with a parameter `checkpoints` gets that argument; otherwise it is the iterator's.
+        takes_checkpoints = "checkpoints" in inspect.signature(function).parameters
+        if checkpoints_option is not None and not takes_checkpoints and "checkpoints" in kwargs:
             raise TypeError(f"{name_of(function)}: checkpoints was already given to data_iterator")
-        checkpoints = begin if own else kwargs.pop("checkpoints", begin)
+        checkpoints = checkpoints_option if takes_checkpoints else kwargs.pop("checkpoints", checkpoints_option)
         if checkpoints is not None and not (
             isinstance(checkpoints, (list, tuple)) and all(isinstance(c, bytes) for c in checkpoints)
         ):
             raise TypeError(
                 f"{name_of(function)}: checkpoints must be a list of bytes, as checkpoints() returns it, got {checkpoints!r:.100}"
             )
-        own_names = inspect.signature(function).parameters
-        given = {k: kwargs.pop(k) for k in ("workers", "loading_processes") if k in kwargs and k not in own_names}
-        chosen = dataclasses.replace(options, **given).on_mesh()
-        if conditionals:
+        definition_parameters = inspect.signature(function).parameters
+        overrides = {
+            k: kwargs.pop(k) for k in ("workers", "loading_processes") if k in kwargs and k not in definition_parameters
+        }
+        chosen_options = dataclasses.replace(options, **overrides).on_mesh()
+        if enable_conditionals:
             kwargs.setdefault("enable_conditionals", True)
         iterator = cls.__new__(cls)
-        if chosen.sharding is None and devices is None:
-            pipelines = [factory(*args, **kwargs, **_from(checkpoints[0] if checkpoints else None))]
-            iterator._begin(pipelines, own_places(pipelines), chosen)
+        if chosen_options.sharding is None and devices is None:
+            pipelines = [factory(*args, **kwargs, **_checkpoint_argument(checkpoints[0] if checkpoints else None))]
+            iterator._begin(pipelines, own_places(pipelines), chosen_options)
             return iterator
         split_arguments(function, kwargs)
         for name in ("device_id", "num_shards", "shard_id"):
@@ -556,48 +579,61 @@ def iterator_factory(
                 f"{name_of(function)}: batch_size is needed; with a sharding it is the size of the global batch"
             )
         batch_size = checked("Pipeline", "batch_size", Whole, batch_size)
-        placed = chosen if devices is None else dataclasses.replace(chosen, sharding=_of_devices(devices))
-        assert placed.sharding is not None
-        loading = placed.loading(batch_size)
-        shards = shards_of(placed.sharding, batch_size) if loading is None else loading.shards
+        placed_options = (
+            chosen_options if devices is None else dataclasses.replace(chosen_options, sharding=_sharding_over(devices))
+        )
+        assert placed_options.sharding is not None
+        loading = placed_options.loading(batch_size)
+        shards = shards_of(placed_options.sharding, batch_size) if loading is None else loading.shards
         seed = kwargs.get("seed", defaults.get("seed"))
-        common = {**kwargs, "batch_size": batch_size // shards.num, "seed": agreed_seed(seed)}
-        local = jax.local_devices()
+        arguments = {**kwargs, "batch_size": batch_size // shards.num, "seed": agreed_seed(seed)}
+        local_devices = jax.local_devices()
 
-        def make() -> list[Pipeline]:
+        def make_pipelines() -> list[Pipeline]:
             pipelines = []
-            if loading is not None and checkpoints:  # of the shards of one process
-                starts = checkpoints if len(checkpoints) == len(shards.ids) else [checkpoints[0]] * len(shards.ids)
+            if loading is not None and checkpoints:  # those of the shards of one process
+                shard_checkpoints = (
+                    checkpoints if len(checkpoints) == len(shards.ids) else [checkpoints[0]] * len(shards.ids)
+                )
             else:
-                starts = for_pipelines(checkpoints, len(shards.ids), shards.num)
-            for i, device, start in zip(shards.ids, shards.primaries, starts):
-                place = {"device_id": local.index(device)} if device in local else {}
-                pipelines.append(factory(*args, **common, **place, **_from(start), num_shards=shards.num, shard_id=i))
+                shard_checkpoints = for_pipelines(checkpoints, len(shards.ids), shards.num)
+            for i, device, checkpoint in zip(shards.ids, shards.primaries, shard_checkpoints):
+                device_argument = {"device_id": local_devices.index(device)} if device in local_devices else {}
+                pipelines.append(
+                    factory(
+                        *args,
+                        **arguments,
+                        **device_argument,
+                        **_checkpoint_argument(checkpoint),
+                        num_shards=shards.num,
+                        shard_id=i,
+                    )
+                )
             if (
                 len(pipelines) > 1
-                and placed.reader_name is not None
-                and reads_the_same(pipelines[0], pipelines[1], placed.reader_name)
+                and placed_options.reader_name is not None
+                and reads_the_same(pipelines[0], pipelines[1], placed_options.reader_name)
             ):
                 warn(
-                    f"{name_of(function)}: the reader {placed.reader_name!r} is the same for all {shards.num} shards, which get the same "
-                    "data: pass num_shards and shard_id to it"
+                    f"{name_of(function)}: the reader {placed_options.reader_name!r} is the same for all {shards.num} shards, "
+                    "which get the same data: pass num_shards and shard_id to it"
                 )
             return pipelines
 
         if loading is not None:
-            iterator._begin_shared(loading, placed, make)
+            iterator._begin_shared(loading, placed_options, make_pipelines)
         else:
-            iterator._begin(make(), [shards], placed, shards, stacked=devices is not None)
+            iterator._begin(make_pipelines(), [shards], placed_options, shards, stacked=devices is not None)
         return iterator
 
     return make_iterator
 
 
-def _from(checkpoint: bytes | None) -> dict[str, bytes]:
+def _checkpoint_argument(checkpoint: bytes | None) -> dict[str, bytes]:
     return {} if checkpoint is None else {"checkpoint": checkpoint}
 
 
-def _of_devices(devices: Sequence[jax.Device]) -> Sharding:
+def _sharding_over(devices: Sequence[jax.Device]) -> Sharding:
     if not devices:
         raise ValueError("devices must not be empty")
     for d in devices:
@@ -611,7 +647,10 @@ def _of_devices(devices: Sequence[jax.Device]) -> Sharding:
 
 
 def agreed_seed(seed: int | None) -> int:
-    """The seed given, or one drawn for all processes: otherwise shards would shuffle differently and lose samples."""
+    """The given seed, or one that is drawn for all processes.
+
+    With different seeds the shards would shuffle differently and lose samples.
+    """
     if seed is not None and not isinstance(seed, bool):
         seed = checked("data_iterator", "seed", Whole, seed)
     if seed is not None and seed >= 0:

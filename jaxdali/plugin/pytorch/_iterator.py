@@ -32,12 +32,12 @@ from ..._plan.plan import Plan, Ref
 from ...backend import TensorCPU, TensorGPU
 from . import _memory
 
-device_hooks.append(_memory.take_as_needed)
-_DENSE, _LIST, _COO = "dense", "sparse_list", "sparse_coo"
+device_hooks.append(_memory.disable_preallocation)
+_DENSE, _SPARSE_LIST, _SPARSE_COO = "dense", "sparse_list", "sparse_coo"
 
 
 class _TorchIterator(BaseIterator):
-    """What the iterators have in common: batches as a list with one dict for each pipeline."""
+    """Base of the iterators: each batch is a list with one dict for each pipeline."""
 
     def _begin(
         self,
@@ -46,8 +46,13 @@ class _TorchIterator(BaseIterator):
         dynamic_shape: bool,
         forms: Sequence[str] | None = None,
     ):
-        """Leases the pipelines and starts. `forms`: of each output, `_DENSE`, `_LIST` or `_COO`; None: dense."""
-        _memory.for_iterator()
+        """Leases the pipelines and starts the stream.
+
+        Args:
+          pipelines, options, dynamic_shape: as in the constructors.
+          forms: `_DENSE`, `_SPARSE_LIST` or `_SPARSE_COO` for each output; None: all are dense.
+        """
+        _memory.check_memory()
         pipelines = list_of(pipelines)
         options.check_number(len(pipelines))
         names = list(options.output_map)
@@ -56,8 +61,8 @@ class _TorchIterator(BaseIterator):
         if options.reader_name is not None and options.last_batch_policy is LastBatchPolicy.FILL:
             options = dataclasses.replace(options, last_batch_policy=LastBatchPolicy.PARTIAL)
         self._partial = options.last_batch_policy is LastBatchPolicy.PARTIAL
-        self._of_size = options.size > 0
-        self._kept: dict[torch.device, _Kept] = {}
+        self._has_size = options.size > 0
+        self._keepers: dict[torch.device, _TensorKeeper] = {}
         outputs = outputs_of(pipelines[0])
         if len(names) < len(outputs):
             raise IndexError(
@@ -65,7 +70,7 @@ class _TorchIterator(BaseIterator):
             )
         self._metadata = metadata_among(names, outputs)
         key = (type(self), options.lasting, dynamic_shape, self._forms)
-        finish = [_Tensors(names, self._forms, dynamic_shape) for _ in pipelines]
+        finish = [_TensorMaker(names, self._forms, dynamic_shape) for _ in pipelines]
         lists = tuple(i for i, form in enumerate(self._forms) if form != _DENSE)
         delivery = Delivery(reader=options.reader_name, x64=True, as_sample_lists=lists, names=tuple(names))
         self._start(lease(pipelines, own_places(pipelines), key=key, delivery=delivery, finish=finish), options)
@@ -79,19 +84,19 @@ class _TorchIterator(BaseIterator):
             t for tensors in result for x in arrays_of(tensors).values() for t in (x if isinstance(x, list) else [x])
         ):
             if t.is_cuda:
-                self._kept.setdefault(t.device, _Kept(t.device)).add(t.detach())
-        for kept in self._kept.values():
-            kept.end_batch()
+                self._keepers.setdefault(t.device, _TensorKeeper(t.device)).add(t.detach())
+        for is_present in self._keepers.values():
+            is_present.end_batch()
         if self._partial and valid is not None and min(valid) < self.batch_size:
             counts = [
                 n if b.ids.present is None else int(b.ids.present[:n].sum())
                 for b, n in zip(batches, valid, strict=True)
             ]
-            kept = [v > 0 or not self._of_size for v in valid]
+            is_present = [v > 0 or not self._has_size for v in valid]
             result = [
                 batch_of([(k, _first(x, n)) for k, x in tensors.items()], self._metadata)
-                for tensors, n, here in zip(result, counts, kept)
-                if here
+                for tensors, n, is_kept in zip(result, counts, is_present)
+                if is_kept
             ]
         return result
 
@@ -229,8 +234,8 @@ class DALIRaggedIterator(_TorchIterator):
     """
 
     DENSE_TAG = _DENSE
-    SPARSE_LIST_TAG = _LIST
-    SPARSE_COO_TAG = _COO
+    SPARSE_LIST_TAG = _SPARSE_LIST
+    SPARSE_COO_TAG = _SPARSE_COO
 
     @_names.named
     def __init__(
@@ -308,9 +313,14 @@ def feed_ndarray(dali_tensor: TensorCPU | TensorGPU, arr: torch.Tensor, cuda_str
     return arr
 
 
-class _Tensors:
-    """Makes tensors of the outputs of one pipeline, in the thread that checks its batches, so that `next` has little to
-    do.
+class _TensorMaker:
+    """Converts the outputs of one pipeline to tensors.
+
+    It is called in the thread that checks the batches, so that `next` has little to do.
+
+    Args:
+      names, forms: of the outputs.
+      dynamic_shape: whether shapes may change from batch to batch.
     """
 
     def __init__(self, names: Sequence[str], forms: Sequence[str], dynamic_shape: bool):
@@ -318,39 +328,39 @@ class _Tensors:
         self._forms = forms
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._dynamic_shape = dynamic_shape
-        self._held: frozenset[Ref] | None = None
+        self._shared_refs: frozenset[Ref] | None = None
 
     def __call__(self, plan: Plan, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Tensors of arrays; metadata are given as they are."""
+        """Converts arrays to tensors; returns metadata unchanged."""
         if not self._dynamic_shape:
             self._check_shapes(plan, outputs)
         arrays = [x.data if isinstance(x, DeviceSamples) else x for x in outputs]
         metadata = [plan.spec(ref).is_metadata for ref in plan.outputs]
-        # What runs after the program that made an array may still read it; and PyTorch may use it on any stream.
+        # The arrays must be complete before PyTorch uses them, as it may do so on any stream.
         jax.block_until_ready([x for x, is_metadata in zip(arrays, metadata) if not is_metadata])
-        if self._held is None:
-            self._held = _held(plan)
-        seen, found = set(), []
+        if self._shared_refs is None:
+            self._shared_refs = _shared_refs(plan)
+        seen_pointers, results = set(), []
         for name, form, ref, output, array, is_metadata in zip(
             self._names, self._forms, plan.outputs, outputs, arrays, metadata
         ):
             if is_metadata:
-                found.append(output)
+                results.append(output)
                 continue
             node = plan.maker(ref).node
-            tensor = _tensor(array, name, node)
-            copied = ref in self._held or tensor.data_ptr() in seen
-            if copied:
+            tensor = _to_tensor(array, name, node)
+            is_copied = ref in self._shared_refs or tensor.data_ptr() in seen_pointers
+            if is_copied:
                 tensor = tensor.clone()
-            seen.add(tensor.data_ptr())
-            made: torch.Tensor | list[torch.Tensor] = tensor
+            seen_pointers.add(tensor.data_ptr())
+            result: torch.Tensor | list[torch.Tensor] = tensor
             if form != _DENSE:
-                samples = _samples(tensor, output)
-                made = samples if form == _LIST else _sparse(samples, tensor, name, node)
-            if tensor.is_cuda and (copied or form == _COO):
+                samples = _sample_views(tensor, output)
+                result = samples if form == _SPARSE_LIST else _sparse(samples, tensor, name, node)
+            if tensor.is_cuda and (is_copied or form == _SPARSE_COO):
                 torch.cuda.current_stream(tensor.device).synchronize()
-            found.append(made)
-        return tuple(found)
+            results.append(result)
+        return tuple(results)
 
     def _check_shapes(self, plan: Plan, outputs: Sequence[Any]):
         for name, form, ref, array in zip(self._names, self._forms, plan.outputs, outputs):
@@ -358,16 +368,16 @@ class _Tensors:
                 continue
             assert isinstance(array, jax.Array)
             shape = array.shape[1:]
-            before = self._shapes.setdefault(name, shape)
-            if shape != before:
+            first_shape = self._shapes.setdefault(name, shape)
+            if shape != first_shape:
                 raise plan.maker(ref).node.error(
-                    f"the samples of output {name!r} had the shape {before} in batches before, now it is {shape}; "
+                    f"the samples of output {name!r} had the shape {first_shape} in batches before, now it is {shape}; "
                     "pass dynamic_shape=True to allow that"
                 )
 
 
-def _samples(tensor: torch.Tensor, output: jax.Array | DeviceSamples) -> list[torch.Tensor]:
-    """The samples of an output, as views of the tensor of its array."""
+def _sample_views(tensor: torch.Tensor, output: jax.Array | DeviceSamples) -> list[torch.Tensor]:
+    """The samples of an output, as views of `tensor`, which has the memory of its array."""
     if isinstance(output, DeviceSamples):
         return [
             tensor[start : start + math.prod(shape)].view(shape) for start, shape in zip(output.starts, output.shapes)
@@ -376,11 +386,16 @@ def _samples(tensor: torch.Tensor, output: jax.Array | DeviceSamples) -> list[to
 
 
 def _sparse(samples: list[torch.Tensor], memory: torch.Tensor, name: str, node: Node) -> torch.Tensor:
-    """Makes a sparse tensor with vectors as rows, in new memory. `memory`: the memory of all vectors, if there are any."""
-    wrong = next((t.ndim for t in samples if t.ndim != 1), 1)
-    if wrong != 1:
+    """Makes a sparse tensor in new memory, with the samples, which are vectors, as rows.
+
+    Args:
+      memory: a tensor with the device and type of the samples.
+      name, node: of the output, for messages.
+    """
+    ndim = next((t.ndim for t in samples if t.ndim != 1), 1)
+    if ndim != 1:
         raise node.error(
-            f"output {name!r} has SPARSE_COO_TAG, which is for vectors, but samples of {wrong} dimensions; use SPARSE_LIST_TAG"
+            f"output {name!r} has SPARSE_COO_TAG, which is for vectors, but samples of {ndim} dimensions; use SPARSE_LIST_TAG"
         )
     lengths = [len(t) for t in samples]
     rows = torch.repeat_interleave(torch.arange(len(samples)), torch.tensor(lengths, dtype=torch.int64))
@@ -402,39 +417,42 @@ def _first(x: torch.Tensor | list[torch.Tensor], n: int) -> torch.Tensor | list[
     return _coo(indices, x.values()[:count], (min(n, len(x)), int(indices[1].max()) + 1 if count else 0))
 
 
-def _held(plan: Plan) -> frozenset[Ref]:
-    """The values that a user function may hold: arrays that it returned or was given. They are known after a batch."""
+def _shared_refs(plan: Plan) -> frozenset[Ref]:
+    """The values that an eager user function may still refer to: arrays that it returned or was given.
+
+    They are known after a first batch.
+    """
     eager = [s for s in plan.steps if isinstance(s.op, EagerOperator) and not s.op.compiled]
     return frozenset(r for s in eager for r in (*s.inputs, *s.outputs))
 
 
-class _Kept:
-    """Tensors on a GPU that PyTorch may still use.
+class _TensorKeeper:
+    """Keeps tensors on a GPU alive that PyTorch may still use.
 
-    XLA gives memory to its next program as soon as the last tensor on it is gone, but kernels that PyTorch has queued
-    may still read it. So the tensors of a batch are kept until those are done that were queued when the next batch was
-    asked for.
+    XLA gives memory to its next program as soon as the last tensor on it is freed, but kernels that PyTorch has queued
+    may still read it. So the tensors of a batch are kept until the kernels have run that were queued when the next
+    batch was requested.
     """
 
     def __init__(self, device: torch.device):
         self._device = device
         self._batch: list[torch.Tensor] = []
-        self._before: list[torch.Tensor] = []
+        self._last_batch: list[torch.Tensor] = []
         self._waiting: collections.deque[tuple[Any, list[torch.Tensor]]] = collections.deque()
 
     def add(self, tensor: torch.Tensor):
         self._batch.append(tensor)
 
     def end_batch(self):
-        if self._before:
-            self._waiting.append((torch.cuda.current_stream(self._device).record_event(), self._before))
-        self._before, self._batch = self._batch, []
+        if self._last_batch:
+            self._waiting.append((torch.cuda.current_stream(self._device).record_event(), self._last_batch))
+        self._last_batch, self._batch = self._batch, []
         while self._waiting and self._waiting[0][0].query():
             self._waiting.popleft()
 
 
-def _tensor(array: jax.Array, name: str, node: Node) -> torch.Tensor:
-    """A tensor on the memory of an array."""
+def _to_tensor(array: jax.Array, name: str, node: Node) -> torch.Tensor:
+    """Makes a tensor that shares the memory of an array."""
     device = next(iter(array.devices()))
     if device.platform != "cpu" and not torch.cuda.is_available():
         raise node.error(
@@ -456,13 +474,13 @@ def _policy_of(fill_last_batch: bool) -> LastBatchPolicy:
 
 
 def _checked_tags(tags: Sequence[str] | None, names: Sequence[str]) -> Sequence[str] | None:
-    """`output_types`, one for each name in `output_map`."""
-    known = {"DENSE_TAG": _DENSE, "SPARSE_LIST_TAG": _LIST, "SPARSE_COO_TAG": _COO}
+    """Checks that `output_types` has a valid tag for each name in `output_map`."""
+    tags_by_name = {"DENSE_TAG": _DENSE, "SPARSE_LIST_TAG": _SPARSE_LIST, "SPARSE_COO_TAG": _SPARSE_COO}
     if tags is None:
         return None
-    if isinstance(tags, str) or not isinstance(tags, Sequence) or not all(t in known.values() for t in tags):
+    if isinstance(tags, str) or not isinstance(tags, Sequence) or not all(t in tags_by_name.values() for t in tags):
         raise ValueError(
-            f"output_types must be a list of {', '.join(f'{name} ({tag!r})' for name, tag in known.items())}, got {tags!r}"
+            f"output_types must be a list of {', '.join(f'{name} ({tag!r})' for name, tag in tags_by_name.items())}, got {tags!r}"
         )
     if len(tags) != len(names):
         raise ValueError(
@@ -473,8 +491,11 @@ def _checked_tags(tags: Sequence[str] | None, names: Sequence[str]) -> Sequence[
 
 @contextlib.contextmanager
 def _on_stream(stream: Any, device: torch.device):
-    """Makes a stream (None: the current one) of a GPU PyTorch's current one, and yields it; None when the device is no
-    GPU.
+    """Makes a stream of a GPU PyTorch's current one, and yields it.
+
+    Args:
+      stream: a `torch.cuda.Stream`, or the address of a ``cudaStream_t``; None: the current stream.
+      device: of the stream. If it is no GPU, None is yielded.
     """
     if device.type != "cuda":
         yield None

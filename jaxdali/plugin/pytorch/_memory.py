@@ -1,4 +1,4 @@
-"""The memory of GPUs, of which JAX and PyTorch both need a part."""
+"""Shares the memory of GPUs between JAX and PyTorch."""
 
 from __future__ import annotations
 
@@ -13,16 +13,23 @@ from ..._core.jax_settings import devices_are_open
 
 _log = logging.getLogger("jaxdali")
 _PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
-_OF_USER = (_PREALLOCATE, "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_ALLOCATOR")
+_USER_VARIABLES = (
+    _PREALLOCATE,
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    "XLA_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_ALLOCATOR",
+)
 
 
-def take_as_needed() -> bool:
-    """Has JAX take memory of GPUs as it needs it. By default it takes three quarters of each GPU when it opens them.
+def disable_preallocation() -> bool:
+    """Makes JAX take memory of GPUs as it needs it. By default it takes three quarters of each GPU when it opens them.
+
+    It does nothing if the user has set one of XLA's variables for this.
 
     Returns:
-      False: JAX has opened them already.
+      False: JAX has opened the GPUs already.
     """
-    if any(name in os.environ for name in _OF_USER):
+    if any(name in os.environ for name in _USER_VARIABLES):
         return True
     if devices_are_open():
         return False
@@ -36,10 +43,10 @@ def take_as_needed() -> bool:
 _warned = False
 
 
-def for_iterator() -> None:
-    """The same before an iterator is made. It warns once if JAX has taken the memory."""
+def check_memory() -> None:
+    """Calls `disable_preallocation` before an iterator is made. Warns once if JAX has taken the memory already."""
     global _warned
-    if not take_as_needed() and not _warned and any(map(is_cuda, jax.local_devices())):
+    if not disable_preallocation() and not _warned and any(map(is_cuda, jax.local_devices())):
         _warned = True
         warn(
             "JAX has taken three quarters of each GPU's memory, which PyTorch can't use: JAX was used before the first pipeline. "

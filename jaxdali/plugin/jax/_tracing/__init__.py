@@ -1,1 +1,1 @@
-"""Whether a function of JAX code can become part of a program: trial traces, and the Python state around them."""
+"""Decides whether a user's JAX function can become part of a program: trial traces, and the Python state around them."""

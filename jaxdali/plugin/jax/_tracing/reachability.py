@@ -1,4 +1,4 @@
-"""What Python state a function can reach: through its names, and through what these refer to."""
+"""Finds the Python state that a function can reach: the objects that its code names, and everything below them."""
 
 from __future__ import annotations
 
@@ -18,68 +18,72 @@ from typing import Any
 
 import numpy as np
 
-MAX_BYTES = 1 << 30  # of one array
-MAX_OBJECTS = 100_000  # that are saved and put back
+MAX_BYTES = 1 << 30  # largest array that is saved and restored
+MAX_OBJECTS = 100_000  # largest number of objects that are saved and restored
 
 
 @dataclasses.dataclass
 class Reach:
-    """What a function's code names, and what the code of the functions it may call does.
+    """The names in the code of a function and of all functions that it may call, and the objects with these names.
 
     Attributes:
-      names: of variables, attributes and methods, in all that code.
-      found: the objects under these names, plain data apart; complete: whether that is all of them.
+      names: of variables, attributes and methods in all that code.
+      objects: the objects under these names, without plain data; at most `MAX_OBJECTS`.
+      is_complete: whether `objects` has all of them.
     """
 
     names: set[str]
-    found: list[Any]
-    complete: bool
+    objects: list[Any]
+    is_complete: bool
 
     @property
     def functions(self) -> list[types.FunctionType]:
-        return [x for x in self.found if isinstance(x, types.FunctionType) and is_users(x)]
+        return [x for x in self.objects if isinstance(x, types.FunctionType) and is_user_code(x)]
 
 
 def reach_of(function: Any) -> Reach:
     names: set[str] = set()
-    while True:  # a method found by a name brings names of its own
-        found = list(itertools.islice(walk([function], functools.partial(_named_children, names=names)), MAX_OBJECTS))
-        reach = Reach(names, found, len(found) < MAX_OBJECTS)
-        more = {n for f in reach.functions for n in _names_in(f)} - names
-        if not more:
+    while True:  # until no method that was found by a name has further names
+        objects = list(itertools.islice(walk([function], functools.partial(_named_children, names=names)), MAX_OBJECTS))
+        reach = Reach(names, objects, len(objects) < MAX_OBJECTS)
+        new_names = {n for f in reach.functions for n in _names_in(f)} - names
+        if not new_names:
             return reach
-        names |= more
+        names |= new_names
 
 
-LIBRARIES = ("jax", "jaxlib", "numpy", "builtins", "optax", "logging")  # a Logger caches its levels
-# What acts on the world outside of the process or of Python, or keeps state where nothing can be put back.
-_OUTSIDE = frozenset(
+# Libraries whose objects are not saved. `logging` is among them because a Logger caches its levels.
+LIBRARIES = ("jax", "jaxlib", "numpy", "builtins", "optax", "logging")
+# Modules that act on the world outside of the process or of Python, or keep state that can't be restored.
+_IMPURE_MODULES = frozenset(
     "_contextvars _ctypes _io _multiprocessing _posixsubprocess _socket _sqlite3 _thread ctypes http io mmap multiprocessing nt os pathlib "
     "posix select shelve shutil smtplib socket sqlite3 ssl subprocess tempfile urllib".split()
 )
-_PLAIN = frozenset({int, float, bool, complex, str, bytes, types.NoneType})
+_PLAIN_TYPES = frozenset({int, float, bool, complex, str, bytes, types.NoneType})
 
 
 def _root(module: Any) -> str:
-    """The package of a module's name."""
+    """The top-level package in a module's name."""
     return module.partition(".")[0] if isinstance(module, str) else ""
 
 
-def is_users(f: Any) -> bool:
+def is_user_code(f: Any) -> bool:
+    """Whether a function or class belongs to the user or a library whose state is followed, judged by its module."""
     return _root(getattr(f, "__module__", None)) not in (*LIBRARIES, "flax")
 
 
-def _is_users_code(module: str) -> bool:
+def _is_user_module(module: str) -> bool:
     return _root(module) not in (*LIBRARIES, "flax") and _root(module) not in sys.stdlib_module_names
 
 
 def _names_in(f: types.FunctionType) -> set[str]:
-    """The globals and attributes that a user's code names. A library's wrapper of it, which passes for it, has none of
-    interest.
+    """The globals and attributes that a user's code names; none for a library's wrapper of it.
+
+    A wrapper made by `functools.wraps` has the user's module name, but its code and globals are the library's.
     """
     return (
         {n for c in _codes(f.__code__) for n in c.co_names}
-        if _is_users_code(f.__globals__.get("__name__", ""))
+        if _is_user_module(f.__globals__.get("__name__", ""))
         else set()
     )
 
@@ -92,33 +96,36 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def variables(f: types.FunctionType) -> list[tuple[tuple[str, Any, Any], Any]]:
-    """The variables outside of a function that it names: ((kind, where, name), value)."""
-    found: list[tuple[tuple[str, Any, Any], Any]] = []
+    """The variables outside of a function that it names: ``((kind, container, name), value)``.
+
+    The kinds are "cell" for a closure, "global", and "item" for a default of an argument.
+    """
+    result: list[tuple[tuple[str, Any, Any], Any]] = []
     for cell in f.__closure__ or ():
-        with contextlib.suppress(ValueError):  # still empty
-            found.append((("cell", cell, None), cell.cell_contents))
-    found += [(("global", f.__globals__, n), v) for n, v in sorted(_those(f.__globals__, _names_in(f)).items())]
-    found += [(("item", f.__defaults__, i), v) for i, v in enumerate(f.__defaults__ or ())]
-    found += [(("item", f.__kwdefaults__, k), v) for k, v in (f.__kwdefaults__ or {}).items()]
-    return found
+        with contextlib.suppress(ValueError):  # the cell is still empty
+            result.append((("cell", cell, None), cell.cell_contents))
+    result += [(("global", f.__globals__, n), v) for n, v in sorted(_entries(f.__globals__, _names_in(f)).items())]
+    result += [(("item", f.__defaults__, i), v) for i, v in enumerate(f.__defaults__ or ())]
+    result += [(("item", f.__kwdefaults__, k), v) for k, v in (f.__kwdefaults__ or {}).items()]
+    return result
 
 
 def _imported(f: types.FunctionType) -> list[Any]:
-    """The modules that a function imports when it runs, as far as they have been."""
+    """The modules that a function imports when it runs, if they are loaded already."""
     imports = (i.argval for c in _codes(f.__code__) for i in dis.get_instructions(c) if i.opname == "IMPORT_NAME")
     return [sys.modules[n] for n in imports if n in sys.modules]
 
 
-_UNSEEN = ("exec", "eval", "input", "open")  # built-in functions that do what no name tells
+_IMPURE_BUILTINS = ("exec", "eval", "input", "open")  # built-in functions whose effects no name shows
 
 
 def _named_children(x: Any, names: set[str]) -> list[Any]:
-    """What code with these names gets at from an object."""
+    """The objects that code with these names can reach directly from an object."""
     if isinstance(x, types.FunctionType):
-        if not is_users(x):
+        if not is_user_code(x):
             return []
-        unseen = [getattr(builtins, n) for n in _names_in(x).intersection(_UNSEEN) if n not in x.__globals__]
-        return [v for _, v in variables(x)] + _imported(x) + unseen + list(vars(x).values())
+        impure = [getattr(builtins, n) for n in _names_in(x).intersection(_IMPURE_BUILTINS) if n not in x.__globals__]
+        return [v for _, v in variables(x)] + _imported(x) + impure + list(vars(x).values())
     if isinstance(x, functools.partial):
         return [x.func, *x.args, *x.keywords.values()]
     if isinstance(x, types.MethodType):
@@ -128,60 +135,71 @@ def _named_children(x: Any, names: set[str]) -> list[Any]:
     if isinstance(x, (staticmethod, classmethod)):
         return [x.__func__]
     if isinstance(x, types.ModuleType):
-        return list(named(x, names).values()) if _root(x.__name__) in _OUTSIDE or _is_users_code(x.__name__) else []
+        return (
+            list(named_attributes(x, names).values())
+            if _root(x.__name__) in _IMPURE_MODULES or _is_user_module(x.__name__)
+            else []
+        )
     if isinstance(x, type):
-        if not _is_users_code(x.__module__):
+        if not _is_user_module(x.__module__):
             return []
-        implied = [v for n, v in vars(x).items() if n in names or (n[:2] == "__" and isinstance(v, types.FunctionType))]
-        return implied + [b for b in x.__bases__ if b is not object]
+        attribute_values = [
+            v for n, v in vars(x).items() if n in names or (n[:2] == "__" and isinstance(v, types.FunctionType))
+        ]
+        return attribute_values + [b for b in x.__bases__ if b is not object]
     children = _items(x)
-    if users_object(x):
+    if has_user_attributes(x):
         children = [*children, *(v for n, v in attributes(x).items() if n in names), type(x)]
-    if _own(x, "__wrapped__") is not None:
+    if _static_attribute(x, "__wrapped__") is not None:
         children = [*children, x.__wrapped__]
     return children
 
 
-def out_of_reach(reach: Reach) -> str:
-    """Describes an object that a function can reach and that can't be put back as it was; "" if there is none."""
-    if not reach.complete:
+def unrestorable_state(reach: Reach) -> str:
+    """Describes an object that a function can reach and whose state can't be restored; "" if there is none."""
+    if not reach.is_complete:
         return f"more than {MAX_OBJECTS} objects"
-    for x in reach.found:
-        if isinstance(x, types.GeneratorType) or (isinstance(x, Iterator) and not users_object(x)):
+    for x in reach.objects:
+        if isinstance(x, types.GeneratorType) or (isinstance(x, Iterator) and not has_user_attributes(x)):
             return f"the iterator {x!r:.60}"
         if isinstance(x, np.ndarray) and x.flags.writeable and x.nbytes > MAX_BYTES:
             return f"an array of {x.nbytes} bytes"
-        if _is_opaque(x):
+        if _has_hidden_state(x):
             return f"{x!r:.60}"
     return ""
 
 
-def _is_opaque(x: Any) -> bool:
-    """Whether an object has, or its calls change, state that is not in Python's containers and attributes."""
-    kind = type(x)
-    # What is printed twice, and locks, which are released again.
-    if x is sys.stdout or x is sys.stderr or hasattr(kind, "acquire"):
+def _has_hidden_state(x: Any) -> bool:
+    """Whether an object has state outside of Python's containers and attributes, or calling it changes such state."""
+    cls = type(x)
+    # Exceptions: printing twice does no harm, and locks are released again.
+    if x is sys.stdout or x is sys.stderr or hasattr(cls, "acquire"):
         return False
     if isinstance(x, io.IOBase):
         return True
     if inspect.isroutine(x) or isinstance(x, type):
         root = _root(getattr(x, "__module__", None))
-        return root in _OUTSIDE or (root == "builtins" and getattr(x, "__name__", "") in _UNSEEN)
-    root = _root(kind.__module__)
-    if root in _OUTSIDE:
+        return root in _IMPURE_MODULES or (root == "builtins" and getattr(x, "__name__", "") in _IMPURE_BUILTINS)
+    root = _root(cls.__module__)
+    if root in _IMPURE_MODULES:
         return True
     if (
         root in LIBRARIES
-        or kind.__hash__ not in (None, object.__hash__)
+        or cls.__hash__ not in (None, object.__hash__)
         or isinstance(x, (types.ModuleType, functools.partial))
     ):
-        # Another framework's arrays: what is hashed is their identity.
-        return hasattr(kind, "__dlpack__") and root not in LIBRARIES
-    return not (users_object(x) or isinstance(x, _SAVED) or kind is object or is_cache(x) or hasattr(kind, "__get__"))
+        # Values that are hashed by content don't change, but other frameworks' arrays are hashed by identity.
+        return hasattr(cls, "__dlpack__") and root not in LIBRARIES
+    return not (
+        has_user_attributes(x) or isinstance(x, _CONTAINERS) or cls is object or is_cache(x) or hasattr(cls, "__get__")
+    )
 
 
-def users_object(x: Any) -> bool:
-    """Whether `x` is an object whose attributes are saved. Flax's are, as tracing may leave an nnx.Module half changed."""
+def has_user_attributes(x: Any) -> bool:
+    """Whether the attributes of `x` are saved.
+
+    Those of Flax's objects are, as tracing may leave an nnx.Module half changed.
+    """
     if isinstance(x, (type, types.ModuleType, types.FunctionType, types.MethodType)):
         return False
     return (has_dict(x) or bool(slots(x))) and _root(type(x).__module__) not in LIBRARIES
@@ -191,12 +209,14 @@ _MISSING = object()
 
 
 def has_dict(x: Any) -> bool:
-    return isinstance(_own(x, "__dict__"), dict)  # not one that stands for another object, as that of list[int] does
+    """Whether an object has a `__dict__` of its own; that of `list[int]`, for example, is that of `list`."""
+    return isinstance(_static_attribute(x, "__dict__"), dict)
 
 
-def _own(x: Any, name: str, missing: Any = None) -> Any:
-    """An attribute that no ``__getattr__`` makes up, or `missing`: proxies for what is not there now (Flask's request)
-    have none.
+def _static_attribute(x: Any, name: str, missing: Any = None) -> Any:
+    """The attribute found without `__getattr__`, or `missing`.
+
+    A proxy such as Flask's `request` may raise any error.
     """
     try:
         return object.__getattribute__(x, name)
@@ -206,39 +226,55 @@ def _own(x: Any, name: str, missing: Any = None) -> Any:
 
 def slots(x: Any) -> list[str]:
     """The slots of an object of a Python class."""
-    listed = [vars(c).get("__slots__", ()) for c in type(x).__mro__]
-    names = [n for each in listed for n in ((each,) if isinstance(each, str) else each)]
+    declarations = [vars(c).get("__slots__", ()) for c in type(x).__mro__]
+    names = [
+        n for declaration in declarations for n in ((declaration,) if isinstance(declaration, str) else declaration)
+    ]
     return [n for n in names if n not in ("__dict__", "__weakref__")]
 
 
 def attributes(x: Any) -> dict[str, Any]:
+    """The attributes of an object in its `__dict__` and its slots."""
     return {
         **(vars(x) if has_dict(x) else {}),
-        **{n: v for n in slots(x) if (v := _own(x, n, _MISSING)) is not _MISSING},
+        **{n: v for n in slots(x) if (v := _static_attribute(x, n, _MISSING)) is not _MISSING},
     }
 
 
-def named(x: Any, names: set[str]) -> dict[str, Any]:
-    """Those attributes of a class or module that a function names."""
-    return _those(vars(x), names)
+def named_attributes(x: Any, names: set[str]) -> dict[str, Any]:
+    """The attributes of a class or module that a function names."""
+    return _entries(vars(x), names)
 
 
-def _those(of: Any, names: set[str]) -> dict[str, Any]:
-    """The entries of a namespace with these names. Each is looked up once, since other threads may add and remove some
-    meanwhile.
+def _entries(namespace: Any, names: set[str]) -> dict[str, Any]:
+    """The entries of a namespace with these names.
+
+    Each is looked up once, as other threads may change the namespace.
     """
-    return {n: v for n in names if (v := of.get(n, _MISSING)) is not _MISSING}
+    return {n: v for n in names if (v := namespace.get(n, _MISSING)) is not _MISSING}
 
 
 def is_cache(x: Any) -> bool:
-    return hasattr(type(x), "cache_clear") and hasattr(type(x), "cache_info") and is_users(x)
+    """Whether `x` is a function with `functools.lru_cache` in user code."""
+    return hasattr(type(x), "cache_clear") and hasattr(type(x), "cache_info") and is_user_code(x)
 
 
-_SAVED = (list, tuple, dict, set, frozenset, collections.deque, bytearray, np.ndarray, types.MappingProxyType, slice)
+_CONTAINERS = (
+    list,
+    tuple,
+    dict,
+    set,
+    frozenset,
+    collections.deque,
+    bytearray,
+    np.ndarray,
+    types.MappingProxyType,
+    slice,
+)
 
 
 def _items(x: Any) -> Any:
-    """The elements of a container: a copy, as other threads may change it meanwhile."""
+    """The elements of a container, as a copy, since other threads may change it meanwhile."""
     if isinstance(x, (dict, types.MappingProxyType)):
         return list(x.values())
     if isinstance(x, (list, tuple, set, frozenset, collections.deque)):
@@ -247,19 +283,19 @@ def _items(x: Any) -> Any:
 
 
 def children(x: Any) -> Any:
-    """What is in containers, users' objects and classes."""
-    if users_object(x):
+    """The objects directly in a container, a user's object or a user's class."""
+    if has_user_attributes(x):
         return (*_items(x), *attributes(x).values(), type(x))
-    return list(vars(x).values()) if isinstance(x, type) and is_users(x) else _items(x)
+    return list(vars(x).values()) if isinstance(x, type) and is_user_code(x) else _items(x)
 
 
 def walk(roots: list[Any], children: Callable[[Any], Any]) -> Iterator[Any]:
-    """The roots and everything below them, each once, plain data apart."""
-    todo, seen = list(roots), {}
+    """Yields the roots and everything below them, each once, without plain data."""
+    todo, visited = list(roots), {}
     while todo:
         x = todo.pop()
-        if type(x) in _PLAIN or id(x) in seen:
+        if type(x) in _PLAIN_TYPES or id(x) in visited:
             continue
-        seen[id(x)] = x  # kept, so that its id stays its own
+        visited[id(x)] = x  # a reference, so that no other object gets this id
         yield x
-        todo += [c for c in children(x) if type(c) not in _PLAIN]
+        todo += [c for c in children(x) if type(c) not in _PLAIN_TYPES]

@@ -1,4 +1,4 @@
-"""Puts the state that a function can reach back to what it was."""
+"""Saves and restores the Python state that a function can reach."""
 
 from __future__ import annotations
 
@@ -22,59 +22,62 @@ from .reachability import (
     attributes,
     children,
     has_dict,
+    has_user_attributes,
     is_cache,
-    is_users,
-    named,
+    is_user_code,
+    named_attributes,
     slots,
-    users_object,
     variables,
     walk,
 )
 
 
 class NotFaithful(Exception):
-    """A function can't be traced without changing what it does; the text says why."""
+    """A function can't be traced without changing its results; the message says why."""
 
 
-_trying = threading.local()
-_text_lock = threading.RLock()  # guards the methods of tracers that `no_text` replaces
+_trial = threading.local()
+_format_lock = threading.RLock()  # held while `formatting_forbidden` replaces methods of tracers
 
 
 @contextlib.contextmanager
-def no_text(classes: set[type]):
-    """While active, a tracer that this thread formats as text raises: the text would be frozen, and is not that of the
-    values.
+def formatting_forbidden(classes: set[type]):
+    """While active, formatting a tracer as text raises an error in this thread.
+
+    The text would be frozen in the program, and would not be that of the values.
     """
 
-    def guarded(original):
+    def guard(original):
         def format_(self, *args):
-            if getattr(_trying, "active", False):
+            if getattr(_trial, "active", False):
                 raise NotFaithful("it formats a value as text")
             return original(self, *args)
 
         return format_
 
-    with _text_lock:
-        saved = [(c, n, vars(c).get(n)) for c in classes for n in ("__repr__", "__str__", "__format__")]
-        for c, n, _ in saved:
-            setattr(c, n, guarded(getattr(c, n)))
-        _trying.active = True
+    with _format_lock:
+        saved = [
+            (cls, method, vars(cls).get(method)) for cls in classes for method in ("__repr__", "__str__", "__format__")
+        ]
+        for cls, method, _ in saved:
+            setattr(cls, method, guard(getattr(cls, method)))
+        _trial.active = True
         try:
             yield
         finally:
-            _trying.active = False
-            for c, n, original in saved:
+            _trial.active = False
+            for cls, method, original in saved:
                 if original is None:
-                    delattr(c, n)
+                    delattr(cls, method)
                 else:
-                    setattr(c, n, original)
+                    setattr(cls, method, original)
 
 
 # Note [Snapshot of Python state]
-# Whether a function can be traced is found by calling it with tracers, twice. There is a cheaper contract: functions
-# are pure, as under `jax.jit`, two traces must agree, else the function runs eagerly, and nothing is put back. It is
-# not enough, because the trial calls count as calls of a function that has state. Without the snapshot these give other
-# results than the same calls without a pipeline:
+# Two trial calls with tracers find out whether a function can be traced. A simpler contract would be that of `jax.jit`:
+# functions are pure, a function whose two traces differ runs eagerly, and nothing is restored. This is not enough,
+# because the trial calls change the state of a function that has state. Without the snapshot, these functions would
+# give other results than the same calls without a pipeline:
 #   * counters in globals, closures, slots and attributes, and objects that count their calls: they start two too high;
 #   * `np.random`, `random` and generators of random numbers, although they are seeded: the trials take the first
 #     numbers;
@@ -82,74 +85,80 @@ def no_text(classes: set[type]):
 #   * modules with random state (`flax.nnx`) and caches (`functools.lru_cache`): the counts and tracers of the trials
 #     stay.
 # New shapes are tried in the middle of an epoch, so more than the first batch would differ. A function that reaches an
-# object whose state can't be put back (a file, an iterator) is not tried at all (`out_of_reach`).
+# object whose state can't be restored (a file, an iterator) is not tried at all (`unrestorable_state`).
 # tests/plugin/test_tracing.py has all these cases.
 @contextlib.contextmanager
 def state_restored(reach: Reach):
-    """Puts back, in the end, all Python state that a call of the function may have changed, as far as it can be
-    reached.
+    """Restores, at exit, all reachable Python state that calls of a function have changed.
 
-    Yields a list, which then names what has changed.
+    Yields a list, to which descriptions of the changed state are added at exit.
     """
-    kept: list[tuple[str, Callable[[], bool], Callable[[], Any]]] = []  # name, whether it is as it was, put back
+    # Of each: a description ("" for a cache), whether the state is unchanged, and a function that restores it.
+    snapshots: list[tuple[str, Callable[[], bool], Callable[[], Any]]] = []
 
-    def keep(name: str, snapshot: Callable[[], Any], put_back: Callable[[Any], Any]):
-        before = snapshot()
-        kept.append((name, lambda: _same(before, snapshot()), lambda: put_back(before)))
+    def save(name: str, snapshot: Callable[[], Any], restore: Callable[[Any], Any]):
+        saved = snapshot()
+        snapshots.append((name, lambda: _is_same(saved, snapshot()), lambda: restore(saved)))
 
-    keep("numpy.random", np.random.get_state, np.random.set_state)
-    keep("random", random.getstate, random.setstate)
+    save("numpy.random", np.random.get_state, np.random.set_state)
+    save("random", random.getstate, random.setstate)
     names = reach.names
     for f in reach.functions:
-        keep(f"an attribute of {f.__name__}", lambda f=f: dict(vars(f)), functools.partial(_refill, vars(f)))
-        for (kind, where, name), _ in variables(f):
+        save(f"an attribute of {f.__name__}", lambda f=f: dict(vars(f)), functools.partial(_refill, vars(f)))
+        for (kind, container, name), _ in variables(f):
             if kind == "cell":
-                keep(
+                save(
                     "a variable of a closure",
-                    lambda where=where: (where.cell_contents,),
-                    lambda v, where=where: setattr(where, "cell_contents", v[0]),
+                    lambda container=container: (container.cell_contents,),
+                    lambda v, container=container: setattr(container, "cell_contents", v[0]),
                 )
             elif kind == "global":
-                keep(
+                save(
                     f"the global {name}",
-                    lambda where=where, name=name: (where.get(name),),
-                    lambda v, where=where, name=name: where.__setitem__(name, v[0]),
+                    lambda container=container, name=name: (container.get(name),),
+                    lambda v, container=container, name=name: container.__setitem__(name, v[0]),
                 )
-    for x in itertools.islice(walk(reach.found, children), MAX_OBJECTS):
-        what = f"a {type(x).__name__}"
+    for x in itertools.islice(walk(reach.objects, children), MAX_OBJECTS):
+        description = f"a {type(x).__name__}"
         if isinstance(x, list):
-            keep(what, lambda x=x: tuple(x), lambda v, x=x: x.__setitem__(slice(None), v))
+            save(description, lambda x=x: tuple(x), lambda v, x=x: x.__setitem__(slice(None), v))
         elif isinstance(x, collections.deque):
-            keep(what, lambda x=x: tuple(x), functools.partial(_refill_deque, x))
+            save(description, lambda x=x: tuple(x), functools.partial(_refill_deque, x))
         elif isinstance(x, (dict, set)):
-            keep(what, x.copy, functools.partial(_refill, x))
+            save(description, x.copy, functools.partial(_refill, x))
         elif isinstance(x, bytearray):
-            keep(what, lambda x=x: bytes(x), lambda v, x=x: x.__setitem__(slice(None), v))
+            save(description, lambda x=x: bytes(x), lambda v, x=x: x.__setitem__(slice(None), v))
         elif isinstance(x, np.ndarray) and x.flags.writeable and x.nbytes <= MAX_BYTES and x.dtype != object:
-            keep(what, x.copy, lambda v, x=x: x.__setitem__(Ellipsis, v))
+            save(description, x.copy, lambda v, x=x: x.__setitem__(Ellipsis, v))
         elif isinstance(x, np.random.Generator):
-            keep(what, lambda x=x: x.bit_generator.state, lambda v, x=x: setattr(x.bit_generator, "state", v))
+            save(description, lambda x=x: x.bit_generator.state, lambda v, x=x: setattr(x.bit_generator, "state", v))
         elif isinstance(x, np.random.RandomState):
-            keep(what, x.get_state, x.set_state)
+            save(description, x.get_state, x.set_state)
         elif isinstance(x, random.Random):
-            keep(what, x.getstate, x.setstate)
-        elif isinstance(x, types.ModuleType) or (isinstance(x, type) and is_users(x)):
+            save(description, x.getstate, x.setstate)
+        elif isinstance(x, types.ModuleType) or (isinstance(x, type) and is_user_code(x)):
             if x.__name__.partition(".")[0] not in LIBRARIES:
-                keep(f"{what} {x.__name__}", lambda x=x: named(x, names), functools.partial(_put_back_named, x, names))
+                save(
+                    f"{description} {x.__name__}",
+                    lambda x=x: named_attributes(x, names),
+                    functools.partial(_restore_named, x, names),
+                )
         elif is_cache(x):
-            before = _misses(x)
-            # Tracers may be in it.
-            kept.append(("", lambda x=x, before=before: _misses(x) <= before, functools.partial(_clear_cache, x)))
-        elif users_object(x):
-            keep(what, lambda x=x: attributes(x), functools.partial(_put_back_attributes, x))
+            saved = _misses(x)
+            # A cache that was missed may hold tracers. It can't be restored, only cleared, which changes no results.
+            snapshots.append(("", lambda x=x, saved=saved: _misses(x) <= saved, functools.partial(_clear_cache, x)))
+        elif has_user_attributes(x):
+            save(description, lambda x=x: attributes(x), functools.partial(_restore_attributes, x))
     changed: list[str] = []
     try:
         yield changed
     finally:
-        touched = [(name, put_back) for name, same, put_back in kept if not same()]
-        changed += [name for name, _ in touched if name]
-        for _, put_back in reversed(touched):  # nothing else is written: another thread may be at work on it
-            put_back()
+        changed_states = [(name, restore) for name, is_unchanged, restore in snapshots if not is_unchanged()]
+        changed += [name for name, _ in changed_states if name]
+        for _, restore in reversed(
+            changed_states
+        ):  # unchanged state is not written, as another thread may be changing it
+            restore()
 
 
 def _misses(cache: Any) -> int:
@@ -160,24 +169,24 @@ def _clear_cache(cache: Any):
     cache.cache_clear()
 
 
-def _same(a: Any, b: Any) -> bool:
-    """Whether two snapshots are equal: containers by the identity of what is in them, unless that is plain data."""
+def _is_same(a: Any, b: Any) -> bool:
+    """Whether two snapshots are equal. Items of containers are compared by identity, plain data by value."""
     if type(a) is not type(b):
         return False
     if isinstance(a, (tuple, list)):
-        return len(a) == len(b) and all(map(_same_item, a, b))
+        return len(a) == len(b) and all(map(_is_same_item, a, b))
     if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_same_item(a[k], b[k]) for k in a)
+        return a.keys() == b.keys() and all(_is_same_item(a[k], b[k]) for k in a)
     if isinstance(a, np.ndarray):
         return np.array_equal(a, b)
     return a == b
 
 
-def _same_item(a: Any, b: Any) -> bool:
+def _is_same_item(a: Any, b: Any) -> bool:
     plain = isinstance(a, (bool, int, float, str, bytes, tuple, np.ndarray)) or (
         isinstance(a, dict) and type(a) is type(b) and "bit_generator" in b
     )
-    return a is b or (plain and _same(a, b))
+    return a is b or (plain and _is_same(a, b))
 
 
 def _refill(container: Any, content: Any):
@@ -190,7 +199,7 @@ def _refill_deque(container: collections.deque, content: Sequence[Any]):
     container.extend(content)
 
 
-def _put_back_attributes(x: Any, content: dict[str, Any]):
+def _restore_attributes(x: Any, content: dict[str, Any]):
     in_slots = slots(x)
     for n in in_slots:
         if n in content and getattr(x, n, None) is not content[n]:
@@ -201,10 +210,10 @@ def _put_back_attributes(x: Any, content: dict[str, Any]):
         _refill(vars(x), {k: v for k, v in content.items() if k not in in_slots})
 
 
-def _put_back_named(x: Any, names: set[str], content: dict[str, Any]):
-    now = named(x, names)
-    for n in now.keys() - content.keys():
+def _restore_named(x: Any, names: set[str], content: dict[str, Any]):
+    current = named_attributes(x, names)
+    for n in current.keys() - content.keys():
         delattr(x, n)
     for n, v in content.items():
-        if n not in now or now[n] is not v:
+        if n not in current or current[n] is not v:
             setattr(x, n, v)

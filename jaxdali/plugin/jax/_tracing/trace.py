@@ -1,10 +1,10 @@
-"""Whether a user's function can be traced into a program: tried, with the Python state it can reach put back
-afterwards.
+"""Trial traces: they find out whether a user's function can be traced into a program without changing its results.
 
-Tracing runs a function once and then never again, so what it reads from Python (`np.random`, a counter, a key it
-splits) would be frozen silently. A function is therefore traced twice; only one that gives the same computation both
-times is traced into a program. One that names what can't be put back afterwards (a file, memory shared with another
-process) is not tried at all. See Note [Snapshot of Python state].
+Tracing runs a function once and then never again, so that everything it reads from Python (`np.random`, a counter, a
+key that it splits) would be frozen silently. A function is therefore traced twice, and becomes part of a program only
+if both traces give the same computation. Afterwards, the Python state that it can reach is restored. A function that
+names state which can't be restored (a file, memory shared with another process) is not traced at all. See Note
+[Snapshot of Python state].
 """
 
 from __future__ import annotations
@@ -23,57 +23,57 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec, Sharding
 
-from .reachability import MAX_OBJECTS, children, out_of_reach, reach_of, walk
+from .reachability import MAX_OBJECTS, children, reach_of, unrestorable_state, walk
 from .snapshot import NotFaithful as NotFaithful
-from .snapshot import no_text, state_restored
+from .snapshot import formatting_forbidden, state_restored
 
 MAX_TRACED = 256  # compiled functions; least recently used ones are dropped beyond this
 
 
 @dataclasses.dataclass(frozen=True)
-class Trace:
-    """A function as a computation.
+class TracedComputation:
+    """The computation that a function was traced into.
 
     Attributes:
-      jaxpr: the computation.
-      fingerprint: of its text and constants; equal for equal computations.
+      jaxpr: the computation, a closed jaxpr.
+      fingerprint: digest of the jaxpr's text and constants; equal for equal computations.
     """
 
     jaxpr: Any = dataclasses.field(compare=False)
     fingerprint: str
 
 
-def function_of(jaxpr: Any) -> Callable[..., Any]:
-    """A computation as a function."""
-    from jax.extend.core import jaxpr_as_fun  # not before one is needed: it comes with Pallas, 50 ms
+def to_function(jaxpr: Any) -> Callable[..., Any]:
+    """Converts a computation into a function."""
+    from jax.extend.core import jaxpr_as_fun  # imported late, as it loads Pallas, which takes 50 ms
 
     return jaxpr_as_fun(jaxpr)
 
 
 @functools.lru_cache(MAX_TRACED)
-def compiled(trace: Trace) -> Callable[..., Any]:
-    """The computation as a program. Equal computations share it, whichever function and pipeline they come from."""
-    return jax.jit(function_of(trace.jaxpr))
+def compiled(trace: TracedComputation) -> Callable[..., Any]:
+    """The computation as a compiled program. Equal computations of any functions and pipelines share one."""
+    return jax.jit(to_function(trace.jaxpr))
 
 
 def trace(
     function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct], flatten: Callable[[Any], Any]
-) -> Trace:
-    """Traces a function, twice.
+) -> TracedComputation:
+    """Traces a function twice, and restores the Python state.
 
     Args:
-      arguments: shapes and dtypes of what it is called with.
-      flatten: checks what the function returns and gives it as a tuple of arrays.
+      arguments: shapes and dtypes of the function's arguments.
+      flatten: checks the result of the function, and returns it as a tuple of arrays.
 
     Raises:
-      NotFaithful: tracing raises, the two traces differ, or the function, which is then not called, names what can't be
-        put back.
+      NotFaithful: tracing raises, the two traces differ, the function changes Python state, or it names state that
+        can't be restored; in this last case it is not called.
     """
     reach = reach_of(function)
-    if found := out_of_reach(reach):
-        raise NotFaithful(f"it can reach {found}, whose state can't be put back after a trial")
+    if state := unrestorable_state(reach):
+        raise NotFaithful(f"it can reach {state}, whose state can't be put back after a trial")
     with state_restored(reach) as changed:
-        first, second = _once(function, arguments, flatten), _once(function, arguments, flatten)
+        first, second = _trace_once(function, arguments, flatten), _trace_once(function, arguments, flatten)
     if changed:
         raise NotFaithful(f"it changes Python state: {', '.join(sorted(set(changed)))}")
     if first.fingerprint != second.fingerprint:
@@ -81,66 +81,68 @@ def trace(
     return first
 
 
-def trace_again(
+def trace_once(
     function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct], flatten: Callable[[Any], Any]
-) -> Trace:
-    """Traces a function once, for comparing it with another that was traced already. Raises NotFaithful."""
+) -> TracedComputation:
+    """Traces a function once, and restores the Python state. Raises NotFaithful if tracing raises."""
     with state_restored(reach_of(function)):
-        return _once(function, arguments, flatten)
+        return _trace_once(function, arguments, flatten)
 
 
-_OF_MESH = "P PartitionSpec auto_axes explicit_axes get_abstract_mesh get_mesh reshard shard_map with_sharding_constraint".split()
+_MESH_NAMES = "P PartitionSpec auto_axes explicit_axes get_abstract_mesh get_mesh reshard shard_map with_sharding_constraint".split()
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshUse:
-    """Why a function of one shard may need the mesh that its user has set, see Note [Functions that need a mesh].
+    """The reasons why a function of one shard may need the user's mesh, see Note [Functions that need a mesh].
 
     Attributes:
-      asked: whether its code names a function or a `PartitionSpec` that is for the mesh.
-      arrays: whether it names arrays that lie on several devices; explicit: on Explicit axes, which are a part of their
-        type.
+      is_requested: whether its code names a function, a sharding or a `PartitionSpec` that is for the mesh.
+      has_sharded_arrays: whether it names arrays on several devices.
+      has_explicit_axes: whether it names arrays on Explicit axes, which are a part of their types.
     """
 
-    asked: bool = False
-    arrays: bool = False
-    explicit: bool = False
+    is_requested: bool = False
+    has_sharded_arrays: bool = False
+    has_explicit_axes: bool = False
 
     @staticmethod
     def of(function: Callable[..., Any]) -> MeshUse:
+        """Finds the reasons among the names and objects that a function can reach."""
         reach = reach_of(function)
-        # Parameters of a model are in attributes that its library names, and not the function.
-        inside = list(itertools.islice(walk(list(reach.found), children), MAX_OBJECTS))
-        arrays = [x for x in inside if isinstance(x, jax.Array) and not isinstance(x, Tracer)]
+        # All attributes are searched, not only those that the function names: its library names a model's parameters.
+        objects = list(itertools.islice(walk(list(reach.objects), children), MAX_OBJECTS))
+        arrays = [x for x in objects if isinstance(x, jax.Array) and not isinstance(x, Tracer)]
         return MeshUse(
-            asked=not reach.names.isdisjoint(_OF_MESH)
-            or any(isinstance(x, (Mesh, PartitionSpec, Sharding)) for x in inside),
-            arrays=any(len(x.sharding.device_set) > 1 for x in arrays),
-            explicit=any(jax.typeof(x).sharding.mesh.explicit_axes for x in arrays),
+            is_requested=not reach.names.isdisjoint(_MESH_NAMES)
+            or any(isinstance(x, (Mesh, PartitionSpec, Sharding)) for x in objects),
+            has_sharded_arrays=any(len(x.sharding.device_set) > 1 for x in arrays),
+            has_explicit_axes=any(jax.typeof(x).sharding.mesh.explicit_axes for x in arrays),
         )
 
 
-def _once(function, arguments, flatten) -> Trace:
-    def fresh(*tracers):  # JAX caches traces by function
-        with no_text({type(t) for t in tracers}):
+def _trace_once(function, arguments, flatten) -> TracedComputation:
+    # A new function for each trace, as JAX caches traces by function.
+    def call_function(*tracers):
+        with formatting_forbidden({type(t) for t in tracers}):
             return flatten(function(*tracers))
 
     try:
-        jaxpr = jax.make_jaxpr(fresh)(*arguments)
+        jaxpr = jax.make_jaxpr(call_function)(*arguments)
     except NotFaithful:
         raise
     except Exception as e:
         raise NotFaithful(f"tracing it raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}") from e
-    # A computation is one of the mesh that it was traced under, which its text does not say.
+    # The computation depends on the mesh that it was traced under, which is not in its text.
     digest = hashlib.sha256(f"{jax.sharding.get_abstract_mesh()}{jaxpr.jaxpr}".encode())
-    for c in jaxpr.consts:
+    for constant in jaxpr.consts:
         try:
-            a = np.asarray(jax.random.key_data(c) if _is_key(c) else c)
-        except Exception as e:  # a tracer that leaked from the first trace
+            array = np.asarray(jax.random.key_data(constant) if _is_key(constant) else constant)
+        except Exception as e:  # the constant is a tracer that leaked from the first trace
             raise NotFaithful("it keeps values of one call for the next") from e
-        several = isinstance(c, jax.Array) and len(c.sharding.device_set) > 1
-        digest.update(f"{a.dtype}{a.shape}{c.sharding if several else ''}".encode() + a.tobytes())
-    return Trace(jaxpr, digest.hexdigest())
+        is_sharded = isinstance(constant, jax.Array) and len(constant.sharding.device_set) > 1
+        digest.update(f"{array.dtype}{array.shape}{constant.sharding if is_sharded else ''}".encode() + array.tobytes())
+    return TracedComputation(jaxpr, digest.hexdigest())
 
 
 def _is_key(x: Any) -> bool:
@@ -149,6 +151,8 @@ def _is_key(x: Any) -> bool:
 
 def describe(function: Any) -> str:
     """A function's name and place, for messages."""
-    inner = inspect.unwrap(function) if callable(function) else function
-    code = getattr(inner, "__code__", None)
-    return getattr(inner, "__name__", repr(function)) + (f" ({code.co_filename}:{code.co_firstlineno})" if code else "")
+    unwrapped = inspect.unwrap(function) if callable(function) else function
+    code = getattr(unwrapped, "__code__", None)
+    return getattr(unwrapped, "__name__", repr(function)) + (
+        f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+    )
