@@ -1,4 +1,4 @@
-"""Likely mistakes of users of NumPy and PyTorch: what functions of values say of them, in the words of values."""
+"""Likely mistakes of users of NumPy and PyTorch: the errors and warnings of functions of values, in words of values."""
 
 import enum
 import inspect
@@ -34,7 +34,7 @@ FUNCTIONS = {
     "paste": lambda x: jd.paste(x, ratio=2.0, fill_value=0),
     "slice": lambda x: jd.slice(x, start=[0, 0], shape=[2, 2]),
 }
-OF_COLORS = {  # which can't take images of 20 channels
+COLOR_FUNCTIONS = {  # they need 3 channels, so that images of 20 channels are an error
     "color_twist": lambda x: jd.color_twist(x, hue=3.0),
     "jpeg_compression_distortion": jd.jpeg_compression_distortion,
     "color_space_conversion": lambda x: jd.color_space_conversion(x, image_type=types.RGB, output_type=types.GRAY),
@@ -43,57 +43,57 @@ CHW = np.zeros((2, 3, 20, 20), np.uint8)
 HWC = np.zeros((2, 20, 20, 3), np.uint8)
 
 
-def in_jax(function):
+def jitted(function):
     return jax.jit(lambda x: function(x).jax())
 
 
-def warned(call):
-    """The texts of warnings, all of which are at a line of this file."""
-    with warnings.catch_warnings(record=True) as found:
+def warnings_of(call):
+    """The texts of the warnings of a call. All of them must name a line of this file."""
+    with warnings.catch_warnings(record=True) as records:
         warnings.simplefilter("always")
         call()
-    assert {w.filename for w in found} <= {__file__}
-    return [str(w.message) for w in found]
+    assert {w.filename for w in records} <= {__file__}
+    return [str(w.message) for w in records]
 
 
-def says_chw(texts):
+def is_chw_advice(texts):
     return len(texts) == 1 and 'jd.batch(x, layout="CHW")' in texts[0]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_channels_first_without_a_layout(name):
-    """Every image operator warns once, at the user's line, of what is compiled and of what was compiled before."""
+    """Every image operator warns once per call, at the user's line, also if the function was compiled before."""
     function = FUNCTIONS[name]
-    several = [np.zeros((3, 20, 20), np.uint8), np.zeros((3, 20, 30), np.uint8)]
-    for data in (CHW, jnp.asarray(CHW), list(CHW), several, jd.tensor(CHW[0])):
-        assert says_chw(warned(lambda data=data: function(data)))
-    if name != "random_resized_crop":  # whose key must be an argument of the function
-        assert says_chw(warned(lambda: jd.jit(function)(CHW)))
-    assert says_chw(warned(lambda: in_jax(function)(CHW)))
-    for fine in (jd.batch(HWC, layout="HWC"), HWC):
-        assert not warned(lambda fine=fine: function(fine))
+    ragged = [np.zeros((3, 20, 20), np.uint8), np.zeros((3, 20, 30), np.uint8)]
+    for data in (CHW, jnp.asarray(CHW), list(CHW), ragged, jd.tensor(CHW[0])):
+        assert is_chw_advice(warnings_of(lambda data=data: function(data)))
+    if name != "random_resized_crop":  # its key must be an argument of the function
+        assert is_chw_advice(warnings_of(lambda: jd.jit(function)(CHW)))
+    assert is_chw_advice(warnings_of(lambda: jitted(function)(CHW)))
+    for images in (jd.batch(HWC, layout="HWC"), HWC):
+        assert not warnings_of(lambda images=images: function(images))
 
 
 def test_channels_of_other_batches():
-    """A function that was compiled for samples of any shapes warns of those of each batch."""
+    """A function that is compiled for any shapes checks the shapes of each batch."""
     first, last = [np.zeros((3, 20, 30), np.uint16)] * 2, [np.zeros((20, 30, 3), np.uint16)] * 2
     for function in (jd.flip, jd.jit(lambda x: jd.flip(x))):
-        assert not warned(lambda function=function: function(last))
-        assert says_chw(warned(lambda function=function: function(first)))
-        assert not warned(lambda function=function: function(last))
+        assert not warnings_of(lambda function=function: function(last))
+        assert is_chw_advice(warnings_of(lambda function=function: function(first)))
+        assert not warnings_of(lambda function=function: function(last))
 
 
 def test_channels_first_tensors():
     torch = pytest.importorskip("torch")
-    assert says_chw(warned(lambda: jd.flip(torch.zeros((2, 3, 20, 20), dtype=torch.uint8))))
-    assert not warned(
+    assert is_chw_advice(warnings_of(lambda: jd.flip(torch.zeros((2, 3, 20, 20), dtype=torch.uint8))))
+    assert not warnings_of(
         lambda: jd.resize(jd.batch(torch.zeros((2, 3, 20, 20), dtype=torch.uint8), layout="CHW"), size=(8, 8))
     )
 
 
 def test_channels_first_videos():
-    assert 'layout="FCHW"' in warned(lambda: jd.flip(np.zeros((2, 7, 3, 20, 20), np.uint8)))[0]
-    assert 'layout="CFHW"' in warned(lambda: jd.flip(np.zeros((2, 3, 7, 20, 20), np.uint8)))[0]
+    assert 'layout="FCHW"' in warnings_of(lambda: jd.flip(np.zeros((2, 7, 3, 20, 20), np.uint8)))[0]
+    assert 'layout="CFHW"' in warnings_of(lambda: jd.flip(np.zeros((2, 3, 7, 20, 20), np.uint8)))[0]
 
 
 @pytest.mark.filterwarnings("default")
@@ -101,18 +101,18 @@ def test_one_warning_per_line():
     def call():
         return jd.flip(CHW)
 
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as records:
         warnings.simplefilter("default")
         for _ in range(3):
             call()
         jd.flip(CHW)
-    first = inspect.getsourcelines(call)[1] + 1
-    assert [w.lineno for w in found] == [first, first + 6]
+    first_line = inspect.getsourcelines(call)[1] + 1
+    assert [w.lineno for w in records] == [first_line, first_line + 6]
 
 
-@pytest.mark.parametrize("name", OF_COLORS)
+@pytest.mark.parametrize("name", COLOR_FUNCTIONS)
 def test_channels_first_of_colors(name):
-    for function in (OF_COLORS[name], jd.jit(OF_COLORS[name]), in_jax(OF_COLORS[name])):
+    for function in (COLOR_FUNCTIONS[name], jd.jit(COLOR_FUNCTIONS[name]), jitted(COLOR_FUNCTIONS[name])):
         with pytest.raises(
             ValueError, match=r'3 channels, got 20; .* if they are CHW, jd\.batch\(x, layout="CHW"\) says so'
         ) as e:
@@ -120,19 +120,21 @@ def test_channels_first_of_colors(name):
         assert __file__ in str(e.value)
 
 
-@pytest.mark.parametrize("name", [*sorted(FUNCTIONS.keys() - {"slice"}), *OF_COLORS])  # `slice` takes rows of a table
+@pytest.mark.parametrize(
+    "name", [*sorted(FUNCTIONS.keys() - {"slice"}), *COLOR_FUNCTIONS]
+)  # `slice` takes rows of a table
 @pytest.mark.parametrize("shape", [(20, 24, 3), (20, 24)], ids=["color", "gray"])
-def test_image_without_an_axis_of_samples(name, shape):
-    """An error or, where rows of pixels can be samples, a warning says how one image is passed."""
-    function = {**FUNCTIONS, **OF_COLORS}[name]
+def test_image_without_sample_axis(name, shape):
+    """An error, or a warning if rows of pixels can be samples, says how to pass one image."""
+    function = {**FUNCTIONS, **COLOR_FUNCTIONS}[name]
     for called in (
-        (function, in_jax(function))
+        (function, jitted(function))
         if name == "random_resized_crop"
-        else (function, jd.jit(function), in_jax(function))
+        else (function, jd.jit(function), jitted(function))
     ):
         texts = []
         try:
-            texts = warned(lambda called=called: called(np.zeros(shape, np.uint8)))
+            texts = warnings_of(lambda called=called: called(np.zeros(shape, np.uint8)))
         except (ValueError, TypeError, RuntimeError) as e:
             texts = [str(e)]
         rows_are_images = len(shape) == 3 or "without a layout" in "".join(texts)
@@ -156,25 +158,25 @@ def test_statistics_of_unit_images_for_bytes(arguments):
     def function(x):
         return jd.crop_mirror_normalize(x, **arguments)
 
-    for called in (function, jd.jit(function), in_jax(function)):
-        (text,) = warned(lambda called=called: called(HWC))
+    for called in (function, jd.jit(function), jitted(function)):
+        (text,) = warnings_of(lambda called=called: called(HWC))
         for name, x in arguments.items():
             assert np.all(np.equal(x, 0.0)) or f"{name} {(255 * np.atleast_1d(x)).round(3).tolist()}" in text
-    assert not warned(lambda: jd.crop_mirror_normalize(HWC.astype(np.float32), **arguments))
-    assert not warned(lambda: jd.crop_mirror_normalize(HWC, scale=2.0, **arguments))
+    assert not warnings_of(lambda: jd.crop_mirror_normalize(HWC.astype(np.float32), **arguments))
+    assert not warnings_of(lambda: jd.crop_mirror_normalize(HWC, scale=2.0, **arguments))
 
 
 @pytest.mark.parametrize(
     "arguments", [{}, {"mean": 0.0, "std": 255.0}, {"mean": 0.0, "std": 1.0}, {"mean": [127.0, 0.5, 0.5]}]
 )
 def test_statistics_of_bytes(arguments):
-    assert not warned(lambda: jd.crop_mirror_normalize(HWC, **arguments))
+    assert not warnings_of(lambda: jd.crop_mirror_normalize(HWC, **arguments))
 
 
 def test_statistics_of_normalize():
-    assert "mean [127.5], std [127.5]" in warned(lambda: jd.normalize(HWC, mean=0.5, stddev=0.5))[0]
-    assert not warned(lambda: jd.normalize(HWC, mean=0.5, stddev=0.5, scale=1 / 255))
-    assert not warned(lambda: jd.normalize(HWC))
+    assert "mean [127.5], std [127.5]" in warnings_of(lambda: jd.normalize(HWC, mean=0.5, stddev=0.5))[0]
+    assert not warnings_of(lambda: jd.normalize(HWC, mean=0.5, stddev=0.5, scale=1 / 255))
+    assert not warnings_of(lambda: jd.normalize(HWC))
 
 
 class InterpolationMode(enum.Enum):
@@ -198,7 +200,7 @@ def test_enums_of_other_libraries(value):
         (lambda x: jd.resize(x, size=(8, 8), interp_type=Image.BICUBIC), "Pillow and OpenCV"),
     ):
         text = f"in {libraries} this number has another meaning: pass the member"
-        assert text in warned(lambda called=called: called(HWC))[0]  # plain numbers in Pillow, too
+        assert text in warnings_of(lambda called=called: called(HWC))[0]  # older versions of Pillow have plain numbers
     with pytest.raises(TypeError, match="numbers of other enums mean something else"):
         jd.resize(HWC, size=(8, 8), interp_type=Image.Transpose.ROTATE_90)
 
@@ -275,24 +277,24 @@ PIPELINES = re.compile(r"\bDataNodes?\b|\bnode|pipeline definition|external_sour
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_messages_speak_of_values(mistake):
     function = MISTAKES[mistake]
-    for called in (function, jd.jit(function), in_jax(lambda x: function(jd.batch(x)))):
+    for called in (function, jd.jit(function), jitted(lambda x: function(jd.batch(x)))):
         with pytest.raises((TypeError, ValueError, AttributeError, RuntimeError, IndexError)) as e:
             called(jd.batch(HWC, layout="HWC"))
         assert not PIPELINES.search(str(e.value)), str(e.value)
 
 
-@pytest.mark.parametrize(("name", "there"), [("gpu:7", "cpu:0"), ("nonsense", "cpu:0")])
-def test_missing_devices(name, there):
-    with pytest.raises(ValueError, match=f"there is no device '{name}' here; JAX has .*{there}"):
+@pytest.mark.parametrize(("name", "available"), [("gpu:7", "cpu:0"), ("nonsense", "cpu:0")])
+def test_missing_devices(name, available):
+    with pytest.raises(ValueError, match=f"there is no device '{name}' here; JAX has .*{available}"):
         jd.batch(HWC).to(name)
 
 
 def test_function_within_a_jax_function():
-    """It is compiled while the one around it is; each warns."""
+    """The inner function is compiled while the outer one is; both warn."""
     mirrored = jax_function(lambda x: jd.flip(x).jax())
     function = jd.jit(lambda x: mirrored(jd.flip(x)))
-    texts = warned(lambda: np.testing.assert_array_equal(function(CHW).numpy(), CHW))
-    assert {says_chw([text]) for text in texts} == {True}
+    texts = warnings_of(lambda: np.testing.assert_array_equal(function(CHW).numpy(), CHW))
+    assert {is_chw_advice([text]) for text in texts} == {True}
 
 
 def test_names_of_files_in_messages():

@@ -1,4 +1,4 @@
-"""Expressions of DALI's dynamic mode, with what real DALI gives for them (tests/data/dynamic/expressions.py)."""
+"""Expressions of DALI's dynamic mode, and the results of real DALI (made by tests/data/dynamic/expressions.py)."""
 
 import json
 
@@ -12,9 +12,11 @@ from jaxdali import types
 TABLE = json.loads((places.DATA / "dynamic" / "expressions.json").read_text())
 
 
-def value(made):
-    samples = [np.array(x, made["dtype"]).reshape(s) for x, s in zip(made["data"], made["shapes"], strict=True)]
-    return ndd.batch(samples, layout=made["layout"]) if made["batch"] else ndd.tensor(samples[0], layout=made["layout"])
+def value(entry):
+    samples = [np.array(x, entry["dtype"]).reshape(s) for x, s in zip(entry["data"], entry["shapes"], strict=True)]
+    return (
+        ndd.batch(samples, layout=entry["layout"]) if entry["batch"] else ndd.tensor(samples[0], layout=entry["layout"])
+    )
 
 
 NAMES = {"nd": ndd, "np": np, "types": types}
@@ -25,20 +27,24 @@ def names():
     return {**NAMES, **{n: value(x) for n, x in TABLE["inputs"].items()}}
 
 
-def assert_equal(found, want):
-    """A result, and that of DALI as JSON."""
-    if isinstance(want, str):
-        assert repr(found) == want
-    elif want[0] in ("Tensor", "Batch"):
-        kind, dtype, layout, shapes, data = want
-        tensors = [found] if kind == "Tensor" else found.tensors.tolist()
-        assert (type(found).__name__, str(found.dtype), found.layout) == (kind, dtype, layout)
+def assert_equal(actual, expected):
+    """Compares a result with that of DALI.
+
+    Args:
+      expected: from JSON: a repr, [class, dtype, layout, shapes, data], or [class, item, ...].
+    """
+    if isinstance(expected, str):
+        assert repr(actual) == expected
+    elif expected[0] in ("Tensor", "Batch"):
+        kind, dtype, layout, shapes, data = expected
+        tensors = [actual] if kind == "Tensor" else actual.tensors.tolist()
+        assert (type(actual).__name__, str(actual.dtype), actual.layout) == (kind, dtype, layout)
         assert [list(t.shape) for t in tensors] == shapes
         for t, x in zip(tensors, data, strict=True):
             np.testing.assert_allclose(np.asarray(t).ravel(), np.array(x, np.asarray(t).dtype), rtol=1e-5, atol=1e-6)
     else:
-        assert type(found).__name__ == want[0]
-        for x, y in zip(found, want[1:], strict=True):
+        assert type(actual).__name__ == expected[0]
+        for x, y in zip(actual, expected[1:], strict=True):
             assert_equal(x, y)
 
 

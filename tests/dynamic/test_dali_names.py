@@ -15,7 +15,7 @@ import jaxdali.experimental.dynamic as ndd
 from jaxdali import fn, math, types
 from jaxdali._core.names import DALI_OPERATORS
 
-# What has no meaning here, or is not there yet.
+# Names of DALI without a meaning here, or not implemented yet.
 MISSING = {"ThreadPool", "optical_flow", "pytorch", "stream"}
 MISSING |= {"experimental.readers"}
 MISSING |= {"set_current_stream", "set_default_stream", "Stream.handle"}
@@ -23,15 +23,15 @@ MISSING |= {f"EvalContext.{x}" for x in ("cache_results", "cached_results", "cud
 
 
 def test_names():
-    def there(module, name):
+    def exists(module, name):
         for part in name.split("."):
             module = getattr(module, part, None)
         return module is not None
 
-    lines = (places.DATA / "dali_dynamic_names.txt").read_text().split()
-    lacking = {x for x in lines if not there(ndd, x) and not any(x.startswith(f"{m}.") or x == m for m in MISSING)}
-    operators = {x for x in lacking if x in DALI_OPERATORS and not there(fn, x)}  # those that jaxdali lacks everywhere
-    assert not lacking - operators
+    names = (places.DATA / "dali_dynamic_names.txt").read_text().split()
+    missing = {x for x in names if not exists(ndd, x) and not any(x.startswith(f"{m}.") or x == m for m in MISSING)}
+    operators = {x for x in missing if x in DALI_OPERATORS and not exists(fn, x)}  # those that jaxdali lacks everywhere
+    assert not missing - operators
     with pytest.raises(
         AttributeError,
         match=r"experimental\.dynamic\.set_current_stream of DALI is not in jaxdali: XLA manages streams",
@@ -50,7 +50,7 @@ def test_batches_and_tensors():
     assert batch.select([0, 2]).numpy().tolist() == [[1, 2, 3], [7, 8, 9]]
     assert batch.select(1).tolist() == [4, 5, 6]
     assert batch.select(slice(1, None)).batch_size == 2
-    for same in (
+    for equal_batch in (
         batch.cpu(),
         batch.gpu(),
         batch.to_device("cpu", force_copy=True),
@@ -59,16 +59,16 @@ def test_batches_and_tensors():
         batch.slice[:],
         ndd.as_batch(batch),
     ):
-        assert isinstance(same, ndd.Batch)
-        np.testing.assert_array_equal(same.numpy(), batch.numpy())
+        assert isinstance(equal_batch, ndd.Batch)
+        np.testing.assert_array_equal(equal_batch.numpy(), batch.numpy())
     assert ndd.batch(batch, dtype=ndd.float32).dtype == ndd.float32
     assert ndd.Batch.broadcast([1, 2], 3).numpy().tolist() == [[1, 2]] * 3
     ragged = ndd.as_batch([[1.0, 2.0], [3.0]])
     assert ragged.dtype == ndd.float32
     assert ndd.as_tensor(ragged, pad=True).tolist() == [[1, 2], [3, 0]]
-    one = ndd.tensor([[[1], [2]], [[3], [4]]], layout="HWC", dtype=ndd.uint8)
-    assert (one.dtype, one.layout, one.device, one.item(3)) == (ndd.uint8, "HWC", ndd.Device("cpu"), 4)
-    assert ndd.rotate(one, angle=90).shape == (2, 2, 1)
+    image = ndd.tensor([[[1], [2]], [[3], [4]]], layout="HWC", dtype=ndd.uint8)
+    assert (image.dtype, image.layout, image.device, image.item(3)) == (ndd.uint8, "HWC", ndd.Device("cpu"), 4)
+    assert ndd.rotate(image, angle=90).shape == (2, 2, 1)
     assert (ndd.type_id(ndd.float16), ndd.dtype(types.UINT8), ndd.dtype("int64")) == (
         types.FLOAT16,
         ndd.uint8,
@@ -98,10 +98,10 @@ def test_the_default_generator():
     assert seeded(1) == seeded(1)
     assert seeded(1) != draw()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        want = seeded(7)
+        expected = seeded(7)
         ndd.random.set_seed(7)
         pool.submit(seeded, 8).result()
-        assert draw() == want
+        assert draw() == expected
     rng = ndd.random.RNG(seed=5)
     first = ndd.random.uniform(batch_size=2, rng=rng).numpy().tolist()
     clone, state = rng.clone(), rng.state
@@ -115,36 +115,36 @@ def test_the_default_generator():
     assert isinstance(ndd.random.uniform(range=(0, 1)), ndd.Tensor)
 
 
-def test_one_number_serves_a_batch():
+def test_drawn_number_for_a_batch():
     """As in DALI, and also where JAX traces."""
     images = np.random.default_rng(0).integers(0, 256, (4, 5, 6, 3), np.uint8)
 
     def run(x, key):
-        turned = ndd.rotate(ndd.batch(x), angle=2 * ndd.random.uniform(range=(0, 30), key=key), keep_size=True)
-        return ndd.flip(turned, horizontal=ndd.random.coin_flip(probability=1.0, key=key)).jax()
+        rotated = ndd.rotate(ndd.batch(x), angle=2 * ndd.random.uniform(range=(0, 30), key=key), keep_size=True)
+        return ndd.flip(rotated, horizontal=ndd.random.coin_flip(probability=1.0, key=key)).jax()
 
     key = jax.random.key(2)
     angle = 2 * float(jd.random.uniform(range=(0, 30), key=key))
-    want = jd.rotate(images, angle=angle, keep_size=True).numpy()[:, :, ::-1]
+    expected = jd.rotate(images, angle=angle, keep_size=True).numpy()[:, :, ::-1]
     for compiled in (run, jax.jit(run)):
-        np.testing.assert_array_equal(compiled(images, key), want)
+        np.testing.assert_array_equal(compiled(images, key), expected)
 
 
 def test_contexts():
-    before = ndd.get_num_threads()
+    num_threads = ndd.get_num_threads()
     with ndd.EvalMode.eager, ndd.EvalContext(num_threads=3, device_id=0) as context:
         assert (ndd.get_num_threads(), ndd.EvalContext.current() is context) == (3, True)
-    assert (ndd.get_num_threads(), ndd.EvalContext.current() is context) == (before, False)
-    for wrong in ({"device_id": 99}, {"thread_pool": object()}):
+    assert (ndd.get_num_threads(), ndd.EvalContext.current() is context) == (num_threads, False)
+    for arguments in ({"device_id": 99}, {"thread_pool": object()}):
         with pytest.raises(ValueError, match=r"99|thread_pool"):
-            ndd.EvalContext(**wrong)
+            ndd.EvalContext(**arguments)
     assert (str(ndd.Device("gpu:0")), ndd.device("gpu", 0)) == ("gpu:0", ndd.Device("gpu"))
     with pytest.raises(ValueError, match="a device is"):
         ndd.Device("tpu:x")
 
 
 def test_a_program():
-    """Files to a batch of normalised images, as DALI's documents write it."""
+    """Files to a batch of normalized images, as in DALI's documents."""
     files = sorted(map(str, places.PHOTOS.glob("*/*_0.jpg")))[:4]
     reader = ndd.readers.File(files=files, labels=[3, 2, 1, 0])
     for jpegs, labels in reader.next_epoch(batch_size=4):
@@ -153,29 +153,31 @@ def test_a_program():
         images = ndd.crop_mirror_normalize(images, mean=[128.0], std=[64.0])
         assert isinstance(images, ndd.Batch)
         assert labels.numpy().ravel().tolist() == [3, 2, 1, 0]
-        want = jd.crop_mirror_normalize(jd.resize(jd.decoders.image(jpegs), size=(32, 32)), mean=[128.0], std=[64.0])
-        np.testing.assert_array_equal(images.numpy(), want.numpy())
+        expected = jd.crop_mirror_normalize(
+            jd.resize(jd.decoders.image(jpegs), size=(32, 32)), mean=[128.0], std=[64.0]
+        )
+        np.testing.assert_array_equal(images.numpy(), expected.numpy())
     np.testing.assert_array_equal(ndd.imread(files[1]), jd.decoders.image(jpegs)[1])
     assert ndd.imread(files, device="gpu").batch_size == 4
-    other = ndd.readers.File(files=files)
-    other.set_state(str(other.get_state()))
+    other_reader = ndd.readers.File(files=files)
+    other_reader.set_state(str(other_reader.get_state()))
 
 
-def begin():
+def make_reader_and_rng():
     reader = ndd.readers.File(
         file_root=str(places.ROOT / "examples" / "images"), random_shuffle=True, enable_checkpointing=True, seed=3
     )
     return reader, ndd.random.RNG(seed=42)
 
 
-def drawn(batches, rng):
+def draw_next(batches, rng):
     _, labels = next(batches)
     return labels.numpy().ravel().tolist(), ndd.random.uniform(batch_size=4, rng=rng).numpy().tolist()
 
 
 def test_a_checkpoint_of_readers_and_generators(tmp_path):
     pattern = str(tmp_path / "at_{seq:03d}.json")
-    reader, rng = begin()
+    reader, rng = make_reader_and_rng()
     checkpoint = ndd.checkpoint.Checkpoint()
     assert [checkpoint.register(reader, "reader"), checkpoint.register(rng), checkpoint.register(rng)] == [
         "reader",
@@ -188,37 +190,37 @@ def test_a_checkpoint_of_readers_and_generators(tmp_path):
         checkpoint.load(pattern)
     batches = reader.next_epoch(batch_size=4)
     for number in range(2):
-        drawn(batches, rng)
+        draw_next(batches, rng)
         checkpoint.collect()
         assert checkpoint.save(pattern) == str(tmp_path / f"at_00{number}.json")
-    expected = drawn(batches, rng)
+    expected = draw_next(batches, rng)
     assert (checkpoint.is_complete, checkpoint.is_loaded) == (True, False)
     with pytest.raises(RuntimeError, match=r"call clear\(\) first"):
         checkpoint.register(ndd.random.RNG(1), "other")
 
-    resumed, other = begin()
+    resumed, resumed_rng = make_reader_and_rng()
     loaded = ndd.checkpoint.Checkpoint()
     assert loaded.load(pattern) == str(tmp_path / "at_001.json")  # the last one
     with pytest.raises(KeyError, match="no state of 'nothing'"):
-        loaded.register(other, "nothing")
+        loaded.register(resumed_rng, "nothing")
     with pytest.raises(TypeError, match="that of a File, but the object is a RNG"):
-        loaded.register(other, "reader")
+        loaded.register(resumed_rng, "reader")
     loaded.register(resumed, "reader")
-    loaded.register(other)
-    assert drawn(resumed.next_epoch(batch_size=4), other) == expected
+    loaded.register(resumed_rng)
+    assert draw_next(resumed.next_epoch(batch_size=4), resumed_rng) == expected
 
-    late, generator = begin()
+    late, generator = make_reader_and_rng()
     by_hand = ndd.checkpoint.Checkpoint()
     by_hand.register(late, "reader")
     by_hand.register(generator, "rng")
     by_hand.set_state("reader", loaded.get_state("reader"))
     by_hand.set_state("rng", loaded.get_state("__op_1"))
     by_hand.restore()
-    assert drawn(late.next_epoch(batch_size=4), generator) == expected
+    assert draw_next(late.next_epoch(batch_size=4), generator) == expected
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"version": 99, "states": {}}', '{"version": 1, "states": {"x": 3}}'])
-def test_what_is_no_checkpoint(text):
+def test_invalid_checkpoints(text):
     with pytest.raises(ValueError, match="checkpoint"):
         ndd.checkpoint.Checkpoint().deserialize(text)
 
@@ -260,12 +262,12 @@ def test_misused_checkpoints(tmp_path):
     state.collect()
     with pytest.raises(RuntimeError, match=r"call clear\(\) first"):
         state.register(ndd.random.RNG(2), "b")
-    for wrong in ("state.json", "{seq}/{seq}", "{name}{seq}", "{seq}/state"):
+    for pattern in ("state.json", "{seq}/{seq}", "{name}{seq}", "{seq}/state"):
         with pytest.raises(ValueError, match="seq"):
-            state.save(str(tmp_path / wrong))
+            state.save(str(tmp_path / pattern))
     with pytest.raises(FileNotFoundError):
         state.load(str(tmp_path / "{seq}.json"))
-    for wrong in (
+    for pattern in (
         "",
         "[]",
         "{}",
@@ -273,18 +275,18 @@ def test_misused_checkpoints(tmp_path):
         '{"version": 1, "states": {"a": {"state": 1, "type": null}}}',
     ):
         with pytest.raises(ValueError, match="checkpoint"):
-            state.deserialize(wrong)
+            state.deserialize(pattern)
     assert state.is_complete  # a wrong text changes nothing
-    want = state.get_state("a")
+    expected = state.get_state("a")
     generator.key()
-    state.set_state("a", want, ndd.random.RNG)
+    state.set_state("a", expected, ndd.random.RNG)
     state.restore()
-    assert generator.get_state() == want
+    assert generator.get_state() == expected
     state.clear()
     assert (state.names, "a" in state, state.is_complete) == ((), False, False)
 
 
-def test_checkpoints_as_those_of_dali(tmp_path):
+def test_checkpoints_of_dali(tmp_path):
     pattern = str(tmp_path / "of [a] run" / "{{a}}_{seq:03d}.{{b}}")
     first, second = ndd.random.RNG(1), ndd.random.RNG(2)
     state = ndd.checkpoint.Checkpoint()
@@ -294,15 +296,15 @@ def test_checkpoints_as_those_of_dali(tmp_path):
     assert state.register(first) == "a"  # it is registered already
     # The folder is made.
     assert [state.save(pattern) for _ in range(2)] == [pattern.format(seq=0), pattern.format(seq=1)]
-    # Whatever the format of the numbers is now, the last file is found.
+    # The last file is found, also if the format of the numbers has changed.
     assert state.load(pattern.replace("03d", "d")) == pattern.format(seq=1)
     third, fourth = ndd.random.RNG(3), ndd.random.RNG(4)
-    other = ndd.checkpoint.Checkpoint()
-    other.load(pattern)
-    other.register(third, "a")
+    loaded = ndd.checkpoint.Checkpoint()
+    loaded.load(pattern)
+    loaded.register(third, "a")
     with pytest.raises(RuntimeError, match="no objects are registered for the states '__op_1'"):
-        other.restore()
-    other.register(fourth)
+        loaded.restore()
+    loaded.register(fourth)
     assert [x.get_state() for x in (third, fourth)] == [x.get_state() for x in (first, second)]
     later, fifth = ndd.checkpoint.Checkpoint(), ndd.random.RNG(5)
     later.set_state("b", second.get_state())  # before its object is registered
@@ -358,38 +360,38 @@ def test_modes():
 
 
 def test_mathematics_of_tensors():
-    found = ndd.math.sqrt(ndd.tensor([1.0, 4.0, 9.0]))
-    assert (type(found), found.tolist()) == (ndd.Tensor, [1, 2, 3])
+    roots = ndd.math.sqrt(ndd.tensor([1.0, 4.0, 9.0]))
+    assert (type(roots), roots.tolist()) == (ndd.Tensor, [1, 2, 3])
     assert ndd.math.clamp(ndd.tensor([1, 5]), 2, 3).tolist() == [2, 3]
     assert type(math.sqrt(jd.tensor(np.float32([4])))) is jd.Tensor
 
 
 def test_a_loop_with_capture():
-    """Its results are those of a loop without."""
+    """It has the results of a loop without capture."""
     sizes = ndd.capture.invariant({"size": (4, 5)})
-    epochs = [begin()[0].next_epoch(batch_size=4, capture=capture) for capture in (False, True)]
-    for (jpegs, _), (same, _) in zip(*epochs, strict=True):
-        plain, captured = (ndd.resize(ndd.decoders.image(x), size=sizes["size"]) for x in (jpegs, same))
+    epochs = [make_reader_and_rng()[0].next_epoch(batch_size=4, capture=capture) for capture in (False, True)]
+    for (jpegs, _), (captured_jpegs, _) in zip(*epochs, strict=True):
+        plain, captured = (ndd.resize(ndd.decoders.image(x), size=sizes["size"]) for x in (jpegs, captured_jpegs))
         np.testing.assert_array_equal(plain.numpy(), captured.numpy())
 
 
-def taken(source, number):
-    """Whether each of so many calls gives data."""
-    found = []
+def has_data(source, number):
+    """Calls a source `number` times. Returns whether each call gives data."""
+    results = []
     for _ in range(number):
         try:
             source()
-            found.append(True)
+            results.append(True)
         except StopIteration:
-            found.append(False)
-    return found
+            results.append(False)
+    return results
 
 
 def test_external_source():
-    """Types, shapes and ends are those of DALI."""
+    """Types, shapes and the behaviour at the end are those of DALI."""
     a = np.arange(6, dtype=np.float32).reshape(2, 3)
-    one = ndd.ExternalSource(lambda: a, layout="XY", dtype=ndd.int32)()
-    assert (type(one), one.dtype, one.layout, one.tolist()) == (ndd.Tensor, ndd.int32, "XY", a.tolist())
+    sample = ndd.ExternalSource(lambda: a, layout="XY", dtype=ndd.int32)()
+    assert (type(sample), sample.dtype, sample.layout, sample.tolist()) == (ndd.Tensor, ndd.int32, "XY", a.tolist())
     assert ndd.ExternalSource(lambda: [a, a])().shape == (2, 2, 3)  # a list is one sample, too
     repeated = ndd.ExternalSource(lambda: a)(batch_size=3)
     assert (type(repeated), repeated.shape) == (ndd.Batch, [(2, 3)] * 3)
@@ -404,9 +406,9 @@ def test_external_source():
         ("quiet", [True] * 4),
         ("raise", [True, True, False, True]),
     ):
-        assert taken(ndd.ExternalSource([a, a], cycle=cycle), 4) == expected
+        assert has_data(ndd.ExternalSource([a, a], cycle=cycle), 4) == expected
     assert [x.shape for x in ndd.ExternalSource([a, a]).captured(batch_size=2)] == [[(2, 3)] * 2] * 2
-    for wrong, message in (
+    for mistake, message in (
         (lambda: ndd.ExternalSource(3), "a function or an iterable, got int"),
         (lambda: ndd.ExternalSource([a], cycle="x"), "cycle must be"),
         (lambda: ndd.ExternalSource(lambda: a, cycle="quiet"), "cycle needs a source"),
@@ -415,11 +417,11 @@ def test_external_source():
         (lambda: ndd.ExternalSource(lambda: pair)(batch_size=3), "batches of 3 samples, got 2"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
-            wrong()
+            mistake()
 
 
 def test_element_types():
-    """They are DALI's, and NumPy's wherever a dtype is asked for."""
+    """They are DALI's, and NumPy accepts them as dtypes."""
     assert (ndd.uint16.bits, ndd.uint16.bytes, ndd.uint16.exponent_bits, ndd.float32.exponent_bits) == (16, 2, None, 8)
     assert (ndd.float16.significand_bits, ndd.float64.type_id, str(ndd.int8)) == (10, types.FLOAT64, "i8")
     assert ndd.bool.kind is ndd.DType.Kind.bool
@@ -435,43 +437,48 @@ def test_element_types():
 
 def test_numpy_on_the_left():
     small = ndd.tensor(np.array([250, 255], np.uint8))
-    for found, dtype, values in (
+    for product, dtype, values in (
         (np.float32(2) * small, ndd.float32, [500, 510]),
-        (np.int64(2) * small, ndd.int32, [500, 510]),  # a scalar counts as Python's number, as of DALI's batches
+        (np.int64(2) * small, ndd.int32, [500, 510]),  # a NumPy scalar counts as a Python number, as in DALI's batches
         (np.array([1, 2], np.uint16) * small, ndd.uint16, [250, 510]),
         (np.array([1, 2], np.uint8) - small, ndd.uint8, [7, 3]),
     ):
-        assert (type(found), found.dtype, found.tolist()) == (ndd.Tensor, dtype, values)
+        assert (type(product), product.dtype, product.tolist()) == (ndd.Tensor, dtype, values)
     assert (np.int64(2) * ndd.batch([small])).dtype == ndd.int32
     summed = np.add(small, 1)  # a function of NumPy
     assert (type(summed), summed.tolist()) == (np.ndarray, [251, 0])
-    same = small
-    same += 1
-    assert (same.dtype, same.tolist(), small.tolist()) == (ndd.int32, [251, 256], [250, 255])
+    alias = small
+    alias += 1
+    assert (alias.dtype, alias.tolist(), small.tolist()) == (ndd.int32, [251, 256], [250, 255])
 
 
 def test_documented_differences():
-    one = ndd.tensor(np.arange(6).reshape(2, 3), layout="XY")
+    tensor = ndd.tensor(np.arange(6).reshape(2, 3), layout="XY")
     assert (ndd.tensor(np.float32([-3, -1])) < -2).tolist() == [True, False]
     assert np.isinf(ndd.math.rsqrt(ndd.tensor([0])).item())
     assert np.isnan(ndd.math.max(ndd.tensor(np.float32([np.nan])), 1).item())
-    assert (one[:, None].shape, one[:, None].layout, len(one), bool(ndd.tensor(0))) == ((2, 1, 3), None, 2, False)
-    assert [row.layout for row in one] == ["Y", "Y"]
-    assert ndd.batch([one, one + 1]).select([1]).numpy().tolist() == [[[1, 2, 3], [4, 5, 6]]]
+    assert (tensor[:, None].shape, tensor[:, None].layout, len(tensor), bool(ndd.tensor(0))) == (
+        (2, 1, 3),
+        None,
+        2,
+        False,
+    )
+    assert [row.layout for row in tensor] == ["Y", "Y"]
+    assert ndd.batch([tensor, tensor + 1]).select([1]).numpy().tolist() == [[[1, 2, 3], [4, 5, 6]]]
     with pytest.raises(ValueError, match="one layout, got 'XY' and 'YX'"):
-        ndd.batch([one, ndd.tensor(one, layout="YX")])
+        ndd.batch([tensor, ndd.tensor(tensor, layout="YX")])
     with pytest.raises(TypeError, match="eq: operands must be batches, tensors or numbers, got Tensor, NoneType"):
-        operator.eq(one, None)
+        operator.eq(tensor, None)
     with pytest.raises(
         TypeError, match=r"flip: a batch can't be a sample, or a part of one \(called at .*test_dali_names"
     ):
-        ndd.flip([ndd.batch([one])])
+        ndd.flip([ndd.batch([tensor])])
 
 
 def test_samples_of_a_batch():
     batch = ndd.batch([[1, 2, 3], [4, 5], [6]])
-    some = batch.tensors[[2, 0]]
-    assert [t.tolist() for t in some.tolist()] == [t.tolist() for t in some.as_batch()] == [[6], [1, 2, 3]]
+    selected = batch.tensors[[2, 0]]
+    assert [t.tolist() for t in selected.tolist()] == [t.tolist() for t in selected.as_batch()] == [[6], [1, 2, 3]]
     assert [t.tolist() for t in batch.tensors[1:]] == [[4, 5], [6]]
     assert batch.slice[..., -1].numpy().tolist() == [3, 5, 6]
     with pytest.raises(ValueError, match="one Ellipsis"):
@@ -483,30 +490,30 @@ def test_samples_of_a_batch():
 
 
 def test_copies():
-    """Those of `tensor` and `batch` are not the array; `as_tensor` and `as_batch` view it."""
+    """`tensor` and `batch` copy an array; `as_tensor` and `as_batch` view it."""
     array = np.zeros((2, 3), np.uint8)
-    made = [ndd.tensor(array), ndd.batch(array), ndd.as_tensor(array), ndd.as_batch(array)]
+    copies_and_views = [ndd.tensor(array), ndd.batch(array), ndd.as_tensor(array), ndd.as_batch(array)]
     array[:] = 7
-    assert [int(np.asarray(x).max()) for x in made] == [0, 0, 7, 7]
+    assert [int(np.asarray(x).max()) for x in copies_and_views] == [0, 0, 7, 7]
 
 
-def epochs(number, left=(), batch_size=4, **arguments):
-    """The labels of 14 files, by epoch and batch; `left`: epochs and batches after which the loop is left."""
+def epochs(number, stops=(), batch_size=4, **arguments):
+    """The labels of 14 files, by epoch and batch. `stops`: (epoch, batch) pairs after which a loop is left early."""
     reader = ndd.readers.File(
         files=sorted(map(str, places.PHOTOS.glob("*/*")))[:14], labels=list(range(14)), **arguments
     )
-    found = []
+    labels_by_epoch = []
     for epoch in range(number):
-        found.append([])
+        labels_by_epoch.append([])
         for i, (_, labels) in enumerate(reader.next_epoch(batch_size=batch_size)):
-            found[-1].append(np.asarray(labels).ravel().tolist())
-            if (epoch, i) in left:
+            labels_by_epoch[-1].append(np.asarray(labels).ravel().tolist())
+            if (epoch, i) in stops:
                 break
-    return found
+    return labels_by_epoch
 
 
 def test_epochs_of_dali():
-    """The lists are those that DALI gives."""
+    """The lists were recorded from DALI."""
     shard = {"shard_id": 1, "num_shards": 3}
     assert epochs(3, **shard) == [[[4, 5, 6, 7], [8, 9, 10, 11]], [[12, 13, 0, 1], [2, 3, 4, 5]], [[6, 7, 8, 9]]]
     assert epochs(2, **shard, stick_to_shard=True) == [[[4, 5, 6, 7], [8, 4, 5, 6]], [[7, 8, 4, 5], [6, 7, 8, 4]]]
@@ -516,8 +523,8 @@ def test_epochs_of_dali():
     ]
     assert epochs(2, batch_size=None, shard_id=2, num_shards=5) == [[[5], [6], [7]], [[8], [9], [10]]]
     whole = [[4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 0, 1], [2, 3, 4, 5]]
-    assert epochs(2, left=[(0, 0)]) == [[[0, 1, 2, 3]], whole]
-    assert epochs(3, left=[(0, 0), (1, 1)], **shard) == [
+    assert epochs(2, stops=[(0, 0)]) == [[[0, 1, 2, 3]], whole]
+    assert epochs(3, stops=[(0, 0), (1, 1)], **shard) == [
         [[4, 5, 6, 7]],
         [[8, 9, 10, 11], [12, 13, 0, 1]],
         [[2, 3, 4, 5], [6, 7, 8, 9]],
@@ -525,7 +532,7 @@ def test_epochs_of_dali():
 
 
 def test_state_between_epochs():
-    """Whoever goes on from it reads the next shard."""
+    """A reader that continues from it reads the next shard."""
     files = sorted(map(str, places.PHOTOS.glob("*/*")))[:5]
 
     def reader():
@@ -544,28 +551,28 @@ def test_state_between_epochs():
 
 def test_a_reader_after_its_state():
     files = sorted(map(str, places.PHOTOS.glob("*/*")))[:14]
-    reader, other = (ndd.readers.File(files=files, labels=list(range(14)), max_batch_size=4) for _ in range(2))
+    reader, other_reader = (ndd.readers.File(files=files, labels=list(range(14)), max_batch_size=4) for _ in range(2))
     assert reader(batch_size=4)[1].numpy().ravel().tolist() == [0, 1, 2, 3]
-    other.set_state(str(reader.get_state()))
-    assert [x[1].numpy().ravel()[0] for x in other.next_epoch(batch_size=4)] == [4, 8, 12, 2]
+    other_reader.set_state(str(reader.get_state()))
+    assert [x[1].numpy().ravel()[0] for x in other_reader.next_epoch(batch_size=4)] == [4, 8, 12, 2]
     with pytest.raises(ValueError, match=r"readers\.File: batch_size=5 exceeds max_batch_size=4"):
         reader(batch_size=5)
 
 
 def test_tensors_as_arguments():
-    """Each call gets the value that the tensor has, and a batch the same for each sample."""
+    """Each call uses the current value of the tensor. It is the same for all samples of a batch."""
     image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
     for angle in (90.0, 180.0):
-        want = np.rot90(image, int(angle) // 90)
-        for found in (
+        expected = np.rot90(image, int(angle) // 90)
+        for rotated in (
             ndd.rotate(image, angle=ndd.tensor(angle)),
             *ndd.rotate(ndd.batch([image] * 2), angle=ndd.tensor(angle)),
         ):
-            assert isinstance(found, ndd.Tensor)
-            np.testing.assert_array_equal(found, want)
+            assert isinstance(rotated, ndd.Tensor)
+            np.testing.assert_array_equal(rotated, expected)
     video = ndd.tensor(np.stack([image[:, :2]] * 2), layout="FHWC")
-    turned = ndd.rotate(video, angle=ndd.per_frame(ndd.tensor([0.0, 180.0])))
-    np.testing.assert_array_equal(turned[1], image[::-1, 1::-1])
+    rotated_video = ndd.rotate(video, angle=ndd.per_frame(ndd.tensor([0.0, 180.0])))
+    np.testing.assert_array_equal(rotated_video[1], image[::-1, 1::-1])
     square = np.float32([[1, 0, 0], [0, 1, 0]])
     np.testing.assert_array_equal(ndd.warp_affine(ndd.batch([image] * 2), matrix=square).numpy(), [image] * 2)
     jitted = jd.jit(lambda x: ndd.math.sqrt(ndd.tensor(4) * ndd.flip(x)))(ndd.tensor(image))
@@ -602,9 +609,9 @@ def test_current_devices():
     with cpu:
         assert ndd.Device.current() == cpu
     assert ndd.Device.current().device_type == ("cpu" if jax.default_backend() == "cpu" else "gpu")
-    for wrong in (("cpu", 0), ("cpu:0",), ("gpu", -1)):
+    for arguments in (("cpu", 0), ("cpu:0",), ("gpu", -1)):
         with pytest.raises(ValueError, match=r"number|numbered|a device is"):
-            ndd.Device(*wrong)
+            ndd.Device(*arguments)
     with pytest.raises(TypeError, match="by its name, got int"):
         ndd.device(3)
 
@@ -612,18 +619,18 @@ def test_current_devices():
 def test_paths_as_bytes():
     files = sorted(map(str, places.PHOTOS.glob("*/*_0.jpg")))[:2]
     paths = [np.frombuffer(f.encode(), np.uint8) for f in files]
-    want = ndd.imread(files)
-    for found in (
+    expected = ndd.imread(files)
+    for images in (
         ndd.imread(ndd.batch(paths)),
         ndd.imread([ndd.tensor(paths[0]), files[1]]),
         [*map(ndd.imread, paths)],
     ):
-        for a, b in zip(found, want, strict=True):
+        for a, b in zip(images, expected, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
-def test_fractions_that_are_cut():
-    """Of sizes in lists, too, which are arrays here."""
+def test_fractions_are_cut():
+    """Also those of sizes in lists, which are arrays in DALI's dynamic mode."""
     image = ndd.tensor(np.zeros((7, 9, 1), np.uint8), layout="HWC")
     for size in ([3.7, 4.5], np.array([3.7, 4.5]), ndd.tensor([3.7, 4.5])):
         assert ndd.rotate(image, angle=0, size=size).shape == (3, 4, 1)
@@ -635,7 +642,7 @@ def test_fractions_that_are_cut():
 
 
 def test_forms_of_arguments():
-    """Types by DALI's names, a matrix by its rows, and one number in an array, as DALI takes them."""
+    """DALI accepts names of types, a matrix as rows, and one number in an array."""
     image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
     assert ndd.cast([1.5, 300], dtype="u8").tolist() == [2, 255]
     assert ndd.ones(shape=[2], dtype="i8").dtype == ndd.int8

@@ -1,4 +1,4 @@
-"""Docstrings of functions of values: they have the arguments of the signature, speak of values, and their examples run."""
+"""Docstrings of functions of values: they document all arguments, use the words of values, and their examples run."""
 
 import inspect
 import pathlib
@@ -23,15 +23,15 @@ OPERATORS = {name: f for name, f in operators().items() if not f.__module__.star
 
 
 def functions(module: kinds.ModuleType, prefix: str = "") -> dict[str, kinds.FunctionType]:
-    """The functions that are made of those of `fn`."""
-    found = {}
+    """The functions that are made from those of `fn`, by name."""
+    functions_by_name = {}
     for name in dir(module):
         x = getattr(module, name)
         if inspect.ismodule(x) and x.__name__ == f"{module.__name__}.{name}":
-            found |= functions(x, f"{prefix}{name}.")
+            functions_by_name |= functions(x, f"{prefix}{name}.")
         elif inspect.isfunction(x) and prefix + name in OPERATORS:
-            found[prefix + name] = x
-    return found
+            functions_by_name[prefix + name] = x
+    return functions_by_name
 
 
 FUNCTIONS = {m: functions(module) for m, module in MODULES.items()}
@@ -50,33 +50,34 @@ def documented(text: str) -> list[str]:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_arguments(module):
-    assert len(FUNCTIONS[module]) > 140
+    assert len(FUNCTIONS[module]) > 140, "too few functions of values: most operators of jaxdali.fn must have one"
     for name, function in FUNCTIONS[module].items():
         parameters = [*inspect.signature(function).parameters]
         assert sorted(documented(function.__doc__ or "")) == sorted(parameters), name
         assert not {"name", "seed", "preserve", "bytes_per_sample_hint"} & {*parameters}, name
         draws = {"key", "rng"} if DRAWING.search(name) else set()
-        found = {"key", "rng", "batch_size"} & {*parameters}
-        assert found == {"batch_size", *draws} | ({"key"} if name == "get_property" else set()), name
+        random_arguments = {"key", "rng", "batch_size"} & {*parameters}
+        assert random_arguments == {"batch_size", *draws} | ({"key"} if name == "get_property" else set()), name
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_words(module):
-    other = "nd" if module == "jd" else "jd"
+    other_module = "nd" if module == "jd" else "jd"
     words = re.compile(
-        rf"\b(fn|{other}(?=\.)|[Nn]odes?|DataNodes?|[pP]ipelines?|host values?|epochs?|shards?|readers?|iterators?|first batch)\b"
+        rf"\b(fn|{other_module}(?=\.)|[Nn]odes?|DataNodes?|[pP]ipelines?|host values?|epochs?|shards?|readers?|iterators?|first batch)\b"
     )
     for name, function in FUNCTIONS[module].items():
         text = (function.__doc__ or "").replace("It is known in pipelines only.", "")
         assert words.search(text) is None, (name, words.search(text))
 
 
-def test_replaced_words_are_in_use():
+def test_replaced_phrases_exist():
     texts = "\n".join(f.__doc__ or "" for f in operators().values()).replace("fn.", "jd.")
-    assert not [nodes for nodes, _ in _docstrings._WORDS if not _docstrings.contains(texts, nodes)]
+    unused = [phrase for phrase, _ in _docstrings._WORDS if not _docstrings.contains(texts, phrase)]
+    assert not unused, "phrases of _docstrings._WORDS that no docstring of jaxdali.fn has any more: change them, too"
 
 
-def test_keys_are_refused_where_nothing_is_drawn():
+def test_functions_without_random_numbers_refuse_keys():
     key = jax.random.key(0)
     image = np.zeros((2, 8, 8, 3), np.uint8)
     with pytest.raises(
@@ -88,8 +89,7 @@ def test_keys_are_refused_where_nothing_is_drawn():
     assert len(jd.get_property(image, key="layout")) == 2
 
 
-# --- examples
-# ----------------------------------------------------------------------------------------------------------
+# --- examples ---------------------------------------------------------------------------------------------------------
 
 
 def example(text: str) -> str:
@@ -99,7 +99,7 @@ def example(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def values(tmp_path_factory):
-    """What examples use."""
+    """The variables and files that examples use."""
     folder = tmp_path_factory.mktemp("examples")
     (folder / "images").mkdir()
     jpegs = [photos_of_values.photo(320, 300 + 4 * i, i) for i in range(8)]
@@ -151,7 +151,7 @@ def values(tmp_path_factory):
 
 
 UNIFORM = {"images": [np.zeros((240, 260, 3), np.uint8)] * 8}
-SPECIAL = {  # in place of these values
+SPECIAL = {  # replaces some of `values` for an operator
     "batch_permutation": UNIFORM,
     "random.key": {"images": [np.zeros((24, 26, 3), np.float32)] * 8},
     "squeeze": {"images": [np.zeros((4, 5, 1), np.uint8)] * 8},
@@ -175,14 +175,14 @@ FILES = {
 PACKAGES = {"dl_tensor_python_function": "torch", "decoders.audio": "soundfile", "audio_decoder": "soundfile"}
 
 
-CODE = {m: {n: example(f.__doc__ or "") for n, f in found.items()} for m, found in FUNCTIONS.items()}
-# In `nd` those of others are run.
+CODE = {m: {n: example(f.__doc__ or "") for n, f in by_name.items()} for m, by_name in FUNCTIONS.items()}
+# Examples of `nd` that equal those of `jd` are not run again.
 SAME = [n for n, code in CODE["nd"].items() if code.replace("nd.", "jd.") == CODE["jd"][n]]
 
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [(m, n) for m, found in CODE.items() for n in found if found[n] and (m == "jd" or n not in SAME)],
+    [(m, n) for m, by_name in CODE.items() for n in by_name if by_name[n] and (m == "jd" or n not in SAME)],
 )
 def test_examples(module, name, values, monkeypatch):
     code = CODE[module][name]
@@ -213,4 +213,4 @@ def test_examples(module, name, values, monkeypatch):
         "types": types,
         "pathlib": pathlib,
     }
-    exec(code, space)  # one that does not run raises
+    exec(code, space)  # raises if the example fails

@@ -1,4 +1,4 @@
-"""Functions of values: what they take and give, random numbers, threads, errors."""
+"""Functions of values: inputs and results, random numbers, threads, errors."""
 
 import base64
 import html
@@ -20,7 +20,7 @@ from PIL import Image
 import jaxdali.dynamic as jd
 from jaxdali import SampleError, fn, math, pipeline_def, types
 
-# --- what they take and give ------------------------------------------------------------------------------------------
+# --- inputs and results -----------------------------------------------------------------------------------------------
 
 
 def test_files_become_a_ragged_batch():
@@ -31,8 +31,8 @@ def test_files_become_a_ragged_batch():
         np.testing.assert_array_equal(sample, jd.decoders.image(file))
 
 
-def test_what_is_made_of_images_of_many_sizes_is_dense_where_it_has_one():
-    """The channels of decoded images do not depend on the batch, and are not forgotten between two calls."""
+def test_resized_images_are_dense():
+    """The number of channels of decoded images is known for all batches, and is kept from one call to the next."""
     decoded = jd.decoders.image(FILES)
     for batch in (
         decoded,
@@ -44,11 +44,11 @@ def test_what_is_made_of_images_of_many_sizes_is_dense_where_it_has_one():
         resized = jd.resize(batch, size=(20, 24))
         assert (resized.is_dense, resized.numpy().shape) == (True, (len(batch), 20, 24, 3))
         np.testing.assert_array_equal(resized[0], jd.resize(jd.tensor(batch[0], layout="HWC"), size=(20, 24)))
-    # Without what the program's buffer has beyond them.
+    # Only the samples are pickled, not the unused rest of the program's buffer.
     assert len(pickle.dumps(decoded)) < 1.1 * sum(x.nbytes for x in decoded) + 2000
 
 
-def test_one_sample_in_one_out():
+def test_one_sample_gives_one_sample():
     one = jd.decoders.image(FILES[0])
     assert (type(one), one.shape, one.layout) == (jd.Tensor, (60, 80, 3), "HWC")
     assert jd.resize(one, size=(30, 40)).shape == (30, 40, 3)
@@ -58,15 +58,15 @@ def test_one_sample_in_one_out():
 
 @pytest.mark.parametrize("convert", [np.asarray, jnp.asarray, list, jd.batch, lambda x: [jnp.asarray(s) for s in x]])
 def test_arrays_of_all_kinds(convert):
-    got = jd.flip(convert(images()), vertical=1)
-    np.testing.assert_array_equal(got.numpy(), images()[:, ::-1, ::-1])
-    assert (got.shapes, got.layout) == ([(20, 30, 3)] * 4, "HWC")
+    flipped = jd.flip(convert(images()), vertical=1)
+    np.testing.assert_array_equal(flipped.numpy(), images()[:, ::-1, ::-1])
+    assert (flipped.shapes, flipped.layout) == ([(20, 30, 3)] * 4, "HWC")
 
 
 def test_torch_tensors_by_dlpack():
     torch = pytest.importorskip("torch")
-    got = jd.flip(torch.from_numpy(images()))
-    assert torch.equal(got.torch(), torch.from_numpy(images()[:, :, ::-1].copy()))
+    flipped = jd.flip(torch.from_numpy(images()))
+    assert torch.equal(flipped.torch(), torch.from_numpy(images()[:, :, ::-1].copy()))
     ragged = jd.flip([torch.zeros(4, 5, 3, dtype=torch.uint8), torch.zeros(6, 5, 3, dtype=torch.uint8)])
     assert ragged.torch(pad=True)[0].shape == (2, 6, 5, 3)
 
@@ -75,17 +75,19 @@ def test_torch_tensors_by_dlpack():
 def test_arguments_for_each_sample(dense):
     x = jd.batch(images() if dense else [s[: 10 + i] for i, s in enumerate(images())])
     angle = np.array([0.0, 90.0, 180.0, 30.0], np.float32)
-    got = jd.rotate(x, angle=angle)
+    rotated = jd.rotate(x, angle=angle)
     for i in range(4):
-        np.testing.assert_array_equal(got[i], jd.rotate(jd.tensor(x[i]), angle=float(angle[i])))
-    for same in (jd.batch(angle), jnp.asarray(angle)):
-        for a, b in zip(jd.rotate(x, angle=same), got):
+        np.testing.assert_array_equal(rotated[i], jd.rotate(jd.tensor(x[i]), angle=float(angle[i])))
+    for angles in (jd.batch(angle), jnp.asarray(angle)):
+        for a, b in zip(jd.rotate(x, angle=angles), rotated):
             np.testing.assert_array_equal(a, b)
 
 
-def test_an_array_of_numbers_that_an_argument_has_for_all_samples():
-    got = jd.crop_mirror_normalize(images(), mean=np.array([1.0, 2, 3]), std=[2.0, 2, 2], output_layout="HWC").numpy()
-    np.testing.assert_allclose(got, (images() - np.array([1.0, 2, 3])) / 2, rtol=1e-6)
+def test_arrays_as_arguments_for_all_samples():
+    normalized = jd.crop_mirror_normalize(
+        images(), mean=np.array([1.0, 2, 3]), std=[2.0, 2, 2], output_layout="HWC"
+    ).numpy()
+    np.testing.assert_allclose(normalized, (images() - np.array([1.0, 2, 3])) / 2, rtol=1e-6)
     sizes = np.array([[5, 6], [7, 8], [9, 10], [11, 12]])
     assert jd.resize(images(), size=sizes).shapes == [(5, 6, 3), (7, 8, 3), (9, 10, 3), (11, 12, 3)]
 
@@ -104,7 +106,7 @@ def test_batches_without_samples_are_refused():
         jd.flip([])
 
 
-def test_functions_of_python_are_told_apart():
+def test_unhashable_functions_are_distinct():
     class Unhashable:
         __hash__ = None  # pyright: ignore[reportAssignmentType]
 
@@ -114,9 +116,9 @@ def test_functions_of_python_are_told_apart():
         def __call__(self, x):
             return x * self.factor
 
-    for factor in range(2, 6):  # the memory of one is that of the next
-        got = jd.python_function(images(), function=Unhashable(factor)).numpy()
-        np.testing.assert_array_equal(got, images() * np.uint8(factor))
+    for factor in range(2, 6):  # each function may get the address of the one before
+        scaled = jd.python_function(images(), function=Unhashable(factor)).numpy()
+        np.testing.assert_array_equal(scaled, images() * np.uint8(factor))
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
@@ -135,7 +137,7 @@ def test_a_batch_is_a_sequence_of_samples():
     assert "HWC" in repr(batch)
 
 
-def test_arithmetic_has_the_types_of_pipelines():
+def test_arithmetic_types_of_pipelines():
     x, y = jd.batch(images()), jd.batch([s[:9] for s in images()])
     np.testing.assert_array_equal((x / 2).numpy(), (images() / np.float32(2)).astype(np.float32))
     assert (x + 1).dtype == np.int32
@@ -146,7 +148,7 @@ def test_arithmetic_has_the_types_of_pipelines():
 
 
 def test_a_batch_has_no_truth_value():
-    """As in NumPy. If the number of samples were the truth value, each comparison would be true."""
+    """As in NumPy: if the number of samples were the truth value, each comparison would be true."""
     with pytest.raises(ValueError, match="a batch of 4 samples has no truth value"):
         bool(jd.batch(images()) > 300)
     assert bool(jd.batch([2.0]) > 1)
@@ -175,9 +177,7 @@ def test_padding_to_one_array():
 
 
 def test_dense_batches_by_dlpack():
-    """To whoever takes it; a batch of one shape that is not dense, and one over memory that can't be written, as a
-    copy.
-    """
+    """DLPack works for dense batches. A ragged batch with one shape, and read-only memory, are copied."""
     equal = jd.batch(list(images()))
     for batch in (jd.flip(jd.flip(images())), equal, jd.batch(np.asarray(jnp.asarray(images())))):
         for module in (np, jnp):
@@ -196,33 +196,33 @@ def test_devices_by_name():
                 np.testing.assert_array_equal(a, b)
 
 
-def test_a_notebook_shows_pictures():
+def test_pictures_in_notebooks():
     def pictures(batch):
         page = batch._repr_html_()
         assert html.escape(repr(batch)) in page
-        found = [
+        opened = [
             Image.open(io.BytesIO(base64.b64decode(data)))
             for data in re.findall(r'src="data:image/png;base64,([^"]*)"', page)
         ]
-        return page, [np.asarray(x) for x in found]
+        return page, [np.asarray(x) for x in opened]
 
     decoded = jd.decoders.image(FILES)
-    for a, b in zip(pictures(decoded)[1], decoded, strict=True):  # small enough to stay as they are
+    for a, b in zip(pictures(decoded)[1], decoded, strict=True):  # they are small enough not to be scaled
         np.testing.assert_array_equal(a, b)
     page, shown = pictures(jd.batch(np.zeros((40, 8, 9, 1), np.uint8)))
     assert (len(shown), "and 8 more" in page) == (32, True)
     planes = jd.batch(np.moveaxis(images(), -1, 1) / np.float32(255), layout="CHW")
     np.testing.assert_array_equal(pictures(planes)[1], images())
     assert max(pictures(jd.batch(np.zeros((1, 300, 1000, 3), np.uint8)))[1][0].shape) == 128
-    for none in (jd.batch(FILES), jd.batch(np.zeros(3)), decoded[:0], jd.batch(np.zeros((2, 3, 4, 5, 6)))):
-        assert none._repr_html_() is None
+    for batch in (jd.batch(FILES), jd.batch(np.zeros(3)), decoded[:0], jd.batch(np.zeros((2, 3, 4, 5, 6)))):
+        assert batch._repr_html_() is None
 
 
 def test_a_batch_is_a_pytree():
     for batch in (jd.batch(images(), layout="HWC"), jd.decoders.image(FILES)):
         leaves, tree = jax.tree.flatten(batch)
-        again = jax.tree.unflatten(tree, leaves)
-        assert (again.shapes, again.layout) == (batch.shapes, "HWC")
+        rebuilt = jax.tree.unflatten(tree, leaves)
+        assert (rebuilt.shapes, rebuilt.layout) == (batch.shapes, "HWC")
         on_device = jax.device_put(batch, jax.devices()[0])
         for a, b in zip(on_device, batch):
             np.testing.assert_array_equal(a, b)
@@ -234,7 +234,7 @@ def test_a_batch_is_a_pytree():
 # --- random numbers ---------------------------------------------------------------------------------------------------
 
 
-def test_keys_make_samples_independent_of_batches():
+def test_keys_fix_samples_in_any_batch():
     key, keys = jax.random.key(5), jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(5), jnp.arange(4))
     whole = jd.random_resized_crop(images(), size=(8, 8), key=key)
     np.testing.assert_array_equal(jd.random_resized_crop(images(), size=(8, 8), key=keys).numpy(), whole.numpy())
@@ -253,11 +253,11 @@ def test_random_numbers_are_well_distributed():
     assert len(np.unique(x)) > 3990
 
 
-def test_a_generator_gives_each_call_another_key():
-    rng, again = jd.random.RNG(3), jd.random.RNG(3)
-    found = [jd.random.uniform(batch_size=3, rng=rng).numpy() for _ in range(2)]
-    assert (found[0] != found[1]).any()
-    np.testing.assert_array_equal(found, [jd.random.uniform(batch_size=3, rng=again).numpy() for _ in range(2)])
+def test_generator_gives_a_key_per_call():
+    rng, equal_rng = jd.random.RNG(3), jd.random.RNG(3)
+    numbers = [jd.random.uniform(batch_size=3, rng=rng).numpy() for _ in range(2)]
+    assert (numbers[0] != numbers[1]).any()
+    np.testing.assert_array_equal(numbers, [jd.random.uniform(batch_size=3, rng=equal_rng).numpy() for _ in range(2)])
 
 
 def test_random_operators_need_a_key():
@@ -276,19 +276,19 @@ def test_random_operators_need_a_key():
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def test_errors_name_sample_operator_and_this_line():
+def test_errors_name_sample_operator_and_line():
     with pytest.raises(SampleError, match=r"decoders\.image .*test_functions\.py:(\d+)\): sample 1: ") as first:
         jd.decoders.image([FILES[0], b"no image" * 20])
     with pytest.raises(SampleError) as second:
         jd.decoders.image([FILES[0], b"no image" * 20])
-    assert first.value.where != second.value.where  # though it is compiled once
+    assert first.value.where != second.value.where  # although it is compiled once
     with pytest.raises(ValueError, match=r"resize.*interp_type"):
         jd.resize(images(), size=8, interp_type=99)
     with pytest.raises(AttributeError, match="did you mean 'resize'"):
         jd.resise
 
 
-def test_samples_that_fail_are_replaced_where_that_is_asked_for():
+def test_failed_samples_are_replaced():
     files = [FILES[0], b"no image" * 20, FILES[2]]
     with pytest.raises(SampleError, match="sample 1: ") as failed:
         jd.decoders.image(files)
@@ -299,9 +299,9 @@ def test_samples_that_fail_are_replaced_where_that_is_asked_for():
         assert black.shapes == [(60, 80, 3), (5, 6, 3), (68, 80, 3)]
         assert not black[1].any()
         with pytest.warns(UserWarning, match="a sample that failed was replaced"):
-            other = compile(lambda x: jd.decoders.image(x, on_error="replace"))(files)
-        np.testing.assert_array_equal(other[1], jd.decoders.image(FILES[2]))
-        np.testing.assert_array_equal(other[0], jd.decoders.image(FILES[0]))
+            replaced = compile(lambda x: jd.decoders.image(x, on_error="replace"))(files)
+        np.testing.assert_array_equal(replaced[1], jd.decoders.image(FILES[2]))
+        np.testing.assert_array_equal(replaced[0], jd.decoders.image(FILES[0]))
 
 
 def test_nodes_are_refused():
@@ -317,24 +317,24 @@ def test_nodes_are_refused():
 
 
 def test_many_threads_call_at_once():
-    want = {n: jd.resize(jd.decoders.image(FILES[:n]), size=(16, 16)).numpy() for n in (1, 3, 5)}
-    wrong = []
+    expected = {n: jd.resize(jd.decoders.image(FILES[:n]), size=(16, 16)).numpy() for n in (1, 3, 5)}
+    wrong_sizes = []
 
     def work(n):
         for _ in range(10):
-            got = jd.resize(jd.decoders.image(FILES[:n]), size=(16, 16)).numpy()
-            if not np.array_equal(got, want[n]):
-                wrong.append(n)
+            resized = jd.resize(jd.decoders.image(FILES[:n]), size=(16, 16)).numpy()
+            if not np.array_equal(resized, expected[n]):
+                wrong_sizes.append(n)
 
     threads = [threading.Thread(target=work, args=(n,)) for n in (1, 3, 5) * 4]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    assert not wrong
+    assert not wrong_sizes
 
 
-def test_results_stay_when_others_are_made():
+def test_results_survive_later_calls():
     first = jd.decoders.image(FILES)
     copies = [np.array(x) for x in first]
     for _ in range(3):
@@ -344,7 +344,7 @@ def test_results_stay_when_others_are_made():
 
 
 def test_number_of_threads():
-    before = jd.get_num_threads()
+    num_threads = jd.get_num_threads()
     try:
         jd.flip(images())
         jd.set_num_threads(1)
@@ -354,7 +354,7 @@ def test_number_of_threads():
         with pytest.raises(ValueError, match="1 or more"):
             jd.set_num_threads(0)
     finally:
-        jd.set_num_threads(before)
+        jd.set_num_threads(num_threads)
 
 
 FORK = """
@@ -381,23 +381,26 @@ os.waitpid(pid, 0)
 
 @pytest.mark.parametrize("form", ["ragged", "dense"])
 @pytest.mark.parametrize(
-    ("when", "said"),
+    ("first_call", "message"),
     [
         ("after", "this process was forked from one that had called functions"),
         ("jax", "this process was forked from one that had run JAX"),
         ("before", "uint8"),
     ],
 )
-def test_after_a_fork(when, said, form):
+def test_after_a_fork(first_call, message, form):
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(
-        [sys.executable, "-c", FORK, when, form], capture_output=True, text=True, timeout=60, env=environment
+    process = subprocess.run(
+        [sys.executable, "-c", FORK, first_call, form], capture_output=True, text=True, timeout=60, env=environment
     )
-    assert said in done.stdout, done.stderr
+    assert message in process.stdout, process.stderr
 
 
 def test_generators_and_keys_after_a_fork():
-    """A generator runs no JAX before its first key is taken, and says what is wrong instead of hanging."""
+    """A generator runs no JAX before its first key is taken.
+
+    Afterwards it raises an error in a fork instead of hanging.
+    """
     code = """
 import os, sys
 import jax
@@ -415,73 +418,72 @@ if pid == 0:
 os.waitpid(pid, 0)
 """
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    said = [
+    outputs = [
         subprocess.run(
-            [sys.executable, "-c", code, when], capture_output=True, text=True, timeout=60, env=environment
+            [sys.executable, "-c", code, first_key], capture_output=True, text=True, timeout=60, env=environment
         ).stdout
-        for when in ("before", "after")
+        for first_key in ("before", "after")
     ]
-    assert said[0].strip() == str(np.asarray(jax.random.key_data(jd.random.RNG(3).key())).tolist())
-    assert "this process was forked from one that had" in said[1]
+    assert outputs[0].strip() == str(np.asarray(jax.random.key_data(jd.random.RNG(3).key())).tolist())
+    assert "this process was forked from one that had" in outputs[1]
 
 
-def test_what_goes_to_other_processes():
-    """Batches, samples and generators by pickle; a compiled function as loaders take it, by value, without what is
-    compiled.
-    """
+def test_pickled_values():
+    """Batches, samples, generators and errors."""
     ragged = jd.decoders.image(FILES)
     for batch in (ragged, jd.batch(images(), layout="HWC"), jd.batch(jnp.asarray(images()), layout="HWC")):
-        again = pickle.loads(pickle.dumps(batch))
-        assert (again.layout, again.shapes) == ("HWC", batch.shapes)
-        for a, b in zip(again, batch):
+        copy = pickle.loads(pickle.dumps(batch))
+        assert (copy.layout, copy.shapes) == ("HWC", batch.shapes)
+        for a, b in zip(copy, batch):
             np.testing.assert_array_equal(a, b)
-    one = pickle.loads(pickle.dumps(ragged[0:1])), pickle.loads(pickle.dumps(jd.decoders.image(FILES[0])))
-    assert (type(one[1]), one[1].layout) == (jd.Tensor, "HWC")
-    np.testing.assert_array_equal(one[0][0], one[1])
+    first_images = pickle.loads(pickle.dumps(ragged[0:1])), pickle.loads(pickle.dumps(jd.decoders.image(FILES[0])))
+    assert (type(first_images[1]), first_images[1].layout) == (jd.Tensor, "HWC")
+    np.testing.assert_array_equal(first_images[0][0], first_images[1])
     rng = jd.random.RNG(3)
     rng.key()
-    with pytest.raises(SampleError) as failed:
+    with pytest.raises(SampleError) as error_info:
         jd.decoders.image([FILES[0], b"no image" * 20])
-    error = pickle.loads(pickle.dumps(failed.value))
-    assert (type(error), str(error), error.index, error.operator) == (
+    error_copy = pickle.loads(pickle.dumps(error_info.value))
+    assert (type(error_copy), str(error_copy), error_copy.index, error_copy.operator) == (
         SampleError,
-        str(failed.value),
+        str(error_info.value),
         1,
         "decoders.image",
     )
-    other = pickle.loads(pickle.dumps(rng))
-    np.testing.assert_array_equal(jax.random.key_data(other.key()), jax.random.key_data(rng.key()))
+    rng_copy = pickle.loads(pickle.dumps(rng))
+    np.testing.assert_array_equal(jax.random.key_data(rng_copy.key()), jax.random.key_data(rng.key()))
 
 
-def test_compiled_functions_go_to_other_processes():
+def test_pickled_compiled_functions():
+    """By value, as data loaders pickle functions; the other process compiles anew."""
     cloudpickle = pytest.importorskip("cloudpickle")
     compiled = jd.jit(lambda x, key: jd.flip(jd.random_resized_crop(x, size=(8, 8), key=key)))
-    want = compiled(images(), jax.random.key(0)).numpy()
-    again = cloudpickle.loads(cloudpickle.dumps(compiled))
-    np.testing.assert_array_equal(again(images(), jax.random.key(0)).numpy(), want)
+    expected = compiled(images(), jax.random.key(0)).numpy()
+    copy = cloudpickle.loads(cloudpickle.dumps(compiled))
+    np.testing.assert_array_equal(copy(images(), jax.random.key(0)).numpy(), expected)
 
 
 def test_threads_under_load():
-    """Programs, errors and another number of native threads at once: each call gets what it gets alone."""
+    """Programs, errors and changes of the number of native threads at once: each call has the result that it has alone."""
     compiled = jd.jit(lambda x, key: jd.resize(jd.decoders.image_random_crop(x, key=key), size=(16, 16)))
     keys = list(jax.random.split(jax.random.key(1), 4))
-    want = [compiled(FILES[: i + 1], keys[i]).numpy() for i in range(4)]
-    wrong, before, start = [], jd.get_num_threads(), threading.Barrier(9)
+    expected = [compiled(FILES[: i + 1], keys[i]).numpy() for i in range(4)]
+    failures, num_threads, start = [], jd.get_num_threads(), threading.Barrier(9)
 
     def work(i):
         start.wait()
         for turn in range(12):
-            if not np.array_equal(compiled(FILES[: i + 1], keys[i]).numpy(), want[i]):
-                wrong.append(i)
+            if not np.array_equal(compiled(FILES[: i + 1], keys[i]).numpy(), expected[i]):
+                failures.append(i)
             try:
                 jd.decoders.image([*FILES[:i], b"no image"])
-                wrong.append("no error")
+                failures.append("no error")
             except SampleError as e:
                 if e.index != i or f"sample {i}:" not in str(e):
-                    wrong.append(e)
+                    failures.append(e)
             dense = jd.flip(images((i + 1, 4, 5, 3)))
             if not np.array_equal(dense.numpy(), images((i + 1, 4, 5, 3))[:, :, ::-1]):
-                wrong.append((i, turn))
+                failures.append((i, turn))
 
     def change():
         start.wait()
@@ -495,8 +497,8 @@ def test_threads_under_load():
         for t in threads:
             t.join()
     finally:
-        jd.set_num_threads(before)
-    assert not wrong
+        jd.set_num_threads(num_threads)
+    assert not failures
 
 
 def test_types_of_results():

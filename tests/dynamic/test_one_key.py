@@ -1,7 +1,6 @@
-"""Random numbers eagerly, in `jd.jit`, in `jax.jit` and in pipelines: how many a key draws, what they may be, equal
-bits.
+"""Random numbers eagerly, in `jd.jit`, in `jax.jit` and in pipelines: how many a key draws, and equal bits everywhere.
 
-The operators and their arguments are those of the registry, so a new one needs a case here.
+The operators and their arguments come from the registry, so a new one needs a case in `CASES`.
 """
 
 import concurrent.futures
@@ -28,8 +27,8 @@ from jaxdali.dynamic._singles import JaxTensor
 
 KEY = jax.random.key(7)
 N = 3
-FIRST = np.stack([np.zeros(N, np.uint32), np.arange(N, dtype=np.uint32)], axis=1)  # keys for each sample
-WAYS = {"eagerly": lambda f: f, "jd.jit": jd.jit, "jax.jit": jax.jit}
+SAMPLE_KEYS = np.stack([np.zeros(N, np.uint32), np.arange(N, dtype=np.uint32)], axis=1)  # raw keys, one per sample
+COMPILERS = {"eagerly": lambda f: f, "jd.jit": jd.jit, "jax.jit": jax.jit}
 
 
 def function_of(module, name):
@@ -46,13 +45,12 @@ def exists(name):
 OPERATORS = sorted(filter(exists, declared))
 ARGUMENTS = {
     (name, a.name): a for name in OPERATORS for a in declared[name]().values() if a.per_sample and not a.is_input
-}  # those that may differ from sample to sample
+}  # the arguments that may differ from sample to sample
 DRAWING = [
     n for n in OPERATORS if (p := inspect.signature(function_of(fn, n)).parameters.get("seed")) and p.default == -1
 ]
 
-# --- every operator and every argument
-# ----------------------------------------------------------------------------------
+# --- every operator and every argument --------------------------------------------------------------------------------
 
 _rng = np.random.default_rng(5)
 _MASK = np.zeros((N, 9, 8, 1), np.int32)
@@ -82,8 +80,13 @@ VALUES = {
 
 
 def case(operator, *inputs, fixed=None, **drawn):
-    """A call. `drawn`: arguments with their lowest and highest values, and for lists how many these are; integers where
-    both limits are.
+    """A call of an operator.
+
+    Args:
+      inputs: names in `VALUES`.
+      fixed: arguments that are the same for all samples.
+      drawn: arguments that are drawn for each sample: (lowest value, highest value, *shape), or a function of `draw`.
+        They are integers if both limits are.
     """
     return operator, inputs, drawn, fixed or {}
 
@@ -288,20 +291,20 @@ CASES = [
     case("segmentation.random_object_bbox", "mask", foreground_prob=(0.2, 0.9), background=(0, 0), threshold=(1, 2, 3)),
     case("segmentation.random_object_bbox", "mask", classes=(1, 2, 2), class_weights=(0.2, 0.9, 2)),
 ]
-OF_VOLUMES = {
+VOLUME_ARGUMENTS = {
     *((n, a) for n in ("resize_crop_mirror", "fast_resize_crop_mirror") for a in ("crop_d", "crop_pos_z", "resize_z")),
     *(("decoders.image_crop", a) for a in ("crop_d", "crop_pos_z")),
-}  # which these operators do not take
+}  # arguments for volumes, which these operators don't accept
 
 
 def test_cases_are_complete():
-    here = {(operator, a) for operator, _, drawn, _ in CASES for a in drawn}
-    assert {*ARGUMENTS} - here == OF_VOLUMES
-    assert {*DRAWING} <= {operator for operator, *_ in CASES}
+    tested_arguments = {(operator, a) for operator, _, drawn, _ in CASES for a in drawn}
+    assert {*ARGUMENTS} - tested_arguments == VOLUME_ARGUMENTS, "each argument per sample needs a case in CASES"
+    assert {*DRAWING} <= {operator for operator, *_ in CASES}, "each random operator needs a case in CASES"
 
 
 def drawn_arguments(drawn, key, n):
-    """Numbers for each sample, keyed by the names."""
+    """Draws the arguments of a case for n samples, by name."""
 
     def draw(key, low, high, *shape):
         limits = (low - 0.4, high + 0.4) if isinstance(low, int) else (low, high)
@@ -317,27 +320,29 @@ def video(tmp_path_factory):
     return pathlib.Path(videos.write(tmp_path_factory.mktemp("videos") / "a.mp4", 12, size=(32, 32))).read_bytes()
 
 
-def program(operator, inputs, drawn, fixed):
-    """The call as a function of values, a key for the arguments and, if the operator draws, keys."""
+def make_call(operator, inputs, drawn, fixed):
+    """The call of a case as a function of values, a key for the drawn arguments, and keys for the operator if it draws."""
     function = function_of(jd, operator)
 
     def run(values, key, keys):
         samples, n = iter(values), len(values[0]) if values else N
-        more = {"key": keys} if operator in DRAWING else {}
-        more |= {} if values else {"batch_size": n}
+        options = {"key": keys} if operator in DRAWING else {}
+        options |= {} if values else {"batch_size": n}
         return function(
             *(next(samples) if isinstance(x, str) else x for x in inputs),
             **drawn_arguments(drawn, key, n),
             **fixed,
-            **more,
+            **options,
         )
 
     return run
 
 
-def by_pipeline(values, operator, inputs, drawn, fixed):
-    """The samples of each output. Keys of two words are a pipeline's epochs and positions, so its first batch has those
-    of `FIRST`.
+def run_in_pipeline(values, operator, inputs, drawn, fixed):
+    """The samples of each output of the same call in a pipeline.
+
+    A pipeline keys its random numbers by epoch and position, which are the two words of a raw key. So the keys of its
+    first batch are `SAMPLE_KEYS`.
     """
     numbers = drawn_arguments(drawn, KEY, N)
 
@@ -349,8 +354,8 @@ def by_pipeline(values, operator, inputs, drawn, fixed):
     def definition():
         samples = iter(values)
         nodes = [node(next(samples)) if isinstance(x, str) else x for x in inputs]
-        made = function_of(fn, operator)(*nodes, **{n: node(x) for n, x in numbers.items()}, **fixed)
-        return tuple(made) if isinstance(made, list) else made
+        outputs = function_of(fn, operator)(*nodes, **{n: node(x) for n, x in numbers.items()}, **fixed)
+        return tuple(outputs) if isinstance(outputs, list) else outputs
 
     return [
         [np.asarray(x) for x in output.as_cpu()] for output in definition(exec_pipelined=False, exec_async=False).run()
@@ -368,8 +373,8 @@ def bits(outputs):
     return [list(map(of_sample, output)) for output in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
 
 
-# What `jax.jit` has no program for, though all shapes are known: operators that read their inputs on the host, and
-# tables of any length.
+# Operators that can't be part of a program of `jax.jit`, although all shapes are known: they read their inputs on the
+# host, or have tables of any length.
 NO_PROGRAM = {n for n in OPERATORS if n.startswith("segmentation.")}
 NO_PROGRAM |= {"debayer", "filter", "nonsilent_region", "random_crop_generator", "gaussian_blur-window_size"}
 
@@ -378,38 +383,38 @@ NO_PROGRAM |= {"debayer", "filter", "nonsilent_region", "random_crop_generator",
 def test_equal_bits(call, request):
     names = [x for x in call[1] if isinstance(x, str)]
     values = tuple([request.getfixturevalue("video")] * N if x == "video" else VALUES[x] for x in names)
-    run, want = program(*call), bits(by_pipeline(values, *call))
-    alone = run(values, KEY, FIRST)
-    assert bits(alone) == want
-    assert bits(jd.jit(run)(values, KEY, FIRST)) == want
+    run, expected = make_call(*call), bits(run_in_pipeline(values, *call))
+    outputs = run(values, KEY, SAMPLE_KEYS)
+    assert bits(outputs) == expected
+    assert bits(jd.jit(run)(values, KEY, SAMPLE_KEYS)) == expected
     if not all(isinstance(x, (np.ndarray, jd.Batch)) for x in values):
         return
-    known = all(x.is_dense for x in (alone if isinstance(alone, (list, tuple)) else [alone]))
-    if known and not {call[0], "-".join((call[0], *call[2]))} & NO_PROGRAM:
-        assert bits(jax.jit(run)(values, KEY, FIRST)) == want
+    has_static_shape = all(x.is_dense for x in (outputs if isinstance(outputs, (list, tuple)) else [outputs]))
+    if has_static_shape and not {call[0], "-".join((call[0], *call[2]))} & NO_PROGRAM:
+        assert bits(jax.jit(run)(values, KEY, SAMPLE_KEYS)) == expected
     else:
         with pytest.raises(Exception, match=r"can't be part of a program|in a compiled program it must stay the same"):
-            jax.block_until_ready(jax.jit(run)(values, KEY, FIRST))
+            jax.block_until_ready(jax.jit(run)(values, KEY, SAMPLE_KEYS))
 
 
 @pytest.mark.parametrize(
     "call", [c for c in CASES if c[0] in DRAWING and c[1]], ids=lambda call: "-".join((call[0], *call[2]))
 )
 def test_draws_for_each_sample(call):
-    """Of one key, sample i uses `fold_in(key, i)`, whatever draws for it."""
-    run, values = program(*call), tuple(VALUES[x] for x in call[1] if isinstance(x, str))
-    each = jax.vmap(jax.random.fold_in, (None, 0))(KEY, np.arange(N))
-    want = bits(run(values, KEY, each))
-    assert bits(run(values, KEY, KEY)) == want
-    assert bits(jd.jit(run)(values, KEY, KEY)) == want
+    """With one key, sample i uses `fold_in(key, i)` in every operator."""
+    run, values = make_call(*call), tuple(VALUES[x] for x in call[1] if isinstance(x, str))
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(KEY, np.arange(N))
+    expected = bits(run(values, KEY, keys))
+    assert bits(run(values, KEY, KEY)) == expected
+    assert bits(jd.jit(run)(values, KEY, KEY)) == expected
     if call[0].startswith("noise"):
-        assert bits(jax.jit(run)(values, KEY, KEY)) == want
+        assert bits(jax.jit(run)(values, KEY, KEY)) == expected
 
 
 # --- one number -------------------------------------------------------------------------------------------------------
 
 IMAGES = VALUES["image"]
-ALONE = {  # what draws without a batch
+DISTRIBUTIONS = {  # operators that draw without a batch, with arguments
     "random.coin_flip": {},
     "random.uniform": {"range": (2.0, 5.0)},
     "random.normal": {"shape": [3]},
@@ -420,23 +425,23 @@ ALONE = {  # what draws without a batch
 
 
 def test_all_distributions_are_here():
-    assert {n for n in DRAWING if n.startswith("random.")} == {*ALONE}
+    assert {n for n in DRAWING if n.startswith("random.")} == {*DISTRIBUTIONS}
 
 
-@pytest.mark.parametrize("operator", ALONE)
+@pytest.mark.parametrize("operator", DISTRIBUTIONS)
 def test_one_key_draws_one_number(operator):
-    """Also beside a batch in the same program; it is the first of those that the key draws for n samples."""
+    """Also in a program with a batch. The number is the first of those that the key draws for n samples."""
     function = function_of(jd, operator)
     inputs = (5,) if operator == "random.choice" else ()
-    alone = lambda x, key: (jd.flip(x), function(*inputs, key=key, **ALONE[operator]))
-    want = np.asarray(function(*inputs, key=KEY, batch_size=2, **ALONE[operator])[0])
-    for way, compiled in WAYS.items():
-        images, number = compiled(alone)(IMAGES, KEY)
-        assert (type(images), images.shapes) == (jd.Batch, IMAGES.shapes), way
+    flip_and_draw = lambda x, key: (jd.flip(x), function(*inputs, key=key, **DISTRIBUTIONS[operator]))
+    expected = np.asarray(function(*inputs, key=KEY, batch_size=2, **DISTRIBUTIONS[operator])[0])
+    for compiler_name, compiled in COMPILERS.items():
+        images, number = compiled(flip_and_draw)(IMAGES, KEY)
+        assert (type(images), images.shapes) == (jd.Batch, IMAGES.shapes), compiler_name
         assert isinstance(number, (jd.Tensor, JaxTensor))
-        assert (number.shape, number.dtype) == (want.shape, want.dtype)
-        np.testing.assert_array_equal(number.jax(), want)
-        np.testing.assert_array_equal(jnp.asarray(number), want)
+        assert (number.shape, number.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_array_equal(number.jax(), expected)
+        np.testing.assert_array_equal(jnp.asarray(number), expected)
 
 
 @pytest.mark.parametrize(("operator", "name"), ARGUMENTS)
@@ -449,16 +454,16 @@ def test_one_number_for_a_batch(operator, name):
         return function(x, **{name: drawn})
 
     line = run.__code__.co_firstlineno + 2
-    for compiled in WAYS.values():
+    for compiled in COMPILERS.values():
         with pytest.raises(ValueError, match=rf"^{operator}: argument {name} is one value, .* for a batch of 3 ") as e:
             compiled(run)(IMAGES, KEY)
         assert all(
-            way in str(e.value)
-            for way in ("batch_size=len(images)", "jd.random.broadcast(x)", f"test_one_key.py:{line})")
+            advice in str(e.value)
+            for advice in ("batch_size=len(images)", "jd.random.broadcast(x)", f"test_one_key.py:{line})")
         )
 
 
-USES = {  # of one number, by a batch
+USES = {  # uses of one number `u` in calls with a batch
     "argument": lambda x, u, key: jd.rotate(x, angle=u, keep_size=True),
     "list": lambda x, u, key: jd.warp_affine(x, matrix=[1.0, 0.0, u, 0.0, 1.0, 3.0]),
     "arithmetic": lambda x, u, key: jd.rotate(x, angle=2 * u - 1.0, keep_size=True),
@@ -476,52 +481,52 @@ def draw(key):
     return jd.random.uniform(range=(0.0, 30.0), key=key)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("use", USES)
-def test_one_number_for_all(use, way):
-    """It serves a batch when it is broadcast, and then as the same number for each sample does."""
+def test_one_number_for_all(use, compiler):
+    """A batch accepts a drawn number only if it is broadcast. The result is that of equal numbers for all samples."""
 
-    def refused(x, key):
+    def use_drawn(x, key):
         return USES[use](x, draw(key), key)
 
-    def run(x, key):
+    def use_broadcast(x, key):
         return USES[use](x, jd.random.broadcast(draw(key)), key)
 
     with pytest.raises(
         ValueError, match=r"is one value, drawn with one key, for a batch of 3 samples: .* jd\.random\.broadcast"
     ):
-        WAYS[way](refused)(IMAGES, KEY)
-    want = jd.jit(USES[use])(IMAGES, np.full(N, draw(KEY), np.float32), KEY)
-    assert bits(WAYS[way](run)(IMAGES, KEY)) == bits(want)
-    # One number is one for one sample.
-    assert bits(WAYS[way](refused)(IMAGES[:1], KEY)) == bits(WAYS[way](run)(IMAGES[:1], KEY))
+        COMPILERS[compiler](use_drawn)(IMAGES, KEY)
+    expected = jd.jit(USES[use])(IMAGES, np.full(N, draw(KEY), np.float32), KEY)
+    assert bits(COMPILERS[compiler](use_broadcast)(IMAGES, KEY)) == bits(expected)
+    # A batch of one sample accepts it in both forms.
+    assert bits(COMPILERS[compiler](use_drawn)(IMAGES[:1], KEY)) == bits(
+        COMPILERS[compiler](use_broadcast)(IMAGES[:1], KEY)
+    )
 
 
 @pytest.mark.parametrize("function", [operator.add, operator.truediv, operator.gt, operator.eq])
 def test_operators_of_arrays_of_jax(function):
-    """An array is a batch beside a drawn number, on both sides; beside one for all, an array of JAX has JAX's
-    operators.
-    """
+    """With a drawn number, an array on either side is a batch. With a broadcast number, JAX's operators apply."""
     x = IMAGES.numpy()
     for run in (lambda x, key: function(x, draw(key)), lambda x, key: function(draw(key), x)):
         for compiled, array in ((jax.jit, x), (lambda f: f, x), (lambda f: f, jnp.asarray(x))):
             with pytest.raises(ValueError, match="is one value, drawn with one key, for a batch of 3 samples"):
                 compiled(run)(array, KEY)
-    got = jax.jit(lambda x, key: function(x.astype(jnp.float32), jd.random.broadcast(draw(key))))(x, KEY)
-    np.testing.assert_allclose(got, function(x.astype(np.float32), np.asarray(draw(KEY))), rtol=1e-6)
+    total = jax.jit(lambda x, key: function(x.astype(jnp.float32), jd.random.broadcast(draw(key))))(x, KEY)
+    np.testing.assert_allclose(total, function(x.astype(np.float32), np.asarray(draw(KEY))), rtol=1e-6)
     assert isinstance(jax.jit(lambda key: function(jnp.float32(3), draw(key)))(KEY), JaxTensor)
-    vector = lambda key: jd.random.uniform(range=(1.0, 2.0), shape=[3], key=key)  # beside an array of as many numbers
+    vector = lambda key: jd.random.uniform(range=(1.0, 2.0), shape=[3], key=key)
     for run in (lambda x, key: function(x, vector(key)), lambda x, key: function(vector(key), x)):
         np.testing.assert_array_equal(jax.jit(run)(np.ones(3, np.float32), KEY), run(np.ones(3, np.float32), KEY))
-    made = jax.jit(vector)(KEY)
-    np.testing.assert_array_equal(function(made, np.asarray(made)), function(np.asarray(made), np.asarray(made)))
+    drawn = jax.jit(vector)(KEY)
+    np.testing.assert_array_equal(function(drawn, np.asarray(drawn)), function(np.asarray(drawn), np.asarray(drawn)))
 
 
 def test_derived_values_are_drawn():
-    """Whatever is made of them, but not what Python and NumPy take out of them."""
+    """Values computed from a drawn one are drawn, too; plain numbers and arrays taken out of it are not."""
     number = draw(KEY)
     numbers = jd.random.uniform(shape=[2], key=KEY)
-    made = [
+    derived = [
         -number,
         abs(number),
         number.astype(int),
@@ -531,19 +536,19 @@ def test_derived_values_are_drawn():
         *numbers,
         numbers.max(),
     ]
-    for x in (*made, jd.tensor(number), pickle.loads(pickle.dumps(number)), copy.copy(number)):
+    for x in (*derived, jd.tensor(number), pickle.loads(pickle.dumps(number)), copy.copy(number)):
         with pytest.raises(ValueError, match="is one value"):
             jd.rotate(IMAGES, angle=x)
-    want = bits(jd.rotate(IMAGES, angle=float(number), keep_size=True))
+    expected = bits(jd.rotate(IMAGES, angle=float(number), keep_size=True))
     for x in (number.item(), np.asarray(number), number.tolist(), number.jax(), jd.random.broadcast(number)):
-        assert bits(jd.rotate(IMAGES, angle=x, keep_size=True)) == want
-    for x in (3.0, np.float32(3), jd.tensor(np.float32(3))):  # was not drawn
+        assert bits(jd.rotate(IMAGES, angle=x, keep_size=True)) == expected
+    for x in (3.0, np.float32(3), jd.tensor(np.float32(3))):  # not drawn
         assert jd.random.broadcast(x) == 3
         jd.rotate(IMAGES, angle=x)
 
 
 def test_samples_of_one_key():
-    """A crop of one image is one value as well, and so is an argument that must be the same for all samples."""
+    """A random crop of one image is a drawn value, too. Arguments that must be equal for all samples refuse one."""
     crop = lambda x, image, key: jd.cat(x, jd.random_resized_crop(image, size=(12, 10), key=key))
     image = jd.tensor(IMAGES[1], layout="HWC")
     for compiled in (lambda f: f, jd.jit):
@@ -558,38 +563,38 @@ def test_samples_of_one_key():
 
 
 def test_one_number_in_conditionals():
-    def flipped(x, key):
+    def flip_all(x, key):
         if jd.random.coin_flip(key=key) > 0:
             x = jd.flip(x)
         return x
 
-    def turned(x, which, key):
+    def rotate_some(x, condition, key):
         angle = 0.0
-        if which > 0:
+        if condition > 0:
             angle = jd.random.uniform(key=key)
         return jd.rotate(x, angle=angle)
 
-    def each(x, key):
+    def flip_each(x, key):
         if jd.random.coin_flip(key=key, batch_size=len(x)) > 0:
             x = jd.flip(x)
         return x
 
     with pytest.raises(ValueError, match="if: the condition is one value, drawn with one key"):
-        jd.jit(flipped, enable_conditionals=True)(IMAGES, KEY)
+        jd.jit(flip_all, enable_conditionals=True)(IMAGES, KEY)
     with pytest.raises(ValueError, match="if: input 0 is one value, drawn with one key"):
-        jd.jit(turned, enable_conditionals=True)(IMAGES, np.arange(N), KEY)
-    want = jd.flip(IMAGES, horizontal=jd.random.coin_flip(key=KEY, batch_size=N))
-    assert bits(jd.jit(each, enable_conditionals=True)(IMAGES, KEY)) == bits(want)
+        jd.jit(rotate_some, enable_conditionals=True)(IMAGES, np.arange(N), KEY)
+    expected = jd.flip(IMAGES, horizontal=jd.random.coin_flip(key=KEY, batch_size=N))
+    assert bits(jd.jit(flip_each, enable_conditionals=True)(IMAGES, KEY)) == bits(expected)
 
 
 # --- keys, and numbers of samples -------------------------------------------------------------------------------------
 
-EACH = jax.random.split(jax.random.key(3), N)
-RAW = jax.random.key_data(EACH)
+KEYS = jax.random.split(jax.random.key(3), N)
+RAW_KEYS = jax.random.key_data(KEYS)
 FORMS = {
-    "array": (EACH,),
-    "old array": (RAW, np.asarray(RAW)),
-    "list": (list(EACH), tuple(EACH), list(RAW)),
+    "array": (KEYS,),
+    "old array": (RAW_KEYS, np.asarray(RAW_KEYS)),
+    "list": (list(KEYS), tuple(KEYS), list(RAW_KEYS)),
     "one": (jax.random.key(3), jax.random.PRNGKey(3), np.asarray(jax.random.PRNGKey(3))),
 }
 
@@ -597,10 +602,10 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_of_keys(form):
     for keys in FORMS[form]:
-        for compiled in WAYS.values():
-            got = compiled(lambda x, keys: jd.random_resized_crop(x, size=(4, 4), key=keys))(IMAGES, keys)
-            assert bits(got) == bits(
-                jd.random_resized_crop(IMAGES, size=(4, 4), key=EACH if form != "one" else jax.random.key(3))
+        for compiled in COMPILERS.values():
+            crops = compiled(lambda x, keys: jd.random_resized_crop(x, size=(4, 4), key=keys))(IMAGES, keys)
+            assert bits(crops) == bits(
+                jd.random_resized_crop(IMAGES, size=(4, 4), key=KEYS if form != "one" else jax.random.key(3))
             )
 
 
@@ -608,21 +613,21 @@ def test_forms_of_keys(form):
 def test_generators_of_keys(implementation):
     key = jax.random.key(3, impl=implementation)
     run = lambda key: (jd.random.uniform(key=key), jd.random.uniform(key=jd.random.split(key, 2)))
-    one, two = run(key)
-    for compiled in WAYS.values():
-        again = compiled(run)(key)
-        assert [np.asarray(x).tolist() for x in again] == [one.tolist(), two.numpy().tolist()]
-    if implementation != "unsafe_rbg":  # raw keys say nothing but their length
-        assert jd.random.uniform(key=jax.random.PRNGKey(3, impl=implementation)) == one
+    single, pair = run(key)
+    for compiled in COMPILERS.values():
+        numbers = compiled(run)(key)
+        assert [np.asarray(x).tolist() for x in numbers] == [single.tolist(), pair.numpy().tolist()]
+    if implementation != "unsafe_rbg":  # raw keys only show their length, which rbg and unsafe_rbg have in common
+        assert jd.random.uniform(key=jax.random.PRNGKey(3, impl=implementation)) == single
 
 
 def test_derived_keys():
-    """`split`, `fold_in` and subscripts, of one key and of keys for each sample."""
+    """`split`, `fold_in` and subscripts of one key, and of keys for each sample."""
 
     def run(x, key, keys):
         first, *_, last = jd.random.split(key, 3)
         a, b = jd.random.split(keys)
-        which = (
+        derived = (
             first,
             last,
             jd.random.split(key, 3)[-2],
@@ -632,25 +637,25 @@ def test_derived_keys():
             b,
             jd.random.fold_in(b, 2),
         )
-        crops = [jd.random_resized_crop(x, size=(4, 4), key=k) for k in which]
+        crops = [jd.random_resized_crop(x, size=(4, 4), key=k) for k in derived]
         crops += [jd.random_resized_crop(x, size=(4, 4), key=[jd.random.fold_in(key, i) for i in range(len(x))])]
         return [*crops, jd.random.uniform(key=keys), jd.random.uniform(key=key, batch_size=len(keys))]
 
-    want = [bits(y) for y in run(IMAGES, KEY, EACH)]
-    for compiled in WAYS.values():
-        assert [bits(y) for y in compiled(run)(IMAGES, KEY, EACH)] == want
+    expected = [bits(y) for y in run(IMAGES, KEY, KEYS)]
+    for compiled in COMPILERS.values():
+        assert [bits(y) for y in compiled(run)(IMAGES, KEY, KEYS)] == expected
     with pytest.raises(ValueError, match="there are 2 keys for 3 samples"):
         jd.jit(lambda x, key: jd.random_resized_crop(x, size=(4, 4), key=jd.random.split(key)))(IMAGES, KEY)
 
 
 def test_number_of_samples_by_threads():
-    """Which a function asks for while it is traced, in each of them."""
+    """Several threads trace a function that asks for its number of samples by `batch_size=`."""
     for _ in range(5):
-        drawn, start = jd.jit(lambda key: jd.random.uniform(key=key, batch_size=N)), threading.Barrier(4)
+        draw, start = jd.jit(lambda key: jd.random.uniform(key=key, batch_size=N)), threading.Barrier(4)
 
-        def call(_, drawn=drawn, start=start):
+        def call(_, draw=draw, start=start):
             start.wait()
-            return drawn(KEY).numpy()
+            return draw(KEY).numpy()
 
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             results = list(pool.map(call, range(4)))
@@ -668,12 +673,12 @@ def test_layouts_of_subscripts(key):
 
 
 def test_number_of_samples():
-    """`len` of a batch, of keys, and of what has as many samples as there are keys."""
+    """`len` of a batch, of keys, and of numbers that keys draw."""
     zeros = lambda x: jd.zeros(shape=[1], batch_size=len(x))
     assert len(jd.jit(lambda x: zeros(2 * x[:2]))(IMAGES)) == N
     for x in (IMAGES, FILES, [IMAGES[0][:5], IMAGES[1]]):
         assert len(jd.jit(zeros)(x)) == len(x)
-    assert len(jd.jit(zeros)(EACH)) == len(jd.jit(lambda keys: zeros(jd.random.coin_flip(key=keys)))(EACH)) == N
+    assert len(jd.jit(zeros)(KEYS)) == len(jd.jit(lambda keys: zeros(jd.random.coin_flip(key=keys)))(KEYS)) == N
     with pytest.raises(TypeError, match=r"len\(\) of a single value.*leave out batch_size="):
         jd.jit(zeros)(FILES[0])
 
@@ -687,16 +692,18 @@ def test_number_of_samples():
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda x: np.frombuffer(x, np.uint8)])
 def test_single_files(kind):
-    """By position, by name and several; what is made of one is one sample."""
+    """By position, by name, and two of them; a function of a single file returns a single sample."""
     first, second = jd.decoders.image(FILES[0]), jd.decoders.image(FILES[1])
-    one = jd.jit(jd.decoders.image)(kind(FILES[0]))
+    single = jd.jit(jd.decoders.image)(kind(FILES[0]))
     pair = jd.jit(lambda image, mask: (jd.decoders.image(image), jd.decoders.image(mask)))
-    for found in ((one, second), pair(kind(FILES[0]), kind(FILES[1])), pair(kind(FILES[0]), mask=kind(FILES[1]))):
-        assert [(type(x), x.layout) for x in found] == [(jd.Tensor, "HWC")] * 2
-        np.testing.assert_array_equal(found[0], first)
-        np.testing.assert_array_equal(found[1], second)
-    beside = jd.jit(lambda one, many: (jd.decoders.image(one), jd.decoders.image(many)))(kind(FILES[0]), FILES[:2])
-    np.testing.assert_array_equal(beside[0], beside[1][0])
+    for decoded in ((single, second), pair(kind(FILES[0]), kind(FILES[1])), pair(kind(FILES[0]), mask=kind(FILES[1]))):
+        assert [(type(x), x.layout) for x in decoded] == [(jd.Tensor, "HWC")] * 2
+        np.testing.assert_array_equal(decoded[0], first)
+        np.testing.assert_array_equal(decoded[1], second)
+    one_and_many = jd.jit(lambda single, many: (jd.decoders.image(single), jd.decoders.image(many)))(
+        kind(FILES[0]), FILES[:2]
+    )
+    np.testing.assert_array_equal(one_and_many[0], one_and_many[1][0])
     # A tuple of files is a batch.
     assert jd.jit(jd.decoders.image)((FILES[0], FILES[1])).shapes == [first.shape, second.shape]
     key, crop = jax.random.key(3), lambda x, key: jd.random_resized_crop(jd.decoders.image(x), size=(4, 4), key=key)

@@ -47,7 +47,7 @@ def test_jit_changes_no_number():
     np.testing.assert_array_equal(jd.jit(crop)(FILES[0], KEY), jd.jit(crop)(FILES[:1], KEY)[0])
 
 
-def test_python_values_are_static_and_arrays_are_not():
+def test_python_values_are_static():
     traced = []
 
     @jd.jit
@@ -56,24 +56,24 @@ def test_python_values_are_static_and_arrays_are_not():
         return jd.resize(jd.rotate(x, angle=angle, keep_size=True), size=size)
 
     for size, angle in (((8, 8), 0.0), ((8, 8), 10.0), ((9, 8), 10.0)):
-        got = resized(images(), size, np.full(4, angle))
-        want = jd.resize(jd.rotate(images(), angle=angle, keep_size=True), size=size)
-        np.testing.assert_array_equal(got.numpy(), want.numpy())
+        result = resized(images(), size, np.full(4, angle))
+        expected = jd.resize(jd.rotate(images(), angle=angle, keep_size=True), size=size)
+        np.testing.assert_array_equal(result.numpy(), expected.numpy())
     assert len(set(traced)) == 2
     assert len(traced) <= 4
 
 
 def test_jit_with_conditionals():
     @jd.jit(enable_conditionals=True)
-    def flipped(x, which):
-        if which > 0.5:
+    def flipped(x, condition):
+        if condition > 0.5:
             x = jd.flip(x)
         else:
             x = jd.flip(x, horizontal=0, vertical=1)
         return x
 
-    got = flipped([s[: 9 + i] for i, s in enumerate(images())], np.array([0.0, 1, 1, 0]))
-    for i, (a, b) in enumerate(zip(got, images())):
+    flipped_images = flipped([s[: 9 + i] for i, s in enumerate(images())], np.array([0.0, 1, 1, 0]))
+    for i, (a, b) in enumerate(zip(flipped_images, images())):
         np.testing.assert_array_equal(a, b[: 9 + i, ::-1] if i in (1, 2) else b[: 9 + i][::-1])
     with pytest.raises(TypeError, match="enable_conditionals=True"):
         jd.jit(lambda x, w: jd.flip(x) if w > 0.5 else x)(images(), np.zeros(4))
@@ -83,13 +83,13 @@ def test_few_programs_for_images_of_any_size():
     rng = np.random.default_rng(0)
     files = [photo(int(h), int(w)) for h, w in np.clip(rng.normal((96, 128), (24, 32), (64, 2)), 16, 250)]
     run = jd.jit(lambda x: jd.resize(jd.decoders.image(x), size=(16, 16)))
-    before = len(program._programs)
+    num_programs = len(program._programs)
     for _ in range(100):
         run([files[i] for i in rng.integers(0, len(files), 8)])
-    assert len(program._programs) - before <= 6
+    assert len(program._programs) - num_programs <= 6
 
 
-def test_jit_takes_keys_of_jit_alone():
+def test_jit_takes_only_its_own_keys():
     with pytest.raises(ValueError, match="key must be one of the keys that the function was called with"):
         jd.jit(lambda x: jd.random_resized_crop(x, size=8, key=KEY))(images())
     halves = jd.jit(lambda x, key: [jd.random_resized_crop(x, size=8, key=k) for k in jd.random.split(key)])(
@@ -99,9 +99,9 @@ def test_jit_takes_keys_of_jit_alone():
         np.testing.assert_array_equal(half.numpy(), jd.random_resized_crop(images(), size=8, key=key).numpy())
 
 
-@pytest.mark.parametrize("made", [np.asarray, jnp.asarray, jd.batch])
-def test_arguments_from_outside_of_a_program(made):
-    angle = made(np.arange(4, dtype=np.float32))
+@pytest.mark.parametrize("convert", [np.asarray, jnp.asarray, jd.batch])
+def test_arguments_from_outside_of_a_program(convert):
+    angle = convert(np.arange(4, dtype=np.float32))
     with pytest.raises(
         ValueError, match="rotate: argument angle has values that the compiled function is not called with: pass them"
     ):
@@ -111,15 +111,15 @@ def test_arguments_from_outside_of_a_program(made):
 def test_values_from_outside_of_a_program():
     with pytest.raises(ValueError, match="cat: an input has values that the compiled function is not called with"):
         jd.jit(lambda x: jd.cat(x, jd.batch(images())))(images())
-    # The same for all samples.
-    got = jd.jit(lambda x: jd.crop_mirror_normalize(x, mean=np.array([1.0, 2, 3]), std=[4.0, 5, 6]))(images())
+    # An array that is the same for all samples is static.
+    normalized = jd.jit(lambda x: jd.crop_mirror_normalize(x, mean=np.array([1.0, 2, 3]), std=[4.0, 5, 6]))(images())
     np.testing.assert_array_equal(
-        got.numpy(), jd.crop_mirror_normalize(images(), mean=[1.0, 2, 3], std=[4.0, 5, 6]).numpy()
+        normalized.numpy(), jd.crop_mirror_normalize(images(), mean=[1.0, 2, 3], std=[4.0, 5, 6]).numpy()
     )
 
 
 def test_batch_size_within_a_program():
-    """It counts as it does alone, and is refused where the values have another number of samples."""
+    """`batch_size` works as in a single call, and is refused if the values have another number of samples."""
     draw = jd.jit(lambda key: [jd.random.uniform(batch_size=6, key=key), jd.zeros(shape=[2], batch_size=6)])
     for key in (KEY, jax.random.key(8)):
         drawn, zeros = draw(key)
@@ -134,12 +134,12 @@ def test_batch_size_within_a_program():
 
 
 def test_compilations_over_a_thousand_batches(monkeypatch):
-    """Of photos whose sizes are drawn as the benchmark's, a quarter as long."""
+    """The photos have the distribution of sizes of the benchmark's, scaled by 1/4."""
     rng = np.random.default_rng(0)
-    shapes, often = zip(*runpy.run_path(str(places.ROOT / "tests" / "benchmarks" / "photos.py"))["SHAPES"])
+    shapes, frequencies = zip(*runpy.run_path(str(places.ROOT / "tests" / "benchmarks" / "photos.py"))["SHAPES"])
     files = []
     for i in range(200):
-        width, height = shapes[rng.choice(len(shapes), p=often)]
+        width, height = shapes[rng.choice(len(shapes), p=frequencies)]
         if rng.random() < 0.5:
             width, height = (max(160, round(x * float(np.exp(rng.normal(0, 0.15))))) for x in (width, height))
         files.append(photo(height // 4, width // 4, i))
@@ -149,7 +149,7 @@ def test_compilations_over_a_thousand_batches(monkeypatch):
         x = jd.random_resized_crop(jd.decoders.image(jpegs), size=(16, 16), key=key)
         return jd.crop_mirror_normalize(x, mirror=jd.random.coin_flip(key=key, batch_size=len(x)))
 
-    # Those of other tests may be dropped meanwhile.
+    # An empty cache, as programs of other tests might be dropped from it meanwhile.
     monkeypatch.setattr(program, "_programs", collections.OrderedDict())
     for i in range(1000):
         run([files[k] for k in rng.integers(0, len(files), 8)], jax.random.fold_in(KEY, i))
@@ -170,9 +170,9 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_within_jax_jit(name):
     function, x = FUNCTIONS[name], images((8, 20, 30, 3))
-    got = jax.jit(function)(x)
-    assert (type(got), got.layout) == (jd.Batch, function(x).layout)
-    np.testing.assert_array_equal(np.asarray(got), function(x).numpy())
+    result = jax.jit(function)(x)
+    assert (type(result), result.layout) == (jd.Batch, function(x).layout)
+    np.testing.assert_array_equal(np.asarray(result), function(x).numpy())
 
 
 @pytest.mark.parametrize("name", ["static", "per_sample", "random"])
@@ -181,9 +181,9 @@ def test_each_device_computes_its_part(name):
     sharding = shardings.of_batch(4)
     compiled = jax.jit(function).lower(jax.device_put(x, sharding)).compile()
     assert "all-gather" not in compiled.as_text()
-    got = compiled(jax.device_put(x, sharding))
-    assert got.jax().sharding.is_equivalent_to(sharding, 4)
-    np.testing.assert_array_equal(np.asarray(got), function(x).numpy())
+    result = compiled(jax.device_put(x, sharding))
+    assert result.jax().sharding.is_equivalent_to(sharding, 4)
+    np.testing.assert_array_equal(np.asarray(result), function(x).numpy())
 
 
 EXPLICIT = {
@@ -195,16 +195,17 @@ EXPLICIT = {
 
 
 @pytest.mark.parametrize("name", EXPLICIT)
-def test_shardings_that_are_part_of_the_type(name):
+def test_explicit_shardings(name):
     mesh = jax.make_mesh((4,), ("batch",), axis_types=(AxisType.Explicit,), devices=jax.devices()[:4])
     function, x = EXPLICIT[name], images((8, 20, 30, 3))
-    got = jax.jit(function)(jax.device_put(x, NamedSharding(mesh, PartitionSpec("batch"))))
-    np.testing.assert_array_equal(np.asarray(got), function(x).numpy())
+    result = jax.jit(function)(jax.device_put(x, NamedSharding(mesh, PartitionSpec("batch"))))
+    np.testing.assert_array_equal(np.asarray(result), function(x).numpy())
 
 
 def test_platform_of_lowering():
-    """The program is for that platform, not for this process's: a GPU lacks kernels, and only a program on the CPU
-    raises errors.
+    """The program is made for the platform of the lowering, not for that of this process.
+
+    A GPU lacks some kernels, and only a program on the CPU raises errors.
     """
 
     def flipped(x):
@@ -236,15 +237,15 @@ def test_platform_of_lowering():
 
 @pytest.mark.parametrize("jitted", [True, False])
 def test_evaluation_part_by_part(jitted):
-    """Without `jax.jit`, JAX calls each function in turn: the second time nothing is compiled."""
+    """Without `jax.jit`, JAX calls each function in turn. Nothing is compiled the second time."""
     scaled = jax.checkpoint(lambda scale, x: (jd.resize(x, size=(6, 6)).jax().astype(jnp.float32) * scale).sum())
     x = images((8, 20, 30, 3))
-    want = float(jd.resize(x, size=(6, 6)).numpy().sum(dtype=np.float64))
+    expected = float(jd.resize(x, size=(6, 6)).numpy().sum(dtype=np.float64))
     with contextlib.nullcontext() if jitted else jax.disable_jit():
         for _ in range(2):
             with counts.compilations() as compiled:
-                assert float(scaled(1.0, x)) == pytest.approx(want, rel=1e-6)
-                assert float(jax.grad(scaled)(1.0, x)) == pytest.approx(want, rel=1e-6)
+                assert float(scaled(1.0, x)) == pytest.approx(expected, rel=1e-6)
+                assert float(jax.grad(scaled)(1.0, x)) == pytest.approx(expected, rel=1e-6)
     assert not compiled
 
 
@@ -257,7 +258,7 @@ def test_axis_of_vmap():
 
 
 def test_loading_of_kernels_into_all_gpus(monkeypatch):
-    """They are loaded before the program runs, see `load_kernels`."""
+    """Kernels are loaded before the program runs, see `load_kernels`."""
     loaded, resized = [], jax.jit(lambda x: jd.resize(x, size=(6, 6)))
     monkeypatch.setattr(_lowered, "local_devices", lambda platform: [f"{platform}:{i}" for i in range(8)])
     monkeypatch.setattr(_ffi, "load_kernels", lambda devices: loaded.extend(d for d in devices if isinstance(d, str)))
@@ -273,7 +274,7 @@ def test_within_shard_map():
     np.testing.assert_array_equal(np.asarray(mapped(jax.device_put(x, sharding))), FUNCTIONS["static"](x).numpy())
 
 
-def test_arguments_and_keys_that_are_traced():
+def test_traced_arguments_and_keys():
     @jax.jit
     def step(x, angle, key):
         x = jd.rotate(x, angle=angle, keep_size=True)
@@ -282,26 +283,26 @@ def test_arguments_and_keys_that_are_traced():
         )
 
     angle = np.arange(4) * 20.0
-    want = jd.random_resized_crop(
+    expected = jd.random_resized_crop(
         jd.rotate(images(), angle=angle, keep_size=True), size=(8, 8), key=jax.random.fold_in(KEY, 3)
     )
-    assert float(step(images(), angle, KEY)) == pytest.approx(want.numpy().astype(np.float32).mean(), rel=1e-6)
+    assert float(step(images(), angle, KEY)) == pytest.approx(expected.numpy().astype(np.float32).mean(), rel=1e-6)
     drawn = jax.jit(lambda key: jd.random.uniform(batch_size=5, key=key))(KEY)
     np.testing.assert_array_equal(np.asarray(drawn), jd.random.uniform(batch_size=5, key=KEY).numpy())
 
 
-def test_arguments_whose_range_does_not_hold_zero():
-    """What stands for the numbers while a program is made is none of them."""
+def test_arguments_without_zero_in_range():
+    """Zeros stand for the numbers while a program is made, and must not be checked."""
 
     def run(x, quality, sigma):
         x = jd.jpeg_compression_distortion(jd.batch(x, layout="HWC"), quality=quality)
         return jd.gaussian_blur(x, sigma=sigma, window_size=5)
 
-    given = images(), np.array([1, 50, 80, 100], np.int32), np.array([[0.5], [1], [2], [3]], np.float32)
-    np.testing.assert_array_equal(np.asarray(jax.jit(run)(*given)), run(*given).numpy())
+    arguments = images(), np.array([1, 50, 80, 100], np.int32), np.array([[0.5], [1], [2], [3]], np.float32)
+    np.testing.assert_array_equal(np.asarray(jax.jit(run)(*arguments)), run(*arguments).numpy())
 
 
-def test_what_can_not_be_traced_says_why():
+def test_messages_for_untraceable_functions():
     with pytest.raises(
         ValueError, match=r"rotate: it can't be part of a program that JAX traces: the shape .* depends on values"
     ):
@@ -321,8 +322,8 @@ def test_what_can_not_be_traced_says_why():
 
 
 @pytest.mark.parametrize("sharded", [False, True])
-def test_a_sample_that_fails_in_a_program_is_an_error(sharded):
-    """Nobody looks at what a program made between its start and its end: it fails, and names the line of this call."""
+def test_failed_sample_fails_the_program(sharded):
+    """The caller can't check the samples inside a program, so the program itself fails, and names the line of the call."""
 
     def run(end):
         function = jax.jit(
@@ -334,15 +335,15 @@ def test_a_sample_that_fails_in_a_program_is_an_error(sharded):
     np.testing.assert_array_equal(run(8.0), jd.flip(jd.resize(images((8, 8, 8, 3)), size=(4, 4))).numpy() + 1)
     with pytest.raises(SampleError, match=r"resize .*sample 0: the image is too large"):
         jd.resize(images((8, 8, 8, 3)), size=(4, 4), roi_start=[0.0, 0.0], roi_end=[1e12, 1e12])
-    which = r"sample 0 of the \d on its device" if sharded else "sample 0"
+    sample_text = r"sample 0 of the \d on its device" if sharded else "sample 0"
     with pytest.raises(
         jax.errors.JaxRuntimeError,
-        match=rf"resize \(called at .*test_programs.py:\d+\): {which}: the image is too large",
+        match=rf"resize \(called at .*test_programs.py:\d+\): {sample_text}: the image is too large",
     ):
         run(1e12)
 
 
-def test_numbers_that_the_host_refuses_name_the_line_of_the_program():
+def test_refused_numbers_name_the_line():
     def turned(x, matrix):
         return jd.warp_affine(x, matrix=matrix)
 
@@ -358,7 +359,7 @@ def test_numbers_that_the_host_refuses_name_the_line_of_the_program():
 
 def test_gradients():
     x = images().astype(np.float32)
-    grad = jax.grad(lambda x: jnp.sum(jd.batch(x) * 3.0))(x)  # a function of JAX takes a batch
+    grad = jax.grad(lambda x: jnp.sum(jd.batch(x) * 3.0))(x)  # functions of JAX accept a batch
     np.testing.assert_array_equal(np.asarray(grad), np.full(x.shape, 3.0))
     with pytest.raises(TypeError, match="rotate: native operators have no derivative"):
         jax.grad(lambda x: jnp.sum(jd.rotate(x, angle=10.0, keep_size=True)))(x)
@@ -368,7 +369,7 @@ def test_gradients():
 
 @pytest.mark.parametrize("ragged", [False, True])
 def test_conditionals_on_images_without_a_layout(ragged):
-    """`flip` gives its result the layout that it takes the images to have; the other branch has none."""
+    """`flip` assumes a layout, which its result has; the other branch has none."""
     images = [np.random.default_rng(i).integers(0, 256, (4 + ragged * i, 5, 3), np.uint8) for i in range(4)]
 
     @jd.jit(enable_conditionals=True)
@@ -377,13 +378,13 @@ def test_conditionals_on_images_without_a_layout(ragged):
             images = jd.flip(images)
         return images
 
-    made = flipped(images if ragged else np.stack(images), np.arange(4))
-    assert made.layout == "HWC"
+    results = flipped(images if ragged else np.stack(images), np.arange(4))
+    assert results.layout == "HWC"
     for i, image in enumerate(images):
-        np.testing.assert_array_equal(made[i], image[:, ::-1] if i > 1 else image)
+        np.testing.assert_array_equal(results[i], image[:, ::-1] if i > 1 else image)
 
 
-def test_if_without_conditionals_says_how_to_write_it():
+def test_advice_for_if_without_conditionals():
     with pytest.raises(TypeError, match=r"jaxdali.dynamic.jit with enable_conditionals=True"):
         jd.jit(lambda x, n: jd.flip(x) if n > 1 else x)(np.zeros((2, 4, 4, 3), np.uint8), np.arange(2))
 

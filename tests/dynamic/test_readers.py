@@ -1,5 +1,6 @@
-"""Readers without a pipeline: epochs, shards, states, errors. The reference is a pipeline with the same reader, and
-what DALI gave.
+"""Readers without a pipeline: epochs, shards, states, errors.
+
+The references are a pipeline with the same reader, and recorded results of DALI.
 """
 
 import gc
@@ -36,8 +37,8 @@ def epoch(reader, batch_size=None):
     return [texts(files) for files, _ in reader.next_epoch(batch_size=batch_size)]
 
 
-def test_epochs_are_those_of_dali(folder):
-    """Recorded from DALI 2.4: batches are full, and go on in the next epoch."""
+def test_epochs_of_dali(folder):
+    """Recorded from DALI 2.4: all batches are full, the last one with samples of the next epoch."""
     reader = jd.readers.File(file_root=folder)
     assert epoch(reader, 4) == [["a0", "a1", "a2", "a3"], ["a4", "a5", "a6", "b0"], ["b1", "b2", "a0", "a1"]]
     assert epoch(reader, 4) == [["a2", "a3", "a4", "a5"], ["a6", "b0", "b1", "b2"], ["a0", "a1", "a2", "a3"]]
@@ -59,12 +60,12 @@ def test_values(folder, tmp_path):
     assert isinstance(files, jd.Batch)
     assert labels.numpy()[:, 0].tolist() == [0] * 7 + [1]
     np.save(tmp_path / "x.npy", np.arange(6.0).reshape(2, 3))
-    # A tuple, of one output, too.
+    # One output is a tuple, too.
     (x,) = next(jd.readers.Numpy(files=[str(tmp_path / "x.npy")]).next_epoch(batch_size=1))
     assert x.numpy().tolist() == [[[0, 1, 2], [3, 4, 5]]]
 
 
-def test_every_reader_is_there():
+def test_all_readers_have_classes():
     assert set(jd.readers.__all__) == {"Reader", *(n for n in dir(jaxdali.ops.readers) if n[0].isupper())}
     with pytest.raises(AttributeError, match="did you mean 'File'"):
         jd.readers.Fil
@@ -78,7 +79,7 @@ def test_map_style_data():
     assert batch["y"].numpy().tolist() == [0, 1, 2, 3, 4]
 
 
-def test_images_of_an_epoch_are_a_pipelines(tmp_path):
+def test_epoch_images_equal_a_pipelines(tmp_path):
     for i in range(6):
         (tmp_path / f"{i}.jpg").write_bytes(encode(picture(20 + i, 30), "JPEG"))
     files = [str(tmp_path / f"{i}.jpg") for i in range(6)]
@@ -93,16 +94,18 @@ def test_images_of_an_epoch_are_a_pipelines(tmp_path):
     reader = jd.readers.File(**order)
     for _ in range(2):
         for data, labels in reader.next_epoch(batch_size=3):
-            want = pipe.run()
-            np.testing.assert_array_equal(jd.resize(jd.decoders.image(data), size=(8, 8)).numpy(), want[0].as_array())
-            np.testing.assert_array_equal(labels.numpy(), want[1].as_array())
+            expected = pipe.run()
+            np.testing.assert_array_equal(
+                jd.resize(jd.decoders.image(data), size=(8, 8)).numpy(), expected[0].as_array()
+            )
+            np.testing.assert_array_equal(labels.numpy(), expected[1].as_array())
     pipe.close()
 
 
-@pytest.mark.parametrize("taken", [0, 1, 3, 4, 7])
+@pytest.mark.parametrize("num_batches", [0, 1, 3, 4, 7])
 @pytest.mark.parametrize("other_size", [4, 3, None])
-def test_resuming(folder, taken, other_size):
-    """After any number of batches of two epochs, with any batch size, by JSON, bytes, or in the same reader."""
+def test_resuming(folder, num_batches, other_size):
+    """After any number of batches, with another batch size, in a new reader or in the same one."""
 
     def new():
         return jd.readers.File(file_root=folder, shuffle="global", seed=3, pad_last_batch=other_size is None)
@@ -110,25 +113,25 @@ def test_resuming(folder, taken, other_size):
     def stream(reader, size, epochs):
         return [x for _ in range(epochs) for b in epoch(reader, size) for x in ([b] if size is None else b)]
 
-    reader, seen = new(), 0
-    while seen < taken:
+    reader, num_read = new(), 0
+    while num_read < num_batches:
         for _ in reader.next_epoch(batch_size=2):
-            seen += 1
-            if seen == taken:
+            num_read += 1
+            if num_read == num_batches:
                 break
     state = reader.get_state()
     assert json.loads(json.dumps(state)) == state
-    want = stream(reader, other_size, 3)
-    again = new()
-    again.set_state(json.dumps(state))
-    assert stream(again, other_size, 3) == want
-    assert stream(again, 2, 1)
-    again.set_state(state)
-    assert stream(again, other_size, 3) == want
+    expected = stream(reader, other_size, 3)
+    resumed = new()
+    resumed.set_state(json.dumps(state))
+    assert stream(resumed, other_size, 3) == expected
+    assert stream(resumed, 2, 1)
+    resumed.set_state(state)
+    assert stream(resumed, other_size, 3) == expected
 
 
 def test_another_number_of_shards(folder):
-    """Three shards read once what two shards had not read of their epoch."""
+    """Three shards read each record once that two shards had not read of their epoch."""
     read: Counter[str] = Counter()
     states = []
     for shard in range(2):
@@ -143,16 +146,16 @@ def test_another_number_of_shards(folder):
     assert read == Counter(f"a{i}" for i in range(7)) + Counter(f"b{i}" for i in range(3))
 
 
-def test_states_that_are_none(folder):
+def test_invalid_states(folder):
     reader = jd.readers.File(file_root=folder)
     damaged = dict(reader.get_state(), left=3)
     for state in (damaged, b"no state", "{}", {"left": 1}, 7):
         with pytest.raises(RuntimeError, match=r"readers\.File: this is not the state of a reader"):
             reader.set_state(state)
-    other = jd.readers.File(files=[f"{folder}/a/0.jpg"])
-    other.set_state(reader.get_state())
+    other_reader = jd.readers.File(files=[f"{folder}/a/0.jpg"])
+    other_reader.set_state(reader.get_state())
     with pytest.raises(RuntimeError, match="files is"):
-        next(other.next_epoch(batch_size=1))
+        next(other_reader.next_epoch(batch_size=1))
 
 
 def test_errors(folder, tmp_path):
@@ -173,20 +176,20 @@ def test_errors(folder, tmp_path):
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
-def test_records_that_cannot_be_read(folder, on_error):
+def test_unreadable_records(folder, on_error):
     files = [f"{folder}/a/{i}.jpg" for i in range(4)]
-    gone = pathlib.Path(files[2])
+    missing = pathlib.Path(files[2])
     reader = jd.readers.File(files=files, on_error=on_error)
     reader.get_metadata()
-    gone.unlink()
+    missing.unlink()
     if on_error == "raise":
         batches = reader.next_epoch(batch_size=2)
         assert texts(next(batches)[0]) == ["a0", "a1"]
         with pytest.raises(jaxdali.SampleError, match=r"a/2\.jpg"):
             next(batches)
         return
-    read = [x for b in epoch(reader, 2) for x in b]
-    assert read == (["a0", "a1", "a3"] if on_error == "skip" else ["a0", "a1", "a3", "a3"])
+    records = [x for b in epoch(reader, 2) for x in b]
+    assert records == (["a0", "a1", "a3"] if on_error == "skip" else ["a0", "a1", "a3", "a3"])
     assert [(b.file.endswith("a/2.jpg"), b.count) for b in reader.bad_samples()] == [(True, 1)]
 
 

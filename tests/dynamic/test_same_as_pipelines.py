@@ -1,4 +1,4 @@
-"""Every operator that draws nothing, as a function of values and in a pipeline: equal to the bit, errors as well."""
+"""Every operator without random numbers, as a function of values and in a pipeline: equal bits, and equal errors."""
 
 import functools
 import os
@@ -15,7 +15,7 @@ from jaxdali import math, types
 # Run only every n-th case of each operator, as test_golden.py does.
 EVERY = int(os.environ.get("JAXDALI_GOLDEN_EVERY", "1"))
 DRAWING = {"decoders.image_random_crop", "random_resized_crop", "random.uniform", "random.coin_flip", "random.normal"}
-ONE_PROGRAM = {"chain"}  # several operators, which XLA compiles together in a pipeline
+ONE_PROGRAM = {"chain"}  # cases of several operators, which XLA compiles together in a pipeline
 
 
 def by_functions(case):
@@ -29,13 +29,15 @@ def by_functions(case):
             return getattr(types, v["enum"]) if "enum" in v else batches[v["input"]]
         return [value(x) for x in v] if isinstance(v, list) else v
 
-    if case.expr:  # a batch's own subscripts choose samples
+    if case.expr:  # subscripts of a batch select samples, so `.slice` is inserted
         expr = re.sub(r"\b([a-z])\[", r"\1.slice[", case.expr) if "subscript" in case.op else case.expr
         result = eval(expr, {"fn": jd, "types": types, "math": math, "np": np}, batches)
     else:
-        more = {} if case.inputs else {"batch_size": 1}
+        size_argument = {} if case.inputs else {"batch_size": 1}
         function = functools.reduce(getattr, case.fn.split("."), jd)
-        result = function(*(batches[a] for a in case.args), **{k: value(v) for k, v in case.kwargs.items()}, **more)
+        result = function(
+            *(batches[a] for a in case.args), **{k: value(v) for k, v in case.kwargs.items()}, **size_argument
+        )
     return [[np.asarray(s) for s in x.samples()] for x in (result if isinstance(result, (list, tuple)) else [result])]
 
 
@@ -57,7 +59,7 @@ def test_operator(operator):
     assert not different
 
 
-def test_all_functions_are_there():
+def test_all_operators_have_functions():
     def names(module, prefix=""):
         for name in dir(module):
             x = getattr(module, name)
@@ -66,8 +68,10 @@ def test_all_functions_are_there():
             elif callable(x) and name != "external_source":
                 yield prefix + name
 
-    there = {n for n in names(jaxdali.fn) if "readers." not in n and "inputs." not in n and not n.endswith("_reader")}
-    deprecated = {
-        n for n in there if functools.reduce(getattr, n.split("."), jaxdali.fn).__module__.endswith("_deprecated")
+    operators = {
+        n for n in names(jaxdali.fn) if "readers." not in n and "inputs." not in n and not n.endswith("_reader")
     }
-    assert there - deprecated <= {*names(jd)}
+    deprecated = {
+        n for n in operators if functools.reduce(getattr, n.split("."), jaxdali.fn).__module__.endswith("_deprecated")
+    }
+    assert operators - deprecated <= {*names(jd)}

@@ -1,4 +1,4 @@
-"""Functions whose results have types or numbers of dimensions that depend on values: each call has its own."""
+"""Functions whose results have types or numbers of dimensions that depend on values, and change from call to call."""
 
 import io
 import threading
@@ -67,8 +67,8 @@ def test_types_in_threads():
     assert not failed
 
 
-def halved(x):
-    """A float of large numbers; another axis of others."""
+def halve_or_expand(x):
+    """Halves an array of large numbers as floats; adds an axis to any other array."""
     return x.astype(np.float32) / 2 if x.max() > 5 else x[None]
 
 
@@ -90,7 +90,7 @@ def test_python_functions_are_called_once(name, batch_processing):
             return self.capsule
 
     def of_sample(x):
-        return halved(x if name == "python_function" else np.from_dlpack(Exchanged(x)))
+        return halve_or_expand(x if name == "python_function" else np.from_dlpack(Exchanged(x)))
 
     def function(x):
         calls.append(x)
@@ -98,17 +98,17 @@ def test_python_functions_are_called_once(name, batch_processing):
 
     call = getattr(jd, name)
     for x in (SMALL, LARGE, SMALL, LARGE, LARGE):
-        equal(call([x, x, x], function=function, batch_processing=batch_processing), [halved(x)] * 3)
+        equal(call([x, x, x], function=function, batch_processing=batch_processing), [halve_or_expand(x)] * 3)
     assert len(calls) == 5 * (1 if batch_processing else 3)
 
 
 def test_types_of_a_compiled_function():
-    """Two functions of one program change apart, and what follows has the type of each call."""
+    """Two functions in one program change their types independently, and the steps after them follow."""
     calls = []
 
     def counted(x):
         calls.append(x)
-        return halved(x)
+        return halve_or_expand(x)
 
     @jd.jit
     def of_two(x, y):
@@ -117,9 +117,9 @@ def test_types_of_a_compiled_function():
 
     for x, y in ((SMALL, LARGE), (LARGE, LARGE), (SMALL, SMALL), (LARGE, SMALL), (SMALL, LARGE)):
         a, b, c = of_two([x, x], [y, y])
-        equal(a, [halved(x) + 1] * 2)
-        equal(b, [np.concatenate([halved(y)] * 2)] * 2)
-        assert [float(v) for v in c] == [halved(x).sum()] * 2
+        equal(a, [halve_or_expand(x) + 1] * 2)
+        equal(b, [np.concatenate([halve_or_expand(y)] * 2)] * 2)
+        assert [float(v) for v in c] == [halve_or_expand(x).sum()] * 2
     assert len(calls) == 5 * 2 * 2
 
 
@@ -130,7 +130,7 @@ def test_errors_of_functions_call_once():
         calls.append(x)
         raise KeyError("no")
 
-    first = jd.jit(lambda x: jd.python_function(jd.python_function(x, function=halved), function=failing))
+    first = jd.jit(lambda x: jd.python_function(jd.python_function(x, function=halve_or_expand), function=failing))
     for x in (SMALL, LARGE):
         with pytest.raises(OperatorError, match="KeyError: 'no'"):
             first([x])
@@ -138,7 +138,7 @@ def test_errors_of_functions_call_once():
 
 
 def test_numbers_of_dimensions_by_values():
-    """The shape of a reshape, known when what makes it has run."""
+    """The shape for a reshape is known only when the operators before it have run."""
     x = np.arange(12)
     joined = jd.jit(lambda x, a, b: jd.reshape(x, shape=jd.cat(a, b)))
     positive = jd.jit(lambda x, a: jd.reshape(x, shape=jd.python_function(a, function=lambda a: a[a > 0])))
@@ -151,7 +151,7 @@ def test_numbers_of_dimensions_by_values():
 
 def test_branches_of_different_types():
     @jd.jit(enable_conditionals=True)
-    def of_branches(x, condition):
+    def cast_in_branch(x, condition):
         if condition:
             y = jd.cast(x, dtype=types.FLOAT)
         else:
@@ -159,14 +159,17 @@ def test_branches_of_different_types():
         return y
 
     x = np.arange(3, dtype=np.uint8)
-    for taken in (True, False, True):
-        equal(of_branches([x, x], np.array([taken, taken])), [x.astype(np.float32 if taken else np.uint8)] * 2)
+    for condition in (True, False, True):
+        equal(
+            cast_in_branch([x, x], np.array([condition, condition])),
+            [x.astype(np.float32 if condition else np.uint8)] * 2,
+        )
     with pytest.raises(OperatorError, match="its branches give a variable values of different types"):
-        of_branches([x, x], np.array([True, False]))
+        cast_in_branch([x, x], np.array([True, False]))
 
 
 def test_eager_jax_functions():
-    """One that looks at values is not compiled."""
+    """A function that looks at values is not compiled."""
 
     def by_values(x):
         x = np.asarray(x)
@@ -178,7 +181,7 @@ def test_eager_jax_functions():
 
 
 def test_registered_decoders_within_a_program(tmp_path):
-    """The type of what is read from files there."""
+    """The type of images that are decoded from files which the program itself reads."""
     images = {b"U16": np.full((2, 2, 1), 300, np.uint16), b"F32": np.full((2, 2, 2, 1), 0.5, np.float32)}
     read = jd.jit(lambda paths: jd.decoders.image(jd.io.file.read(paths)))
     try:
@@ -195,9 +198,9 @@ def test_registered_decoders_within_a_program(tmp_path):
 
 def test_types_in_a_pipeline_stay():
     arrays = iter([SMALL, LARGE])
-    pipe = pipeline_def(lambda: fn.python_function(fn.external_source(lambda: [next(arrays)]), function=halved))(
-        batch_size=1, num_threads=1
-    )
+    pipe = pipeline_def(
+        lambda: fn.python_function(fn.external_source(lambda: [next(arrays)]), function=halve_or_expand)
+    )(batch_size=1, num_threads=1)
     pipe.run()
     with pytest.raises(
         RuntimeError, match=r"output 0 had 2 dimensions of int32, now 1 of float32; these may not change"

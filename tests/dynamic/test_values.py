@@ -13,7 +13,7 @@ import jaxdali.dynamic as jd
 
 
 class Column(collections.abc.Sequence):
-    """As libraries have them that read a sample when it is asked for."""
+    """A sequence, as of libraries that read a sample when it is indexed."""
 
     def __init__(self, values):
         self._values = values
@@ -26,9 +26,9 @@ class Column(collections.abc.Sequence):
 
 
 def objects(values):
-    made = np.empty(len(values), object)
-    made[:] = values
-    return made
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
 
 
 def arrow(values):
@@ -45,25 +45,25 @@ def pandas(values):
 
 @pytest.mark.parametrize("column", [objects, Column, tuple, arrow, chunks, pandas])
 def test_columns_of_files(column):
-    want = jd.resize(jd.decoders.image(FILES), size=(8, 8)).numpy()
-    small = lambda files: jd.resize(jd.decoders.image(files), size=(8, 8))
-    for run in (small, jd.jit(small)):
-        np.testing.assert_array_equal(run(column(FILES)).numpy(), want)
+    expected = jd.resize(jd.decoders.image(FILES), size=(8, 8)).numpy()
+    resize_files = lambda files: jd.resize(jd.decoders.image(files), size=(8, 8))
+    for run in (resize_files, jd.jit(resize_files)):
+        np.testing.assert_array_equal(run(column(FILES)).numpy(), expected)
 
 
 @pytest.mark.parametrize("column", [Column, arrow, chunks, pandas])
 def test_columns_of_numbers(column):
     angle = [0.0, 10.0, 20.0, 30.0]
     assert jd.batch(column(angle)).numpy().tolist() == angle
-    got = jd.rotate(images(), angle=column(angle), keep_size=True)
-    np.testing.assert_array_equal(got.numpy(), jd.rotate(images(), angle=np.array(angle), keep_size=True).numpy())
+    rotated = jd.rotate(images(), angle=column(angle), keep_size=True)
+    np.testing.assert_array_equal(rotated.numpy(), jd.rotate(images(), angle=np.array(angle), keep_size=True).numpy())
 
 
-def test_lists_keep_the_layout_of_their_tensors():
+def test_lists_keep_layouts_of_tensors():
     channels_first = [jd.tensor(np.moveaxis(x[: 9 + i], 2, 0), layout="CHW") for i, x in enumerate(images())]
-    for got in (jd.flip(channels_first), jd.jit(jd.flip)(channels_first)):
-        assert got.layout == "CHW"
-        for a, b in zip(got, channels_first):
+    for flipped in (jd.flip(channels_first), jd.jit(jd.flip)(channels_first)):
+        assert flipped.layout == "CHW"
+        for a, b in zip(flipped, channels_first):
             np.testing.assert_array_equal(a, b[:, :, ::-1])
     with pytest.raises(ValueError, match="must have one layout, got 'HWC' and 'CHW'"):
         jd.batch([jd.tensor(images()[0], layout="HWC"), jd.tensor(images()[1], layout="CHW")])
@@ -92,19 +92,19 @@ def test_a_layout_goes_with_its_axes(moved, layout):
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.float64])
 def test_numbers_of_64_bits(dtype):
-    """They keep their bits, whatever JAX has; dense and ragged ones, alone and in one program."""
+    """They keep their bits even without x64 in JAX: dense and ragged ones, in single calls and in one program."""
     big = (np.arange(8).reshape(4, 2) + 2**40).astype(dtype)
     for x in (big, list(big)):
         for run in (lambda x, y: jd.batch(x) + y, jd.jit(lambda x, y: x + y)):
-            got = run(x, jd.batch(big))
-            assert got.dtype == dtype
-            np.testing.assert_array_equal(got.numpy(), big + big)
+            total = run(x, jd.batch(big))
+            assert total.dtype == dtype
+            np.testing.assert_array_equal(total.numpy(), big + big)
     np.testing.assert_array_equal((jd.batch(np.arange(3)) * 2 - 1).numpy(), [-1, 1, 3])
     shifted = jax.jit(lambda x: (jd.batch(x) + jd.batch(np.arange(4))).jax())(jnp.ones(4, jnp.int32))
     np.testing.assert_array_equal(np.asarray(shifted), np.arange(4) + 1)
 
 
-def test_types_that_operators_do_not_have():
+def test_unsupported_types():
     with pytest.raises(TypeError, match="flip: arrays of type complex64 are not supported"):
         jd.flip(images().astype(np.complex64))
     with pytest.raises(TypeError, match=r"decoders\.image: arrays of type \|S.* drops zeros"):
@@ -125,16 +125,16 @@ def test_images_of_pillow():
         jd.batch(opened[0])
 
 
-def test_equal_shapes_are_one_array_for_jax():
-    """Whatever they come from: functions give ragged batches where the shape is known after they ran."""
+def test_equal_shapes_are_one_array():
+    """Functions whose result has a shape that depends on values return a ragged batch, even if all shapes are equal."""
     ragged = jd.resize([images()[0], images()[1, :10]], size=(6, 8))
-    want = ragged.numpy()
+    expected = ragged.numpy()
     assert not ragged.is_dense
-    np.testing.assert_array_equal(np.asarray(jax.jit(lambda x: x * 2)(ragged)), want.astype(np.int32) * 2)
-    np.testing.assert_allclose(float(jnp.mean(ragged)), want.mean(), rtol=1e-6)
-    np.testing.assert_array_equal(np.asarray(jax.jit(lambda x: jd.flip(x).jax())(ragged)), want[:, :, ::-1])
+    np.testing.assert_array_equal(np.asarray(jax.jit(lambda x: x * 2)(ragged)), expected.astype(np.int32) * 2)
+    np.testing.assert_allclose(float(jnp.mean(ragged)), expected.mean(), rtol=1e-6)
+    np.testing.assert_array_equal(np.asarray(jax.jit(lambda x: jd.flip(x).jax())(ragged)), expected[:, :, ::-1])
     assert jax.tree.map(lambda x: x, ragged).is_dense
-    assert jax.tree.structure(ragged) == jax.tree.structure(jd.batch(want, layout="HWC"))
+    assert jax.tree.structure(ragged) == jax.tree.structure(jd.batch(expected, layout="HWC"))
     different = jd.batch([images()[0], images()[1, :10]])
     assert len(jax.tree.leaves(different)) == 2
     assert jax.tree.map(lambda x: x, different).shapes == different.shapes
@@ -144,40 +144,42 @@ OPERATORS = "add sub mul truediv floordiv mod and_ or_ xor lshift rshift pow eq 
 
 
 def outcome(function, *operands):
-    """Type, values and layout of a result, or None if it is refused."""
+    """Type, values and layout of a result, or None if the operands are refused."""
     try:
-        found = function(*operands)
+        result = function(*operands)
     except TypeError:
         return None
-    return found.dtype, str(np.asarray(found[0] if isinstance(found, jd.Batch) else found).tolist()), found.layout
+    return result.dtype, str(np.asarray(result[0] if isinstance(result, jd.Batch) else result).tolist()), result.layout
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32, np.bool_])
 def test_arithmetic_of_single_samples(dtype):
-    """It is that of batches."""
+    """It follows the rules of batches."""
     x = np.array([[1, 0, 1], [5, 7, 100]]).astype(dtype)
-    one, whole = jd.tensor(x, "XY"), jd.batch([x], "XY")
-    others = [2, 3.5, True, np.int64(3), np.float32(0.5), x[0], jd.tensor(x[:, :1])]
+    sample, batch = jd.tensor(x, "XY"), jd.batch([x], "XY")
+    operands = [2, 3.5, True, np.int64(3), np.float32(0.5), x[0], jd.tensor(x[:, :1])]
     for function in (getattr(operator, name) for name in OPERATORS.split()):
-        for other in others:
-            each = [other] if isinstance(other, np.ndarray) else other  # a batch reads an array as samples
-            assert outcome(function, one, other) == outcome(function, whole, each)
-            assert outcome(function, other, one) == outcome(function, each, whole)
+        for operand in operands:
+            batch_operand = (
+                [operand] if isinstance(operand, np.ndarray) else operand
+            )  # a batch reads an array as samples
+            assert outcome(function, sample, operand) == outcome(function, batch, batch_operand)
+            assert outcome(function, operand, sample) == outcome(function, batch_operand, batch)
     if dtype == np.uint8:
-        assert (one * 2).dtype == (2 * one).dtype == np.int32
-        assert np.add(one, 250)[1, 0] == 255
-        assert np.add(one, 251)[1, 0] == 0  # a function of NumPy
-        assert (float(np.mean(one)), float(np.var(one))) == (x.mean(), x.var())
+        assert (sample * 2).dtype == (2 * sample).dtype == np.int32
+        assert np.add(sample, 250)[1, 0] == 255
+        assert np.add(sample, 251)[1, 0] == 0  # a function of NumPy
+        assert (float(np.mean(sample)), float(np.var(sample))) == (x.mean(), x.var())
 
 
 def test_tensors_in_place():
-    one = jd.tensor(np.array([250, 255], np.uint8), "X")
-    before, array = one, np.array([1, 2], np.uint8)
-    one += 10
-    one //= 2
-    assert (one.dtype, one.tolist(), one.layout, before.tolist()) == (np.int32, [130, 132], "X", [250, 255])
-    array += before  # an array of NumPy stays what it is
+    sample = jd.tensor(np.array([250, 255], np.uint8), "X")
+    original, array = sample, np.array([1, 2], np.uint8)
+    sample += 10
+    sample //= 2
+    assert (sample.dtype, sample.tolist(), sample.layout, original.tolist()) == (np.int32, [130, 132], "X", [250, 255])
+    array += original  # an array of NumPy stays what it is
     assert (type(array), array.tolist()) == (np.ndarray, [251, 1])
-    assert (np.float32(2) * before).tolist() == [500, 510]
+    assert (np.float32(2) * original).tolist() == [500, 510]
     with pytest.raises(TypeError, match="divmod"):
-        divmod(one, 2)
+        divmod(sample, 2)
