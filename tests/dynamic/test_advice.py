@@ -200,7 +200,7 @@ def test_enums_of_other_libraries(value):
         (lambda x: jd.resize(x, size=(8, 8), interp_type=Image.BICUBIC), "Pillow and OpenCV"),
     ):
         text = f"in {libraries} this number has another meaning: pass the member"
-        assert text in warnings_of(lambda called=called: called(HWC))[0]  # older versions of Pillow have plain numbers
+        assert text in warnings_of(lambda called=called: called(HWC))[0]  # `Image.BILINEAR` is a plain number
     with pytest.raises(TypeError, match="numbers of other enums mean something else"):
         jd.resize(HWC, size=(8, 8), interp_type=Image.Transpose.ROTATE_90)
 

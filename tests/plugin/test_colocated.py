@@ -1,5 +1,6 @@
-"""Iterators on the hosts of the accelerators, under a single controller: here one process with eight devices is all of
-them.
+"""Iterators on the hosts of the accelerators, under a single controller.
+
+Here one process with eight devices is both.
 """
 
 import json
@@ -60,16 +61,16 @@ def shardings(kind):
     )
 
 
-def assert_equal(batch, wanted):
-    assert batch.keys() == wanted.keys()
-    for x, y in zip(jax.tree.leaves(batch), jax.tree.leaves(wanted), strict=True):
+def assert_equal(batch, expected):
+    assert batch.keys() == expected.keys()
+    for x, y in zip(jax.tree.leaves(batch), jax.tree.leaves(expected), strict=True):
         assert x.sharding.is_equivalent_to(y.sharding, x.ndim)
         assert x.dtype == y.dtype
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
 
 
 @pytest.mark.parametrize("kind", ["flat", "grid"])
-def test_batches_are_those_of_an_iterator_in_the_users_process(folder, kind):
+def test_batches_equal_a_local_iterators(folder, kind):
     options = {
         **OPTIONS,
         "sharding": shardings(kind),
@@ -82,8 +83,8 @@ def test_batches_are_those_of_an_iterator_in_the_users_process(folder, kind):
         assert remote.size == local.size
         for _ in range(2):
             count = 0
-            for batch, wanted in zip(remote, local, strict=True):
-                assert_equal(batch, wanted)
+            for batch, expected in zip(remote, local, strict=True):
+                assert_equal(batch, expected)
                 count += 1
             assert count == 3
             remote.reset()
@@ -103,10 +104,10 @@ def test_states_go_both_ways(folder):
     with data_iterator(define, NAMES, **options)(folder, batch_size=8, seed=9) as local:
         local.set_state(state)
         assert_equal(next(local), second)
-        again = local.get_state()
+        local_state = local.get_state()
     with colocated.data_iterator(define, NAMES, **options)(folder, batch_size=8) as remote:
-        remote.set_state(again)
-        assert remote.get_state() == again
+        remote.set_state(local_state)
+        assert remote.get_state() == local_state
         remote.set_state(state, restart_epoch=True)
         next(remote)
         assert_equal(next(remote), second)
@@ -179,7 +180,7 @@ def make(num_shards=1, shard_id=0):
     files = [f"{i}.png" for i in range(19)]
     return fn.readers.file(file_root=folder, files=files, name="r", random_shuffle=True, num_shards=num_shards, shard_id=shard_id)[1]
 
-found = []
+epochs = []
 it = make(batch_size=16)  # without a seed: the processes agree on one
 for _ in range(2):
     epoch = []
@@ -187,9 +188,9 @@ for _ in range(2):
         assert batch["id"].shape == (16, 1) and not batch["id"].is_fully_addressable and batch["id"].sharding == sharding
         for ids, mask in zip(batch["id"].addressable_shards, batch["mask"].addressable_shards):
             epoch += np.asarray(ids.data)[np.asarray(mask.data), 0].tolist()
-    found.append(epoch)
+    epochs.append(epoch)
     it.reset()
-json.dump({"found": found, "state": it.get_state()["iterator"]}, open(results, "w"))
+json.dump({"epochs": epochs, "state": it.get_state()["iterator"]}, open(results, "w"))
 """
 
 
@@ -216,8 +217,8 @@ def test_two_processes(folder, tmp_path):
         for p in processes:
             p.kill()
             p.wait()
-    seen = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-    assert seen[0]["state"] == seen[1]["state"]
+    results = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert results[0]["state"] == results[1]["state"]
     for epoch in range(2):
-        assert Counter(seen[0]["found"][epoch] + seen[1]["found"][epoch]) == Counter(range(19))
-        assert min(len(p["found"][epoch]) for p in seen) > 7
+        assert Counter(results[0]["epochs"][epoch] + results[1]["epochs"][epoch]) == Counter(range(19))
+        assert min(len(p["epochs"][epoch]) for p in results) > 7

@@ -1,4 +1,4 @@
-"""The JAX iterators: epochs, arguments, life."""
+"""The JAX iterators: epochs, options, lifetime."""
 
 import copy
 import inspect
@@ -21,12 +21,12 @@ DIGITS = "0123456789ABCDEF"
 
 
 def epochs(it, n, shards=1):
-    """The samples of n epochs, as texts like "12 34|56 7A": a digit each, shards apart by "|"."""
-    found = []
+    """The samples of n epochs, as texts like "12 34|56 7A": a digit for each sample, "|" between shards."""
+    texts = []
     for _ in range(n):
         batches = [np.asarray(b["x"]).reshape(shards, -1) for b in it]
-        found.append("|".join(" ".join("".join(DIGITS[x] for x in b[s]) for b in batches) for s in range(shards)))
-    return found
+        texts.append("|".join(" ".join("".join(DIGITS[x] for x in b[s]) for b in batches) for s in range(shards)))
+    return texts
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_three_shards(files, policy, pad, stick, want):
     for shard in range(3):
         with data_iterator(file_contents, ["x"], **options)(files[:10], 3, shard, pad, stick, batch_size=2) as it:
             assert epochs(it, 3) == want[shard]
-    if policy == "FILL" and not pad:  # here all shards of one iterator go by the slowest
+    if policy == "FILL" and not pad:  # in one iterator, all shards have as many steps as the longest
         return
     with data_iterator(file_contents, ["x"], **options, sharding=shardings.of_batch(3))(
         files[:10], batch_size=6, pad=pad, stick=stick
@@ -77,20 +77,20 @@ def test_three_shards(files, policy, pad, stick, want):
         ("DROP", True, ["12 34|67 89", "67 89|12 34"]),
     ],
 )
-@pytest.mark.parametrize("how", ["pipelines", "sharding", "devices"])
-def test_two_shards_in_one_iterator(files, policy, pad, want, how):
+@pytest.mark.parametrize("form", ["pipelines", "sharding", "devices"])
+def test_two_shards_in_one_iterator(files, policy, pad, want, form):
     options = {"reader_name": "reader", "last_batch_policy": LastBatchPolicy[policy]}
-    if how == "pipelines":
+    if form == "pipelines":
         pipes = [pipeline_def(file_contents)(files[:11], 2, i, pad, batch_size=2) for i in range(2)]
         it = DALIGenericIterator(pipes, ["x"], **options)
     else:
-        where = {"devices": jax.devices()[:2]} if how == "devices" else {"sharding": shardings.of_batch(2)}
-        it = data_iterator(file_contents, ["x"], **options, **where)(files[:11], batch_size=4, pad=pad)
+        placement = {"devices": jax.devices()[:2]} if form == "devices" else {"sharding": shardings.of_batch(2)}
+        it = data_iterator(file_contents, ["x"], **options, **placement)(files[:11], batch_size=4, pad=pad)
     with it:
-        assert next(it)["x"].shape == ((4, 1) if how == "sharding" else (2, 2, 1))
-        rest = epochs(it, len(want), 2)
-        assert [w.split("|")[0][3:] for w in want[:1]] == [rest[0].split("|")[0]]
-        assert rest[1:] == want[1:]
+        assert next(it)["x"].shape == ((4, 1) if form == "sharding" else (2, 2, 1))
+        texts = epochs(it, len(want), 2)
+        assert [w.split("|")[0][3:] for w in want[:1]] == [texts[0].split("|")[0]]
+        assert texts[1:] == want[1:]
 
 
 def test_shuffle_after_epoch(files):
@@ -100,22 +100,22 @@ def test_shuffle_after_epoch(files):
         )[0]
 
     with data_iterator(shuffled, ["x"], reader_name="reader", sharding=shardings.of_batch(2))(batch_size=8) as it:
-        seen = [[np.ravel(b["x"]).reshape(2, 4) for b in it] for _ in range(2)]
+        batches_by_epoch = [[np.ravel(b["x"]).reshape(2, 4) for b in it] for _ in range(2)]
     with data_iterator(shuffled, ["x"], reader_name="reader")(batch_size=4, seed=5) as it:
-        alone = [[x for b in it for x in np.ravel(b["x"]).tolist()] for _ in range(2)]
-    two = [[x for s in range(2) for b in epoch for x in b[s].tolist()] for epoch in seen]
-    assert two == alone  # one order, whatever the seed and the number of shards
-    assert two[0] != two[1]
-    assert sorted(two[0]) == sorted(two[1]) == list(range(1, 33))
+        one_shard = [[x for b in it for x in np.ravel(b["x"]).tolist()] for _ in range(2)]
+    two_shards = [[x for s in range(2) for b in epoch for x in b[s].tolist()] for epoch in batches_by_epoch]
+    assert two_shards == one_shard  # one order, whatever the seed and the number of shards
+    assert two_shards[0] != two_shards[1]
+    assert sorted(two_shards[0]) == sorted(two_shards[1]) == list(range(1, 33))
 
 
 def test_length_and_size(files):
     with data_iterator(file_contents, ["x"], reader_name="reader")(files[:7], batch_size=2) as it:
-        seen = []
+        lengths = []
         for _ in range(3):
-            seen.append((len(it), it.size, sum(1 for _ in it)))
+            lengths.append((len(it), it.size, sum(1 for _ in it)))
             it.reset()
-    assert seen == [(4, 8, 4), (3, 6, 3), (4, 8, 4)]
+    assert lengths == [(4, 8, 4), (3, 6, 3), (4, 8, 4)]
 
 
 @pytest.mark.one_device
@@ -144,7 +144,7 @@ def test_auto_reset(files, auto_reset):
                 next(it)
 
 
-def test_source_that_ends(files):
+def test_end_of_a_source(files):
     @pipeline_def(batch_size=2)
     def three():
         def source(info):
@@ -164,7 +164,9 @@ def test_source_that_ends(files):
 
 
 @pytest.mark.parametrize("num_shards", [1, 2, 8])
-def test_shuffled_shards_read_each_sample_once_and_draw_the_same_numbers(files, num_shards):
+def test_shuffled_shards_equal_one_shard(files, num_shards):
+    """Each sample is read once in an epoch, and has the same random numbers with any number of shards."""
+
     @data_iterator(
         output_map=["x", "r"],
         reader_name="reader",
@@ -186,8 +188,8 @@ def test_shuffled_shards_read_each_sample_once_and_draw_the_same_numbers(files, 
         ["x", "r"],
         reader_name="reader",
     )(batch_size=4, seed=3) as it:
-        alone = {int(x): float(r) for b in it for x, r in zip(np.asarray(b["x"]).ravel(), np.asarray(b["r"]))}
-    assert alone == all_epochs[0]
+        unsharded = {int(x): float(r) for b in it for x, r in zip(np.asarray(b["x"]).ravel(), np.asarray(b["r"]))}
+    assert unsharded == all_epochs[0]
 
 
 @pytest.mark.one_device
@@ -212,8 +214,8 @@ def test_several_pipelines_are_stacked_or_sharded(files):
         assert len(it) == 2
 
 
-def test_plugins_reach_pipelines_by_a_lease_alone():
-    """What a pipeline holds is in `Parts`, which only the packages below ask for."""
+def test_plugins_use_pipelines_by_lease_only():
+    """The contents of a pipeline are in `Parts`, which only the packages below the plugins use."""
     assert "internals_of" in inspect.getsource(lease_module)
     for path in pathlib.Path(plugin.__file__).parent.rglob("*.py"):
         text = path.read_text()
@@ -246,15 +248,16 @@ def test_kept_and_donated_batches(files):
     make = data_iterator(lambda: fn.cast(file_contents(files), dtype=types.FLOAT).gpu(), ["x"], reader_name="reader")
     double = jax.jit(lambda x: x * 2, donate_argnums=0)
     with make(batch_size=4) as it:
-        kept = [b["x"] for b in it]
-        copies = [np.array(k) for k in kept]
+        arrays = [b["x"] for b in it]
+        copies = [np.array(k) for k in arrays]
         for b in it:
             double(b["x"])
-        np.testing.assert_array_equal(kept, copies)
+        np.testing.assert_array_equal(arrays, copies)
         assert np.ravel(copies).tolist() == list(range(1, 33))
 
 
-def test_configuration_of_the_user_s_thread_does_not_leak_in(files):
+def test_users_jax_settings(files):
+    """Settings of the user's thread don't affect how batches are made, except for x64 types of the outputs."""
     make = data_iterator(
         lambda: (file_contents(files), fn.random.uniform(range=(0.0, 1.0), dtype=types.FLOAT64).gpu()),
         ["x", "r"],
@@ -282,13 +285,13 @@ def test_train_and_eval_iterators_alive_at_once(files):
 
 
 def test_batches_are_made_ahead(files):
-    """While the user works, the queue fills: all its batches are there at once afterwards."""
-    asked = []
+    """The queue fills while the user works."""
+    iterations = []
 
     @pipeline_def(batch_size=1, prefetch_queue_depth=3)
     def slow():
         def source(info):
-            asked.append(info.iteration)
+            iterations.append(info.iteration)
             return np.int32(info.iteration)
 
         return fn.external_source(source=source, batch=False)
@@ -296,8 +299,8 @@ def test_batches_are_made_ahead(files):
     with DALIGenericIterator(slow(), ["x"]) as it:
         next(it)
         assert counts.until(lambda: len(it._stream.lease.runners[0]._finished) == 3)
-        ahead = copy.copy(asked)
-    assert len(ahead) == 4  # and the one taken
+        iterations_read = copy.copy(iterations)
+    assert len(iterations_read) == 4  # 3 in the queue, and the one that was taken
 
 
 def test_element_spec(files):
@@ -307,20 +310,22 @@ def test_element_spec(files):
         images = fn.external_source(source=lambda: [np.zeros((5, 6, 3), np.uint8)] * (8 // num_shards), layout="HWC")
         return file_contents(files, num_shards, shard_id), fn.resize(images, size=(2, 3)), images
 
-    for where in (None, sharding):
-        with data_iterator(define, ["x", "small", "ragged"], reader_name="reader", sharding=where)(batch_size=8) as it:
+    for placement in (None, sharding):
+        with data_iterator(define, ["x", "small", "ragged"], reader_name="reader", sharding=placement)(
+            batch_size=8
+        ) as it:
             spec = it.element_spec
             batch = next(it)
             assert spec == {
                 name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for name, x in batch.items()
             }
             assert np.ravel(batch["x"]).min() == 1  # nothing was taken
-    alone = pipeline_def(lambda: define()[0])
-    with DALIGenericIterator([alone(batch_size=8) for _ in range(2)], ["x"], reader_name="reader") as it:
+    single_output = pipeline_def(lambda: define()[0])
+    with DALIGenericIterator([single_output(batch_size=8) for _ in range(2)], ["x"], reader_name="reader") as it:
         assert it.element_spec["x"].shape == (2, 8, 1)
 
 
-def test_element_spec_at_the_end_of_the_data():
+def test_element_spec_at_the_end():
     @pipeline_def(batch_size=1)
     def one():
         return fn.external_source(source=[np.zeros((1, 2), np.uint8)])
@@ -331,7 +336,7 @@ def test_element_spec_at_the_end_of_the_data():
             it.element_spec
 
 
-def test_a_profile_names_the_operators_of_each_stage(files, tmp_path):
+def test_profiles_name_stages_and_operators(files, tmp_path):
     def define():
         images = fn.external_source(source=lambda: [np.zeros((5, 6, 3), np.uint8)] * 4, layout="HWC")
         return file_contents(files), fn.random.uniform(range=(0.0, 1.0)), fn.resize(images, size=(2, 3))
@@ -340,7 +345,7 @@ def test_a_profile_names_the_operators_of_each_stage(files, tmp_path):
     with jax.profiler.trace(str(tmp_path)), make(batch_size=4) as it:
         for batch in it:
             jax.block_until_ready(batch)
-    found = b"".join(f.read_bytes() for f in tmp_path.rglob("*.xplane.pb"))
+    profile = b"".join(f.read_bytes() for f in tmp_path.rglob("*.xplane.pb"))
     for name in (
         b"read readers.file",
         b"read external_source",
@@ -349,4 +354,4 @@ def test_a_profile_names_the_operators_of_each_stage(files, tmp_path):
         b"launch resize",
         b"check resize",
     ):
-        assert b"jaxdali " + name in found
+        assert b"jaxdali " + name in profile

@@ -1,4 +1,4 @@
-"""Arguments of the JAX iterators: what is refused, and with which words."""
+"""Wrong arguments of the JAX iterators, and their messages."""
 
 import functools
 
@@ -77,12 +77,12 @@ def test_wrong_arguments(files, options, error, text, own_threads):
 
 
 @pytest.mark.parametrize("factory", [data_iterator, peekable_data_iterator])
-def test_options_are_checked_where_they_are_given(factory):
+def test_options_are_checked_early(factory):
     with pytest.raises(TypeError, match="size must be a whole number, got 'all'"):
         factory(output_map=["x"], size="all")
 
 
-def test_the_warning_about_size_is_of_the_users_line(files):
+def test_warning_about_size_names_the_line(files):
     pipes = [pipeline_def(file_contents)(files[:4], batch_size=2) for _ in range(2)]
     with pytest.warns(UserWarning, match="size is given") as warned:
         DALIGenericIterator(pipes, ["x"], size=8).close()
@@ -139,7 +139,7 @@ def test_wrong_use_of_data_iterator(files):
         data_iterator(file_contents, ["x", "x"], reader_name="reader")(files, batch_size=2)
 
 
-def test_shards_that_read_the_same_are_warned_of(files):
+def test_warning_for_shards_with_equal_data(files):
     def define(num_shards, shard_id):
         shard = {"num_shards": num_shards, "shard_id": shard_id} if passed_on else {}
         return file_contents(files, **shard)
@@ -173,7 +173,7 @@ def test_a_pipeline_serves_one_master(files):
             DALIGenericIterator(pipe, ["x"], reader_name="reader")
 
 
-def test_workers_and_loading_processes_exclude_each_other():
+def test_workers_exclude_loading_processes():
     class Workers:
         num_workers = 1
 

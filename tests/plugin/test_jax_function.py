@@ -1,4 +1,4 @@
-"""jax_function: traced into the program where that is faithful, eager where not."""
+"""jax_function: traced into the program if that does not change its results, otherwise eager."""
 
 import itertools
 import logging
@@ -31,8 +31,8 @@ IMAGES = [np.random.default_rng(0).integers(0, 255, (20 + i, 30, 3), np.uint8) f
 def test_flip_is_traced_inline(decorate):
     flip = jax_function(decorate(lambda x: x[:, :, ::-1]))
     batches, pipe = run(lambda x: (x, flip(x)))
-    for before, after in batches:
-        np.testing.assert_array_equal(after, before[:, :, ::-1])
+    for original, flipped in batches:
+        np.testing.assert_array_equal(flipped, original[:, :, ::-1])
     assert is_inline(pipe)
     text = pipe.lower().as_text()
     assert "stablehlo.reverse" in text
@@ -41,7 +41,7 @@ def test_flip_is_traced_inline(decorate):
     pipe.close()
 
 
-def test_decorator_forms_keep_the_name_and_take_options():
+def test_decorator_forms():
     @jax_function
     def bare(x):
         return x
@@ -75,11 +75,11 @@ def test_inputs_may_be_constants_and_absent():
     pipe.close()
 
 
-# --- what can't be traced faithfully ---------------------------------------------------------------------------------
+# --- eager functions --------------------------------------------------------------------------------------------------
 
 
-def test_eager_results_go_on_into_later_programs():
-    """Two eager functions with native operators between and after: three programs."""
+def test_eager_results_enter_later_programs():
+    """Two eager functions, with native operators before, between and after them, make three programs."""
     double = jax_function(lambda x: x * 2, jit=False)
 
     def define(x):
@@ -93,31 +93,31 @@ def test_eager_results_go_on_into_later_programs():
         y = fn.resize(fn.resize(x, size=(4, 4)) * np.uint8(2), size=(6, 6))
         return fn.rotate(y * np.uint8(2), angle=90.0, keep_size=True), y + 1, x
 
-    inline, other = run(in_one_program)
-    for got, want in zip(batches, inline):
-        for g, w in zip(got, want):
-            np.testing.assert_array_equal(g, w)
+    inline, inline_pipe = run(in_one_program)
+    for outputs, expected in zip(batches, inline):
+        for output, expected_output in zip(outputs, expected):
+            np.testing.assert_array_equal(output, expected_output)
     assert internals_of(pipe).session.executor.programs() == 3
     pipe.close()
-    other.close()
+    inline_pipe.close()
 
 
 def test_no_outputs_and_preserve():
-    seen = []
+    calls = []
 
     def define(x):
-        assert jax_function(lambda x: seen.append(("kept", x.shape)), num_outputs=0)(x) is None
-        jax_function(lambda x: seen.append("dropped"), num_outputs=0, preserve=False)(x)
-        jax_function(lambda x: seen.append("unused") or x, jit=False)(x)
+        assert jax_function(lambda x: calls.append(("kept", x.shape)), num_outputs=0)(x) is None
+        jax_function(lambda x: calls.append("dropped"), num_outputs=0, preserve=False)(x)
+        jax_function(lambda x: calls.append("unused") or x, jit=False)(x)
         return x
 
     _, pipe = run(define, n=2, exec_async=False, exec_pipelined=False)
     pipe.close()
-    assert seen == [("kept", (4, 8, 9, 3)), "unused"] * 2
+    assert calls == [("kept", (4, 8, 9, 3)), "unused"] * 2
 
 
 def test_ragged_batches_of_one_shape_each(caplog):
-    """An input whose shape differs from batch to batch: compiled for each shape, with a warning when there are many."""
+    """An input with another shape in each batch is compiled for each shape, with a warning if there are many."""
 
     @pipeline_def(batch_size=2)
     def definition():
@@ -185,7 +185,7 @@ def test_error_in_one_batch_leaves_the_next():
     pipe.close()
 
 
-def test_ragged_input_within_a_batch_is_an_error():
+def test_ragged_input_is_an_error():
     @jax_function
     def double(x):
         return x * 2
@@ -195,9 +195,10 @@ def test_ragged_input_within_a_batch_is_an_error():
         return double(fn.external_source(source=lambda: IMAGES, layout="HWC"))
 
     pipe = definition()
-    at = rf"jax_function \(created at {__file__}:\d+\): double \({__file__}:\d+\)"
+    location = rf"jax_function \(created at {__file__}:\d+\): double \({__file__}:\d+\)"
     with pytest.raises(
-        RuntimeError, match=rf"{at}.*input 0 differ in shape.*\(20, 30, 3\), \(21, 30, 3\).*fn\.resize.*vmap can't help"
+        RuntimeError,
+        match=rf"{location}.*input 0 differ in shape.*\(20, 30, 3\), \(21, 30, 3\).*fn\.resize.*vmap can't help",
     ):
         pipe.run()
     pipe.close()
@@ -245,7 +246,7 @@ def sharded(define, **options):
 
 
 @pytest.mark.one_device
-def test_each_shard_sees_its_own_batch_and_global_functions_all():
+def test_local_and_global_functions():
     shapes = []
 
     def local(x):

@@ -1,4 +1,4 @@
-"""Processes that load for others: three of them, with two CPU devices each, compared with one process that has six."""
+"""Loading processes: three processes with two CPU devices each, compared with one process with six devices."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from jaxdali import fn
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
 
-# Each process runs this and prints what it saw. Only loading processes know the folder.
+# Each process runs this, and writes its batches as JSON. Only loading processes know the folder.
 SCRIPT = """
 import functools, json, os, sys
 import jax
@@ -205,8 +205,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def seen(folder, tmp_path_factory):
-    """What each of the three processes saw."""
+def results(folder, tmp_path_factory):
+    """The results of each of the three processes."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{s.getsockname()[1]}"
@@ -227,7 +227,7 @@ def seen(folder, tmp_path_factory):
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(3)]
 
 
-class Alone:
+class Reference:
     """The same iterators in this process, over six of its devices."""
 
     def __init__(self, folder):
@@ -258,88 +258,93 @@ class Alone:
 
 
 @pytest.fixture(scope="module")
-def alone(folder):
-    return Alone(folder)
+def reference(folder):
+    return Reference(folder)
 
 
-def whole(seen, get, shape):
-    """An array from the parts that all processes hold; replicas must be equal."""
+def assembled(results, get, shape):
+    """Assembles an array from the parts of all processes. Replicas must be equal."""
     result, filled = np.zeros(shape, object), np.zeros(shape, bool)
-    for process in seen:
+    for process in results:
         for index, values in get(process):
-            where = tuple(slice(a, b) for a, b in index)
+            index_slices = tuple(slice(a, b) for a, b in index)
             values = np.array(values, object)
-            assert (result[where][filled[where]] == values[filled[where]]).all()
-            result[where], filled[where] = values, True
+            assert (result[index_slices][filled[index_slices]] == values[filled[index_slices]]).all()
+            result[index_slices], filled[index_slices] = values, True
     assert filled.all()
     return result
 
 
-def check_batch(processes, wanted):
+def check_batch(processes, batch):
     for name in ("id", "image", "drawn"):
-        expected = np.asarray(wanted[name])
+        expected = np.asarray(batch[name])
         np.testing.assert_array_equal(
-            whole(processes, lambda p, name=name: p[name], expected.shape).astype(expected.dtype), expected
+            assembled(processes, lambda p, name=name: p[name], expected.shape).astype(expected.dtype), expected
         )
-    for k, expected in enumerate(map(np.asarray, wanted["padded"])):
+    for k, expected in enumerate(map(np.asarray, batch["padded"])):
         np.testing.assert_array_equal(
-            whole(processes, lambda p, k=k: p["padded"][k], expected.shape).astype(expected.dtype), expected
+            assembled(processes, lambda p, k=k: p["padded"][k], expected.shape).astype(expected.dtype), expected
         )
     # Lists have the samples of the process's own shards, in order.
     held = [sorted({index[0][0] for index, _ in p["id"]}) for p in processes]
     per_shard = min(b - a for p in processes for ((a, b), *_), _ in p["id"])
     for p, starts in zip(processes, held):
         rows = [start + k for start in starts for k in range(per_shard)]
-        assert p["listed"] == [np.asarray(wanted["listed"][i]).tolist() for i in rows]
-        assert p["name"] == [wanted["name"][i] for i in rows]
+        assert p["listed"] == [np.asarray(batch["listed"][i]).tolist() for i in rows]
+        assert p["name"] == [batch["name"][i] for i in rows]
 
 
-def check_run(seen, case, iterator, epochs=2, masked=False):
-    found = [iter(p[case]["batches"]) for p in seen]
+def check_run(results, case, iterator, epochs=2, masked=False):
+    iterators = [iter(p[case]["batches"]) for p in results]
     with iterator as it:
-        assert {p[case]["length"] for p in seen} == {len(it)}
-        assert {p[case]["size"] for p in seen} == {it.size}
+        assert {p[case]["length"] for p in results} == {len(it)}
+        assert {p[case]["size"] for p in results} == {it.size}
         for _ in range(epochs):
             for batch in it:
-                processes = [next(f) for f in found]
+                processes = [next(f) for f in iterators]
                 check_batch(processes, batch)
                 if masked:
                     mask = np.asarray(batch["mask"])
-                    np.testing.assert_array_equal(whole(processes, lambda p: p["mask"], mask.shape).astype(bool), mask)
+                    np.testing.assert_array_equal(
+                        assembled(processes, lambda p: p["mask"], mask.shape).astype(bool), mask
+                    )
                 assert {p["total"] for p in processes} == {int(np.asarray(batch["id"]).sum())}
             it.reset()
-            assert {next(f) for f in found} == {None}
-    assert all(next(f, "end") == "end" for f in found)
+            assert {next(f) for f in iterators} == {None}
+    assert all(next(f, "end") == "end" for f in iterators)
 
 
 @pytest.mark.parametrize(
     ("case", "pipelines", "epochs"), [("one", [0, 6, 0], 2), ("two", [3, 0, 3], 2), ("all", [2, 2, 2], 1)]
 )
-def test_batches_are_those_of_one_process(seen, alone, case, pipelines, epochs):
-    assert [p[case]["pipelines"] for p in seen] == pipelines
-    check_run(seen, case, alone.iterator(), epochs)
+def test_batches_equal_one_process(results, reference, case, pipelines, epochs):
+    assert [p[case]["pipelines"] for p in results] == pipelines
+    check_run(results, case, reference.iterator(), epochs)
 
 
-def test_replicas_and_cuts_along_other_axes(seen, alone):
-    """Images are cut along their rows, too, and the other outputs have replicas; three shards are made by one process."""
-    grid = Mesh(alone.devices.reshape(2, 3).T, ("data", "model"))
+def test_replicas_and_cuts_along_other_axes(results, reference):
+    """Images are also sharded along their rows, and the other outputs have replicas.
+
+    One process makes all three shards.
+    """
+    grid = Mesh(reference.devices.reshape(2, 3).T, ("data", "model"))
     names = ["id", "drawn", "padded", "listed"]
     sharding = {n: NamedSharding(grid, PartitionSpec("data")) for n in names}
     check_run(
-        seen,
+        results,
         "crossing",
-        alone.iterator(sharding={**sharding, "image": NamedSharding(grid, PartitionSpec("data", "model"))}),
+        reference.iterator(sharding={**sharding, "image": NamedSharding(grid, PartitionSpec("data", "model"))}),
     )
 
 
-def test_mask(seen, alone):
+def test_mask(results, reference):
     options = {"last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "mask"}
-    check_run(seen, "mask", alone.iterator([f"{i}.png" for i in range(19)], **options), 3, masked=True)
+    check_run(results, "mask", reference.iterator([f"{i}.png" for i in range(19)], **options), 3, masked=True)
 
 
-def test_a_sample_error_reaches_all_processes(seen):
-    """Shard 0, of process 0, fails in the second batch; the third one comes next everywhere."""
-    for rank, p in enumerate(seen):
+def test_a_sample_error_reaches_all_processes(results):
+    """Shard 0, of process 0, fails in the second batch. All processes continue with the third one."""
+    for rank, p in enumerate(results):
         kind, message, notes = p["bad"]["error"]
         assert kind == "SampleError"
         assert "decoders.image" in message
@@ -347,16 +352,16 @@ def test_a_sample_error_reaches_all_processes(seen):
         assert notes == ([] if rank == 0 else ["raised in the loading process 0"])
         assert p["bad"]["given"] == 3
     shards = [4 * i for i in range(6)]
-    assert whole(seen, lambda p: p["bad"]["first"], (6, 1))[:, 0].tolist() == shards
-    assert whole(seen, lambda p: p["bad"]["behind"], (6, 1))[:, 0].tolist() == [i + 2 for i in shards]
+    assert assembled(results, lambda p: p["bad"]["first"], (6, 1))[:, 0].tolist() == shards
+    assert assembled(results, lambda p: p["bad"]["behind"], (6, 1))[:, 0].tolist() == [i + 2 for i in shards]
 
 
-def test_states(seen, alone):
-    """They are the same in all processes, and fit iterators with other loading processes, with none, and in one
-    process.
+def test_states(results, reference):
+    """States are equal in all processes. Iterators with other loading processes, with none, and in one process resume
+    from them.
     """
-    assert seen[0]["resumed"]["state"] == seen[1]["resumed"]["state"] == seen[2]["resumed"]["state"]
-    with alone.iterator() as it:
+    assert results[0]["resumed"]["state"] == results[1]["resumed"]["state"] == results[2]["resumed"]["state"]
+    with reference.iterator() as it:
         next(it)
         state = it.get_state()
         second = next(it)
@@ -365,42 +370,42 @@ def test_states(seen, alone):
                 next(it)
         it.reset()
         third = next(it)
-    assert state == seen[0]["resumed"]["state"]
+    assert state == results[0]["resumed"]["state"]
     for case in ("again", "moved", "anew", "bytes", "alone"):
-        check_batch([p["resumed"][case][0] for p in seen], second)
+        check_batch([p["resumed"][case][0] for p in results], second)
     for k, batch in enumerate((second, third)):
-        check_batch([p["resumed"]["wanted"][k] for p in seen], batch)
-    for p in seen:
+        check_batch([p["resumed"]["wanted"][k] for p in results], batch)
+    for p in results:
         assert [e[0] for e in p["resumed"]["ends"]] == ["StopIteration"] * 2
         assert p["resumed"]["broken"][0] == "RuntimeError"
         assert "version" in p["resumed"]["broken"][1]
 
 
-def test_peekable(seen, alone):
-    with alone.iterator() as it:
+def test_peekable(results, reference):
+    with reference.iterator() as it:
         batches = [np.asarray(next(it)["id"]) for _ in range(2)]
-    for p in seen:
+    for p in results:
         assert p["peeked"]["same"]
         assert p["peeked"]["spec"] == {"id": [12, 1], "image": [12, 4, 2, 3]}
-    for name, wanted in zip(("id", "next"), batches):
-        assert (whole(seen, lambda p, name=name: p["peeked"][name], (12, 1)) == wanted).all()
-    assert whole(seen, lambda p: p["peeked"]["left"], (12,)).all()
+    for name, expected in zip(("id", "next"), batches):
+        assert (assembled(results, lambda p, name=name: p["peeked"][name], (12, 1)) == expected).all()
+    assert assembled(results, lambda p: p["peeked"]["left"], (12,)).all()
 
 
-def test_the_class(seen, alone):
-    assert [p["class"]["ids"] for p in seen] == [[0, 1, 2], [], [3, 4, 5]]
-    with alone.iterator() as it:
-        wanted = np.asarray(next(it)["id"])
-        assert {p["class"]["size"] for p in seen} == {it.size}
-    assert (whole(seen, lambda p: p["class"]["id"], (12, 1)) == wanted).all()
-    for p in seen:
+def test_the_class(results, reference):
+    assert [p["class"]["ids"] for p in results] == [[0, 1, 2], [], [3, 4, 5]]
+    with reference.iterator() as it:
+        expected = np.asarray(next(it)["id"])
+        assert {p["class"]["size"] for p in results} == {it.size}
+    assert (assembled(results, lambda p: p["class"]["id"], (12, 1)) == expected).all()
+    for p in results:
         assert p["class"]["closed"][:2] == ["RuntimeError", "the iterator is closed"]
         assert p["class"]["shown"] == "DALIGenericIterator: closed"
         assert p["class"]["text"].startswith("DALIGenericIterator: epoch 0, 0 batches of 2 taken, 2 samples of each of")
 
 
-def test_an_error_of_the_constructor_reaches_all_processes(seen):
-    for rank, p in enumerate(seen):
+def test_constructor_errors_reach_all_processes(results):
+    for rank, p in enumerate(results):
         kind, message, notes = p["no folder"]
         assert kind in ("OperatorError", "RuntimeError", "SampleError")
         assert "1 samples for 6 shards" in message
@@ -408,19 +413,19 @@ def test_an_error_of_the_constructor_reaches_all_processes(seen):
         assert p["own error"][0] == "ZeroDivisionError"
 
 
-def test_a_loading_process_may_hold_no_shard(seen):
-    batches = [p["loader alone"] for p in seen]
+def test_a_loading_process_may_hold_no_shard(results):
+    batches = [p["loader alone"] for p in results]
     assert batches[0] == [[]] * 3
     for step in range(3):
-        found = sorted((index[0][0], values) for b in batches[1:] for index, values in b[step] if len(index) == 2)
-        assert [i for _, values in found for (i,) in values] == [
+        parts = sorted((index[0][0], values) for b in batches[1:] for index, values in b[step] if len(index) == 2)
+        assert [i for _, values in parts for (i,) in values] == [
             6 * s + 2 * step + k for s in range(4) for k in range(2)
         ]
         assert [values for b in batches[1:] for index, values in b[step] if len(index) == 1] == [[True, True]] * 4
 
 
-def test_functions_over_all_processes_are_refused(seen):
-    for p in seen:
+def test_functions_over_all_processes_are_refused(results):
+    for p in results:
         assert p["function"][0] == "OperatorError"
         assert "can't be used with loading_processes" in p["function"][1]
 
@@ -438,14 +443,14 @@ def test_functions_over_all_processes_are_refused(seen):
         ([0.5], "loading_processes"),
     ],
 )
-def test_arguments_are_checked(alone, processes, error):
+def test_arguments_are_checked(reference, processes, error):
     with pytest.raises((ValueError, TypeError), match=error):
-        alone.iterator(loading_processes=processes)
+        reference.iterator(loading_processes=processes)
 
 
-def test_in_one_process(alone):
-    """It changes nothing; without a sharding there is nothing to send."""
-    with alone.iterator(loading_processes=[0]) as it, alone.iterator() as other:
-        np.testing.assert_array_equal(np.asarray(next(it)["id"]), np.asarray(next(other)["id"]))
+def test_in_one_process(reference):
+    """`loading_processes` has no effect in one process, but needs a sharding."""
+    with reference.iterator(loading_processes=[0]) as it, reference.iterator() as plain_iterator:
+        np.testing.assert_array_equal(np.asarray(next(it)["id"]), np.asarray(next(plain_iterator)["id"]))
     with pytest.raises(ValueError, match="needs a sharding"):
         data_iterator(lambda: (), ["x"], loading_processes=[0])

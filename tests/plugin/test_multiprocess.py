@@ -18,7 +18,7 @@ import jaxdali
 from jaxdali import fn
 from jaxdali.plugin.jax import data_iterator
 
-# Each process runs this and prints what it saw.
+# Each process runs this, and prints its batches as JSON.
 SCRIPT = """
 import json, sys, threading
 import jax
@@ -156,8 +156,8 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory):
-    """What each of the two processes saw."""
+def results(tmp_path_factory):
+    """The results of each of the two processes."""
     folder = tmp_path_factory.mktemp("files")
     for i in range(32):
         Image.new("RGB", (1, 1), (i, i, i)).save(folder / str(i), "png")
@@ -176,17 +176,17 @@ def seen(tmp_path_factory):
         for rank in range(2)
     ]
     try:
-        found = [p.communicate(timeout=120) for p in processes]
+        outputs = [p.communicate(timeout=120) for p in processes]
     finally:
         for p in processes:
             p.kill()
-    for p, (_, errors) in zip(processes, found):
+    for p, (_, errors) in zip(processes, outputs):
         assert p.returncode == 0, errors
-    return [json.loads(out.splitlines()[-1]) for out, _ in found]
+    return [json.loads(out.splitlines()[-1]) for out, _ in outputs]
 
 
 def epochs_of(result):
-    """Batches by epoch."""
+    """The batches of a result, by epoch."""
     epochs = [[]]
     for batch in result["batches"]:
         if batch is None:
@@ -196,59 +196,63 @@ def epochs_of(result):
     return epochs[:-1]
 
 
-def slices(seen, case, epoch, step, name):
-    """{start of the slice: the values that each device holding it has}, over both processes."""
-    found = {}
-    for result in seen:
+def slices(results, case, epoch, step, name):
+    """The values of each slice of an output, a list with those of each device that holds it, by start of the slice."""
+    values_by_start = {}
+    for result in results:
         for start, values in epochs_of(result[case])[epoch][step][name]:
-            found.setdefault(start, []).append(values)
-    return found
+            values_by_start.setdefault(start, []).append(values)
+    return values_by_start
 
 
 @pytest.mark.parametrize(("case", "num_slices", "copies"), [("flat", 8, 1), ("crossing", 4, 2), ("inside", 4, 2)])
-def test_each_sample_once_though_shuffled_without_a_seed(seen, case, num_slices, copies):
+def test_each_sample_once_without_a_seed(results, case, num_slices, copies):
     drawn = []
     for epoch in range(2):
         ids = []
         for step in range(2):
-            by_name = {name: slices(seen, case, epoch, step, name) for name in ("id", "image", "drawn")}
+            by_name = {name: slices(results, case, epoch, step, name) for name in ("id", "image", "drawn")}
             for name in by_name:
                 assert sorted(by_name[name]) == list(range(0, 16, 16 // num_slices))
                 for holders in by_name[name].values():
                     assert len(holders) == copies
                     assert all(h == holders[0] for h in holders)  # replicas are equal, also across processes
-            here = [i for holders in by_name["id"].values() for (i,) in holders[0]]
+            step_ids = [i for holders in by_name["id"].values() for (i,) in holders[0]]
             assert [x for holders in by_name["image"].values() for x in holders[0]] == [
-                [[[i] * 3] * 2] * 2 for i in here
+                [[[i] * 3] * 2] * 2 for i in step_ids
             ]
-            assert {epochs_of(r[case])[epoch][step]["total"] for r in seen} == {sum(here)}
+            assert {epochs_of(r[case])[epoch][step]["total"] for r in results} == {sum(step_ids)}
             drawn += [r for holders in by_name["drawn"].values() for r in holders[0]]
-            ids += here
+            ids += step_ids
         assert sorted(ids) == list(range(32))
-    assert len(set(drawn)) >= 63  # of 64 two may be equal by chance, of 2^24 numbers
+    assert len(set(drawn)) >= 63  # two of 64 may be equal by chance, as there are 2^24 values
 
 
 @pytest.mark.parametrize(("case", "local"), [("flat", 4), ("crossing", 4), ("inside", 2)])
-def test_each_process_works_on_its_own_samples_once(seen, case, local):
-    for result in seen:
+def test_processes_read_only_their_samples(results, case, local):
+    for result in results:
         assert result[case]["rows"] == local  # shards in the program; each has 16 / num_slices samples
         per_batch = local * 16 // (8 if case == "flat" else 4)
         assert result[case]["read"] % per_batch == 0
-        assert 4 * per_batch <= result[case]["read"] <= 8 * per_batch  # four batches given, and those made ahead
+        assert (
+            4 * per_batch <= result[case]["read"] <= 8 * per_batch
+        )  # four batches that were taken, and those made ahead
 
 
-def test_shards_are_numbered_by_place(seen):
-    assert [i for v in slices(seen, "in order", 0, 0, "id").values() for (i,) in v[0]] == [
+def test_shards_are_numbered_by_place(results):
+    assert [i for v in slices(results, "in order", 0, 0, "id").values() for (i,) in v[0]] == [
         x for s in range(8) for x in (4 * s, 4 * s + 1)
     ]
 
 
-def test_a_function_over_all_devices_runs_in_the_users_thread(seen):
-    """Its collectives and those of users' steps begin in one order in all processes."""
-    assert all(r["function"]["in the user's thread"] for r in seen)
+def test_functions_over_all_devices(results):
+    """They run in the user's thread, so that their collectives and those of the user's steps begin in one order in all
+    processes.
+    """
+    assert all(r["function"]["in the user's thread"] for r in results)
     for step in range(2):
         parts = {
-            name: {k: v for r in seen for k, v in r["function"]["batches"][step][name]} for name in ("id", "centred")
+            name: {k: v for r in results for k, v in r["function"]["batches"][step][name]} for name in ("id", "centred")
         }
         ids = np.array([x for _, v in sorted(parts["id"].items()) for x in v])
         assert len(ids) == 16
@@ -257,23 +261,23 @@ def test_a_function_over_all_devices_runs_in_the_users_thread(seen):
         )
 
 
-def test_masked_tail_over_processes(seen):
-    """19 samples on 8 shards, two at a time: as many steps in both processes, and each sample counts once."""
+def test_masked_tail_over_processes(results):
+    """19 samples on 8 shards, two at a time: equally many steps in both processes, and each sample counts once."""
     for epoch in range(3):
-        steps = [len(epochs_of(r["mask"])[epoch]) for r in seen]
+        steps = [len(epochs_of(r["mask"])[epoch]) for r in results]
         assert steps == [2, 2]
         counted = Counter()
         for step in range(2):
-            ids, mask = slices(seen, "mask", epoch, step, "id"), slices(seen, "mask", epoch, step, "mask")
+            ids, mask = slices(results, "mask", epoch, step, "id"), slices(results, "mask", epoch, step, "mask")
             counted.update(i for start in ids for (i,), m in zip(ids[start][0], mask[start][0]) if m)
         assert counted == Counter(range(19))
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_one_process_goes_on_from_the_state_of_either(seen, rank):
+def test_one_process_resumes_from_either_state(results, rank):
     def define(num_shards=1, shard_id=0):
         shard = {"num_shards": num_shards, "shard_id": shard_id}
-        root, files = seen[0]["folder"], [str(i) for i in range(32)]
+        root, files = results[0]["folder"], [str(i) for i in range(32)]
         _, label = fn.readers.file(file_root=root, files=files, random_shuffle=True, name="reader", **shard)
         return label, fn.random.uniform(range=(0.0, 1.0))
 
@@ -281,33 +285,33 @@ def test_one_process_goes_on_from_the_state_of_either(seen, rank):
     with data_iterator(define, ["id", "drawn"], reader_name="reader", sharding=sharding)(
         batch_size=16, num_threads=2
     ) as it:
-        it.set_state(seen[rank]["saved"]["state"])
+        it.set_state(results[rank]["saved"]["state"])
         batch = next(it)
     for name in batch:
-        wanted = sorted(seen[0]["saved"]["next"][name] + seen[1]["saved"]["next"][name])
-        assert np.asarray(batch[name]).tolist() == [row for _, part in wanted for row in part]
+        expected = sorted(results[0]["saved"]["next"][name] + results[1]["saved"]["next"][name])
+        assert np.asarray(batch[name]).tolist() == [row for _, part in expected for row in part]
 
 
-def test_ragged_outputs(seen):
+def test_ragged_outputs(results):
     """Shard i of 8 begins at file 4 i, whose number is the length of the sample."""
     lengths = [4 * shard + k for shard in range(8) for k in range(2)]
-    found, listed = {}, []
-    for process in seen:
+    boxes_by_start, listed = {}, []
+    for process in results:
         r = process["ragged"]
         assert r["total"] == sum(sum(range(n)) for n in lengths)
-        found |= {first: (boxes, n) for (first, boxes), (_, n) in zip(r["boxes"], r["lengths"], strict=True)}
+        boxes_by_start |= {first: (boxes, n) for (first, boxes), (_, n) in zip(r["boxes"], r["lengths"], strict=True)}
         assert len(r["listed"]) == 8
         listed += r["listed"]
     assert listed == [list(range(n)) for n in lengths]
-    for first, (boxes, of_boxes) in found.items():
-        assert of_boxes == lengths[first : first + 2]
-        assert boxes == [list(range(n)) + [0] * (40 - n) for n in of_boxes]
-    assert len(found) == 8
+    for first, (boxes, box_lengths) in boxes_by_start.items():
+        assert box_lengths == lengths[first : first + 2]
+        assert boxes == [list(range(n)) + [0] * (40 - n) for n in box_lengths]
+    assert len(boxes_by_start) == 8
 
 
-def test_a_function_over_several_processes_that_a_pipeline_runs(seen):
-    for process in seen:
-        found = process["function alone"]
-        assert [x for x, _ in found["batches"]] == [[2 * (4 * i + k) for k in range(4)] for i in range(3)]
-        assert found["in the user's thread"]
-        assert [calls for _, calls in found["batches"]] == [1, 2, 3]
+def test_functions_over_processes_in_a_pipeline(results):
+    for process in results:
+        result = process["function alone"]
+        assert [x for x, _ in result["batches"]] == [[2 * (4 * i + k) for k in range(4)] for i in range(3)]
+        assert result["in the user's thread"]
+        assert [calls for _, calls in result["batches"]] == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""A new iterator over the same pipeline, one per epoch. Batches are those that DALI 2.4 gives."""
+"""A new iterator over the same pipeline for each epoch. The expected batches are those of DALI 2.4."""
 
 import gc
 import weakref
@@ -49,39 +49,40 @@ def iterator(pipe, **options):
     return DALIGenericIterator(pipe, ["x"], **options)
 
 
-@pytest.mark.parametrize("how", ["reset", "gone", "exhausted"])
+@pytest.mark.parametrize("ending", ["reset", "gone", "exhausted"])
 @pytest.mark.parametrize(
     ("kind", "epochs"), [("raise", [[10, 20, 30]] * 3), ("samples", [[0, 2, 4], [100, 102, 104], [200, 202, 204]])]
 )
-def test_one_per_epoch(kind, epochs, how):
-    pipe, it, got = make(kind), None, []
+def test_one_per_epoch(kind, epochs, ending):
+    pipe, it, first_values = make(kind), None, []
     for _ in range(3):
-        if how == "reset":
+        if ending == "reset":
             pipe.reset()
-        if how == "gone":
+        if ending == "gone":
             it = None
         it = iterator(pipe)
-        got.append(take(it))
-    assert got == epochs
+        first_values.append(take(it))
+    assert first_values == epochs
 
 
-def test_what_was_made_ahead_is_not_lost():
-    """DALI's: of size 6 all epochs begin with 10, though batches of the next were made ahead; and in the midst of an
-    epoch.
+def test_batches_made_ahead_are_kept():
+    """As in DALI: with size=6 all epochs begin with 10, although batches of the next one were made ahead.
+
+    A new iterator in the middle of an epoch continues it.
     """
-    pipe, it, got = make("quiet"), None, []
+    pipe, it, first_values = make("quiet"), None, []
     for _ in range(3):
         it = None
         with pytest.warns(UserWarning, match="size is given"):
             it = iterator(pipe, size=6)
-        got.append(take(it))
-    assert got == [[10, 20, 30]] * 3
-    pipe, got = make("raise"), []
+        first_values.append(take(it))
+    assert first_values == [[10, 20, 30]] * 3
+    pipe, first_values = make("raise"), []
     for _ in range(3):
         pipe.reset()
         it = iterator(pipe)
-        got += take(it, 1)
-    assert got == [10, 20, 30]
+        first_values += take(it, 1)
+    assert first_values == [10, 20, 30]
     with pytest.raises(StopIteration):
         next(it)
 
@@ -106,14 +107,14 @@ def read(files):
     ],
 )
 def test_readers(files, policy, epochs):
-    pipe, got = read(files), []
+    pipe, first_values = read(files), []
     for _ in epochs:
-        got.append([b["x"].tolist()[0][0] for b in iterator(pipe, reader_name="r", last_batch_policy=policy)])
+        first_values.append([b["x"].tolist()[0][0] for b in iterator(pipe, reader_name="r", last_batch_policy=policy)])
     if policy is LastBatchPolicy.DROP:
-        assert [len(e) for e in got] == [3, 3]
-        assert got[0] == [1, 3, 5]
+        assert [len(e) for e in first_values] == [3, 3]
+        assert first_values[0] == [1, 3, 5]
     else:
-        assert got == epochs
+        assert first_values == epochs
 
 
 def test_masks_count_each_sample_once_per_epoch(files):
@@ -125,7 +126,7 @@ def test_masks_count_each_sample_once_per_epoch(files):
         )
 
 
-def test_what_is_refused(files):
+def test_conflicting_iterators(files):
     pipe = read(files)
     first = iterator(pipe, reader_name="r")
     next(first)
@@ -148,18 +149,21 @@ def test_what_is_refused(files):
         iterator(pipe, reader_name="r")
 
 
-def test_the_next_one_starts_threads_that_wait_for_work():
-    """The thread of a pipeline whose source is called in the user's thread may wait for that when the iterator goes."""
-    pipe, got = make("quiet"), []
+def test_new_iterator_restarts_waiting_threads():
+    """The source is called in the user's thread.
+
+    When an iterator is deleted, the pipeline's thread may wait for that.
+    """
+    pipe, first_values = make("quiet"), []
     for _ in range(20):
         it = iterator(pipe, prepare_first_batch=False)
-        got += take(it, 2)
+        first_values += take(it, 2)
         del it
-    assert got == [10, 20, 30] * 13 + [10]
+    assert first_values == [10, 20, 30] * 13 + [10]
 
 
 def test_nothing_is_left_behind(own_threads):
-    """Also of a pipeline that its own source refers to."""
+    """Threads end and the pipeline is freed, even if its own source refers to it."""
 
     class Own(Pipeline):
         def data(self):
@@ -172,11 +176,11 @@ def test_nothing_is_left_behind(own_threads):
     it = iterator(pipe)
     next(it)
     assert own_threads("jaxdali-produce")
-    gone = weakref.ref(pipe)
+    pipe_ref = weakref.ref(pipe)
     del it
     gc.collect()
     assert not own_threads("jaxdali-produce")
     assert next(iterator(pipe))["x"].tolist() == [0, 0]
     del pipe
     gc.collect()
-    assert gone() is None
+    assert pipe_ref() is None

@@ -1,4 +1,4 @@
-"""Model and iterator saved together with Orbax: a training that was killed goes on as if it had not been."""
+"""Model and iterator saved together with Orbax: a training that was killed resumes with equal steps."""
 
 import importlib.util
 import json
@@ -61,20 +61,20 @@ def make_iterator(root):
 
 
 def train(iterator, weights, steps, after_step=lambda step, weights: None):
-    """Yields what each step saw and gave, as exact text."""
+    """Yields the number, the loss and the inputs of each step, as exact text."""
     for step in steps:
         try:
             batch = next(iterator)
         except StopIteration:
             batch = next(iterator)
         weights, loss = train_step(weights, batch)
-        seen = np.asarray(batch["bytes"])[:, 0].tolist(), [x.hex() for x in np.asarray(batch["scale"]).tolist()]
-        yield f"{step} {float(loss).hex()} {seen}"
+        inputs = np.asarray(batch["bytes"])[:, 0].tolist(), [x.hex() for x in np.asarray(batch["scale"]).tolist()]
+        yield f"{step} {float(loss).hex()} {inputs}"
         after_step(step, weights)
 
 
 def training_process(root, checkpoints, log, kill_after):
-    """Trains from the last checkpoint there is, or from the start, to the end or until it kills itself."""
+    """Trains from the last checkpoint or the start, to the end or until the process kills itself after a step."""
     import orbax.checkpoint as ocp
 
     options = ocp.CheckpointManagerOptions(max_to_keep=2)
@@ -109,7 +109,7 @@ def training_process(root, checkpoints, log, kill_after):
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("orbax") is None, reason="orbax-checkpoint is not installed")
-def test_a_killed_training_goes_on_as_if_it_had_not_been(tmp_path):
+def test_killed_training_resumes_exactly(tmp_path):
     root = tmp_path / "data"
     for i in range(61):
         folder = root / f"class{i % 3}"

@@ -1,4 +1,4 @@
-"""What users of DALI's iterators for other frameworks are told, and the lines for TensorFlow."""
+"""Messages for users of DALI's iterators for other frameworks, and the README's example for TensorFlow."""
 
 import importlib
 import re
@@ -13,26 +13,24 @@ from jaxdali.plugin.jax import data_iterator
 
 
 @pytest.mark.parametrize(
-    ("name", "how"), [("tf", "from_generator"), ("mxnet", "mxnet.nd"), ("paddle", "paddle.to_tensor")]
+    ("name", "advice"), [("tf", "from_generator"), ("mxnet", "mxnet.nd"), ("paddle", "paddle.to_tensor")]
 )
-def test_import(name, how):
-    """Not a ModuleNotFoundError, and every way to ask says the same."""
+def test_import(name, advice):
+    """Each form of import raises the same error, which is no ModuleNotFoundError."""
     for _ in range(2):
         with pytest.raises(
-            ImportError, match=rf"plugin\.{name} of DALI is not in jaxdali: use plugin\.jax.*{re.escape(how)}"
+            ImportError, match=rf"plugin\.{name} of DALI is not in jaxdali: use plugin\.jax.*{re.escape(advice)}"
         ) as e:
             importlib.import_module(f"jaxdali.plugin.{name}")
         assert e.type is ImportError
-    with pytest.raises(ImportError, match=re.escape(how)):
+    with pytest.raises(ImportError, match=re.escape(advice)):
         exec(f"from jaxdali.plugin.{name} import DALIGenericIterator")
-    with pytest.raises(AttributeError, match=re.escape(how)):
+    with pytest.raises(AttributeError, match=re.escape(advice)):
         getattr(importlib.import_module("jaxdali.plugin"), name)
 
 
 class Dataset:
-    """What `tf.data.Dataset` does with a generator: it calls the function for each pass, and compares what comes with
-    the signature.
-    """
+    """Imitates `tf.data.Dataset.from_generator`: calls the function for each pass, and checks batches by the signature."""
 
     def __init__(self, function, signature):
         self.function, self.signature = function, signature
@@ -56,7 +54,7 @@ class Dataset:
 
 
 def test_tensorflow(monkeypatch):
-    """The README's lines, with a TensorFlow that does the same as far as they go: each pass is an epoch."""
+    """The README's example runs with an imitation of TensorFlow. Each pass over the data set is an epoch."""
     (code,) = re.findall(
         r"<!-- test: tensorflow -->\n```python\n(.*?)```",
         (places.ROOT / "jaxdali/plugin/README.md").read_text(),

@@ -45,7 +45,7 @@ def test_each_sample_of_an_epoch_counts_once(files, S, order):
 
 @pytest.mark.one_device
 @pytest.mark.parametrize(
-    ("sharding", "of_mask"),
+    ("sharding", "mask_spec"),
     [
         (NamedSharding(mesh((4,), ("b",)), P("b")), P("b")),
         (NamedSharding(mesh((4, 2), ("b", "m")), P("b", "m")), P("b")),
@@ -54,17 +54,17 @@ def test_each_sample_of_an_epoch_counts_once(files, S, order):
     ],
     ids=str,
 )
-def test_mask_lies_as_the_batch_axis_of_the_outputs(files, sharding, of_mask):
+def test_mask_sharding_is_the_batch_axis(files, sharding, mask_spec):
     def both(num_shards=1, shard_id=0):
         return definition(files[:13], num_shards, shard_id), fn.external_source(
             source=lambda: np.ones((8 // num_shards, 8), np.float32)
         )
 
-    where = {"x": NamedSharding(sharding.mesh, of_mask), "wide": sharding}
-    make = data_iterator(both, ["x", "wide"], reader_name="reader", sharding=where, **PARTIAL)
+    shardings_by_name = {"x": NamedSharding(sharding.mesh, mask_spec), "wide": sharding}
+    make = data_iterator(both, ["x", "wide"], reader_name="reader", sharding=shardings_by_name, **PARTIAL)
     with make(batch_size=8) as it:
         first, last = it
-    assert last["mask"].sharding == NamedSharding(sharding.mesh, of_mask)
+    assert last["mask"].sharding == NamedSharding(sharding.mesh, mask_spec)
     assert last["wide"].sharding == sharding
     assert first["mask"].all()
     for x, m in zip(last["x"].addressable_shards, last["mask"].addressable_shards):
@@ -72,7 +72,7 @@ def test_mask_lies_as_the_batch_axis_of_the_outputs(files, sharding, of_mask):
     assert sorted([*np.ravel(first["x"]), *np.ravel(last["x"])[np.asarray(last["mask"])]]) == list(range(1, 14))
 
 
-def test_pipelines_and_devices_get_a_mask_of_their_shape(files):
+def test_masks_of_pipelines_and_devices(files):
     pipes = [pipeline_def(definition)(files[:7], 2, i, batch_size=2) for i in range(2)]
     with DALIGenericIterator(pipes, ["x"], reader_name="reader", **PARTIAL) as it:
         assert [b["mask"].tolist() for b in it] == [[[True, True]] * 2, [[True, False], [True, True]]]
@@ -88,7 +88,7 @@ def test_pipelines_and_devices_get_a_mask_of_their_shape(files):
         assert [b["mask"].devices() for b in it] == [{jax.devices()[3]}] * 2
 
 
-def test_without_a_mask_there_is_no_partial(files):
+def test_partial_needs_a_mask(files):
     with pytest.raises(ValueError, match="PARTIAL only with mask_name"):
         data_iterator(definition, ["x"], reader_name="reader", last_batch_policy=LastBatchPolicy.PARTIAL)
 
@@ -111,7 +111,7 @@ def short_batches(batch_size):
 
 @pytest.mark.one_device
 @pytest.mark.parametrize("size", [-1, 7])
-def test_short_batches_of_a_source_are_padded_and_masked(size, recwarn):
+def test_short_batches_are_padded_and_masked(size, recwarn):
     with DALIGenericIterator(short_batches(4), ["x", "small"], size=size, **PARTIAL) as it:
         for _ in range(2):
             batches = list(it)
@@ -131,7 +131,7 @@ def test_short_batches_without_a_mask(recwarn):
             next(it)
 
 
-def test_size_masks_what_lies_beyond_it(recwarn):
+def test_samples_beyond_size_are_masked(recwarn):
     pipes = [
         pipeline_def(lambda: fn.external_source(source=lambda i: np.int32(i.idx_in_epoch), batch=False))(batch_size=2)
         for _ in "ab"

@@ -1,4 +1,4 @@
-"""Peekable iterators: the batch to come, its spec, and what is padding."""
+"""Peekable iterators: the next batch, its spec, and the mask of padding."""
 
 import dataclasses
 import sys
@@ -31,23 +31,23 @@ def numbers(batch):
     return np.ravel(batch["x"]).tolist()
 
 
-def test_peek_shows_the_next_batch_and_takes_none(files):
+def test_peek_does_not_take_the_batch(files):
     with make(files) as it:
-        seen = []
+        batch_numbers = []
         for _ in range(2):
             for _ in range(len(it)):
                 peeked = [it.peek() for _ in range(3)] + [it.peek_async().result(10)]
                 batch = next(it)
                 assert all(p[k] is batch[k] for p in peeked for k in ("x", "label"))
-                seen.append(numbers(batch))
+                batch_numbers.append(numbers(batch))
             for call in (it.peek, it.__next__, it.peek_async().result):
                 with pytest.raises(StopIteration):
                     call()
             it.reset()
-    assert seen == [[1, 2], [3, 4], [5, 6], [7, 1], [2, 3], [4, 5], [6, 7]]
+    assert batch_numbers == [[1, 2], [3, 4], [5, 6], [7, 1], [2, 3], [4, 5], [6, 7]]
 
 
-def test_a_loop_does_not_reset_while_a_batch_is_peeked(files, caplog):
+def test_loop_takes_a_peeked_batch(files, caplog):
     with make(files, 6) as it:
         next(it)
         it.peek()
@@ -74,15 +74,15 @@ def test_auto_reset(files):
             assert numbers(it.peek()) == [1, 2]
 
 
-def test_a_state_forgets_what_was_only_peeked_at(files):
-    with make(files) as it, make(files) as other:
+def test_states_ignore_peeked_batches(files):
+    with make(files) as it, make(files) as resumed:
         next(it)
         it.peek()
         state = it.get_state()
         assert numbers(next(it)) == [3, 4]
-        assert numbers(other.peek()) == [1, 2]
-        other.set_state(state)
-        assert numbers(other.peek()) == numbers(next(other)) == [3, 4]
+        assert numbers(resumed.peek()) == [1, 2]
+        resumed.set_state(state)
+        assert numbers(resumed.peek()) == numbers(next(resumed)) == [3, 4]
 
 
 def test_element_spec(files):
@@ -95,7 +95,7 @@ def test_element_spec(files):
         assert numbers(next(it)) == [1, 2]
 
 
-def test_element_spec_is_clu_s_where_clu_is_installed(files, monkeypatch):
+def test_element_spec_with_clu(files, monkeypatch):
     @dataclasses.dataclass(frozen=True)
     class TheirSpec:
         dtype: object
@@ -113,7 +113,7 @@ def test_element_spec_is_clu_s_where_clu_is_installed(files, monkeypatch):
     clu._array_spec.cache_clear()
 
 
-def test_changed_shape_and_errors_come_out_of_peek_and_next():
+def test_peek_and_next_raise_errors():
     @pipeline_def(batch_size=1)
     def changing():
         def source(info):
@@ -150,15 +150,15 @@ def test_is_nonpadding(files, pad):
             assert it.is_nonpadding.sharding == sharding
 
 
-def test_threads_share_an_iterator_without_losing_a_batch(files):
+def test_threads_share_an_iterator(files):
     with make(files, 10, auto_reset=True, last_batch_policy=LastBatchPolicy.DROP) as it:
-        seen: list[int] = []
+        first_numbers: list[int] = []
 
         def work():
             for _ in range(40):
                 try:
                     it.peek()
-                    seen.append(numbers(next(it))[0])
+                    first_numbers.append(numbers(next(it))[0])
                 except StopIteration:
                     pass
 
@@ -167,8 +167,8 @@ def test_threads_share_an_iterator_without_losing_a_batch(files):
             t.start()
         for t in threads:
             t.join()
-    assert sorted(set(seen)) == [1, 3, 5, 7, 9]
-    counts = [seen.count(x) for x in (1, 3, 5, 7, 9)]
+    assert sorted(set(first_numbers)) == [1, 3, 5, 7, 9]
+    counts = [first_numbers.count(x) for x in (1, 3, 5, 7, 9)]
     assert max(counts) - min(counts) <= 1
 
 

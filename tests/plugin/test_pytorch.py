@@ -46,12 +46,12 @@ def numbers(files, num_shards=1, shard_id=0, pad=False):
 
 @pipeline_def(batch_size=2, num_threads=1)
 def supplied(source, define=lambda x: x, cycle=None):
-    """What `define` makes of the batches of a source."""
+    """A pipeline that applies `define` to the batches of a source."""
     return define(fn.external_source(source=source, cycle=cycle))
 
 
 def counted(i):
-    """Batch `i`: large enough rows to travel in a buffer of their own."""
+    """Batch `i`, with rows that are large enough for a buffer of their own."""
     return np.arange(2 * 1000, dtype=np.float32).reshape(2, 10, 100) + 10_000 * i
 
 
@@ -60,24 +60,24 @@ def pictures(i):
 
 
 def text(epoch):
-    """The samples of an epoch, ``"12|45 3|67"``: batches apart by spaces, pipelines by bars."""
+    """The samples of an epoch as text, ``"12|45 3|67"``: spaces between batches, bars between pipelines."""
     return " ".join("|".join("".join(str(x) for x in d["data"].flatten().tolist()) for d in batch) for batch in epoch)
 
 
-@pytest.mark.parametrize(("shards", "policy", "pad", "by", "want"), EPOCHS_IN_TORCH)
-def test_seven_samples_in_batches_of_two(files, shards, policy, pad, by, want):
+@pytest.mark.parametrize(("shards", "policy", "pad", "sized_by", "want"), EPOCHS_IN_TORCH)
+def test_seven_samples_in_batches_of_two(files, shards, policy, pad, sized_by, want):
     pipes = [numbers(files[:7], shards, i, pad) for i in range(shards)]
-    counted_by = {"reader_name": "reader"} if by == "reader" else {"size": 7, "last_batch_padded": pad}
-    with pytest.warns(UserWarning, match="reader_name") if by == "size" else contextlib.nullcontext():
+    counted_by = {"reader_name": "reader"} if sized_by == "reader" else {"size": 7, "last_batch_padded": pad}
+    with pytest.warns(UserWarning, match="reader_name") if sized_by == "size" else contextlib.nullcontext():
         it = DALIClassificationIterator(pipes, **counted_by, last_batch_policy=LastBatchPolicy[policy])
     with it:
-        lengths, seen = [], []
+        lengths, texts = [], []
         for _ in range(3):
             lengths.append(len(it))
-            seen.append(text(it))
+            texts.append(text(it))
             it.reset()
-    assert seen == want
-    if by == "reader" or policy != "FILL":
+    assert texts == want
+    if sized_by == "reader" or policy != "FILL":
         assert lengths == [len(epoch.split()) for epoch in want]
 
 
@@ -91,7 +91,7 @@ def test_a_batch_is_a_list_of_dicts(files):
         assert [b[0]["label"][0].item() for b in it] == list(range(0, 32, 2))
 
 
-def test_pipeline_that_was_built(files):
+def test_built_pipeline(files):
     pipe = numbers(files[:4])
     pipe.build()
     assert pipe.epoch_size("reader") == 4
@@ -101,8 +101,8 @@ def test_pipeline_that_was_built(files):
         DALIClassificationIterator(pipe, reader_name="reader")
 
 
-def test_source_that_ends(files):
-    """Only then the batches may be short."""
+def test_end_of_a_source(files):
+    """Batches may be short only at the end of a source."""
     batches = [np.array([1, 2], np.int32), np.array([3], np.int32)]
     with DALIGenericIterator(supplied(batches, cycle="raise"), ["x"]) as it:
         assert [[b[0]["x"].tolist() for b in it] for _ in range(2)] == [[[1, 2], [3]]] * 2
@@ -118,19 +118,23 @@ def test_source_that_ends(files):
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 
-def several(x):
+def outputs_of_all_kinds(x):
     doubled = x * 2  # in the program; x itself is made on the host
     resized = fn.resize(x, size=(5, 5))  # of static shape: the array is the program's own
     compiled = jax_fn.jax_function(lambda x: x + 1)(doubled)  # for each shape there is
     return x, doubled, resized, compiled, fn.cast(doubled, dtype=types.FLOAT64), fn.random.uniform(range=(0.0, 1.0))
 
 
-@pytest.mark.parametrize(("define", "outputs"), [(several, 6), (lambda x: x, 1)], ids=["programs", "no program"])
-def test_tensors_are_the_memory_of_the_arrays(define, outputs, monkeypatch):
+@pytest.mark.parametrize(
+    ("define", "outputs"), [(outputs_of_all_kinds, 6), (lambda x: x, 1)], ids=["programs", "no program"]
+)
+def test_tensors_share_memory_of_arrays(define, outputs, monkeypatch):
     arrays = []
-    made = _iterator._Tensors.__call__
+    convert = _iterator._TensorMaker.__call__
     monkeypatch.setattr(
-        _iterator._Tensors, "__call__", lambda self, graph, given: arrays.append(given) or made(self, graph, given)
+        _iterator._TensorMaker,
+        "__call__",
+        lambda self, graph, outputs_of_batch: arrays.append(outputs_of_batch) or convert(self, graph, outputs_of_batch),
     )
     with DALIGenericIterator(supplied(pictures, define), list("abcdef")[:outputs]) as it:
         for i in range(3):
@@ -139,31 +143,31 @@ def test_tensors_are_the_memory_of_the_arrays(define, outputs, monkeypatch):
 
 
 def test_tensors_may_be_kept_and_changed():
-    """Memory is used again only when nothing holds it, and what a tensor is changed to shows nowhere else."""
+    """Memory is reused only when nothing refers to it, and changes of a tensor affect no other one."""
     with DALIGenericIterator(supplied(counted, lambda x: (x, x * 2, x)), ["x", "doubled", "again"]) as it:
-        kept = []
+        batches = []
         for i in range(12):
             (batch,) = next(it)
             for t in batch.values():
-                t.add_(0.25)  # changes the batch that is the last one then
-            kept.append(batch)
+                t.add_(0.25)  # changes the batch that is the last one at this time
+            batches.append(batch)
             if i % 4 == 3:
-                kept[i - 1] = None
+                batches[i - 1] = None
     del it
-    for i, batch in enumerate(kept):
+    for i, batch in enumerate(batches):
         if batch is not None:
             for name, factor in (("x", 1), ("doubled", 2), ("again", 1)):
                 np.testing.assert_array_equal(batch[name].numpy(), factor * counted(i) + np.float32(0.25))
             assert len({t.data_ptr() for t in batch.values()}) == 3
 
 
-def test_what_a_function_of_the_user_holds_is_not_changed():
+def test_arrays_of_user_functions_stay():
     table = jnp.zeros((2, 3), jnp.float32)
-    given = []
+    inputs = []
 
     @jax_fn.jax_function(jit=False)
     def constant(x):
-        given.append(x)
+        inputs.append(x)
         return table
 
     with DALIGenericIterator(
@@ -173,11 +177,11 @@ def test_what_a_function_of_the_user_holds_is_not_changed():
             for t in next(it)[0].values():
                 t.fill_(7)
     assert not table.any()
-    for i, x in enumerate(given):
+    for i, x in enumerate(inputs):
         np.testing.assert_array_equal(x, 2 * counted(i))
 
 
-def test_on_a_gpu_arrays_are_kept_until_the_stream_is_done_with_them(monkeypatch):
+def test_gpu_tensors_outlive_queued_kernels(monkeypatch):
     events = []
 
     def record_event():
@@ -187,23 +191,23 @@ def test_on_a_gpu_arrays_are_kept_until_the_stream_is_done_with_them(monkeypatch
 
     stream = python_types.SimpleNamespace(record_event=record_event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
-    kept = _iterator._Kept(torch.device("cuda:0"))
+    keeper = _iterator._TensorKeeper(torch.device("cuda:0"))
 
-    def held():
-        return sorted(x for _, arrays in kept._waiting for x in arrays) + kept._before
+    def held_tensors():
+        return sorted(x for _, arrays in keeper._waiting for x in arrays) + keeper._last_batch
 
     for i in range(3):
-        kept.add(f"array {i}")  # pyright: ignore[reportArgumentType]
-        kept.end_batch()
-    assert held() == ["array 0", "array 1", "array 2"]
+        keeper.add(f"array {i}")  # pyright: ignore[reportArgumentType]
+        keeper.end_batch()
+    assert held_tensors() == ["array 0", "array 1", "array 2"]
     assert len(events) == 2  # the user may still queue something that reads the last batch
     events[0].done = True
-    kept.end_batch()
-    assert held() == ["array 1", "array 2"]
+    keeper.end_batch()
+    assert held_tensors() == ["array 1", "array 2"]
     for e in events:
         e.done = True
-    kept.end_batch()
-    assert not held()
+    keeper.end_batch()
+    assert not held_tensors()
 
 
 # --- types ----------------------------------------------------------------------------------------------------------
@@ -231,7 +235,7 @@ def test_bfloat16():
     assert torch.equal(t, torch.from_numpy(counted(0)).to(torch.bfloat16))
 
 
-def test_type_that_torch_lacks():
+def test_unsupported_type():
     define = jax_fn.jax_function(lambda x: x.astype(jnp.int4))
     with pytest.raises(
         TypeError, match=rf"jax_function {LINE}: output 'x' is of type int4, which PyTorch .* does not support"
@@ -249,7 +253,7 @@ def growing(i):
 def test_static_shapes():
     with DALIGenericIterator(supplied(growing), ["x"]) as it:
         next(it)
-        for _ in range(2):  # the first batch counts
+        for _ in range(2):  # the shape of the first batch must stay
             with pytest.raises(
                 RuntimeError,
                 match=rf"external_source {LINE}.* output 'x' had the shape \(1, 3\) .* now it is \(2, 3\).*dynamic",
@@ -262,7 +266,7 @@ def test_dynamic_shapes():
         assert [tuple(next(it)[0]["x"].shape) for _ in range(3)] == [(2, 1, 3), (2, 2, 3), (2, 2, 3)]
 
 
-def test_samples_that_differ_in_shape():
+def test_ragged_samples_are_refused():
     def ragged():
         return [np.zeros((1, 3), np.uint8), np.zeros((2, 3), np.uint8)]
 
@@ -322,16 +326,16 @@ def test_state(files):
             [numbers(files[:7], 2, i, pad=True) for i in range(2)], reader_name="reader", auto_reset=True
         )
 
-    with make() as it, make() as other:
+    with make() as it, make() as resumed:
         next(it)
-        other.set_state(json.loads(json.dumps(it.get_state())))
+        resumed.set_state(json.loads(json.dumps(it.get_state())))
         for _ in range(3):
-            assert text(it) == text(other)
+            assert text(it) == text(resumed)
 
 
 @pytest.mark.parametrize("policy", ["FILL", "PARTIAL"])
 def test_the_warning_of_the_first_state(files, policy):
-    """Without padding, the batches that are cut at the end of an epoch have read on."""
+    """Without padding, batches that are cut at the end of an epoch have read samples of the next one."""
 
     def make(shards) -> Iterator:
         pipes = [numbers(files[:7], shards, i, seed=1) for i in range(shards)]
@@ -339,7 +343,7 @@ def test_the_warning_of_the_first_state(files, policy):
             pipes, reader_name="reader", auto_reset=True, last_batch_policy=LastBatchPolicy[policy]
         )
 
-    with make(2) as it, make(1) as other:
+    with make(2) as it, make(1) as one_shard:
         for _ in it:
             pass
         with pytest.warns(
@@ -348,9 +352,9 @@ def test_the_warning_of_the_first_state(files, policy):
         ):
             state = it.get_state()
         with pytest.raises(RuntimeError, match=r"can't be divided.*restart_epoch=True"):
-            other.set_state(state)
-        other.set_state(state, restart_epoch=True)
-        assert sorted(int(x) for batch in other for x in batch[0]["label"]) == sorted(range(7))
+            one_shard.set_state(state)
+        one_shard.set_state(state, restart_epoch=True)
+        assert sorted(int(x) for batch in one_shard for x in batch[0]["label"]) == sorted(range(7))
 
 
 # --- feed_ndarray ---------------------------------------------------------------------------------------------------
@@ -423,29 +427,29 @@ def test_batches_without_unreadable_files_are_shorter(tmp_path):
     def pipeline():
         return fn.readers.file(files=paths, name="files", on_error="skip")[0]
 
-    found = [batch[0]["x"][:, 0].tolist() for batch in DALIGenericIterator(pipeline(), ["x"], reader_name="files")]
-    assert found == [[0, 2, 3], [4, 5, 6, 7], [9]]
+    batches = [batch[0]["x"][:, 0].tolist() for batch in DALIGenericIterator(pipeline(), ["x"], reader_name="files")]
+    assert batches == [[0, 2, 3], [4, 5, 6, 7], [9]]
 
 
-@pytest.mark.parametrize("lost", [[0, 1], [2, 3]])
-def test_a_batch_of_which_nothing_could_be_read_has_no_shape(tmp_path, lost):
+@pytest.mark.parametrize("missing", [[0, 1], [2, 3]])
+def test_batches_without_readable_samples(tmp_path, missing):
     paths = [tmp_path / f"{i}.png" for i in range(4)]
     for i, path in enumerate(paths):
-        if i not in lost:
+        if i not in missing:
             Image.new("RGB", (3, 2)).save(path)
 
     @pipeline_def(batch_size=2, num_threads=1, device_id=None)
     def pipeline():
         return fn.decoders.image(fn.readers.file(files=paths, name="files", on_error="skip")[0])
 
-    found = [tuple(batch[0]["x"].shape) for batch in DALIGenericIterator(pipeline(), ["x"], reader_name="files")]
-    assert [shape[0] for shape in found] == [0 if i in lost else 2 for i in (0, 2)]
-    assert (2, 2, 3, 3) in found
+    shapes = [tuple(batch[0]["x"].shape) for batch in DALIGenericIterator(pipeline(), ["x"], reader_name="files")]
+    assert [shape[0] for shape in shapes] == [0 if i in missing else 2 for i in (0, 2)]
+    assert (2, 2, 3, 3) in shapes
 
 
 @pytest.mark.filterwarnings("ignore:size is given")
-def test_pipelines_keep_their_places_where_nothing_could_be_read(tmp_path):
-    """With `size` those whose samples are all beyond it are left out, and no others."""
+def test_pipelines_without_readable_samples_stay(tmp_path):
+    """With `size`, only pipelines whose samples are all beyond it are left out of the list."""
     paths = [tmp_path / f"{i}.bin" for i in range(8)]
     for i, path in enumerate(paths):
         if i not in (2, 3):
@@ -493,17 +497,17 @@ print({k: v for k, v in os.environ.items() if "XLA_" in k and "MEM" in k or "PRE
     ],
 )
 def test_memory_of_gpus_beside_pytorch(arguments, environment, want):
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("XLA_")}
-    done = subprocess.run(
+    other_variables = {k: v for k, v in os.environ.items() if not k.startswith("XLA_")}
+    process = subprocess.run(
         [sys.executable, "-c", MEMORY, *arguments],
         capture_output=True,
         text=True,
         timeout=120,
-        env={**kept, **environment},
+        env={**other_variables, **environment},
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == str(want)
-    assert done.stderr.count("JAX takes memory of GPUs as it needs it") == ("PREALLOCATE" in str(want))
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines()[-1] == str(want)
+    assert process.stderr.count("JAX takes memory of GPUs as it needs it") == ("PREALLOCATE" in str(want))
 
 
 def test_warning_about_memory_of_gpus(monkeypatch):
@@ -519,5 +523,5 @@ def test_warning_about_memory_of_gpus(monkeypatch):
         make(supplied(counted)).close()
     assert len(warned) == 1
     assert _memory.devices_are_open()
-    monkeypatch.delattr("jax._src.xla_bridge.backends_are_initialized")  # as another JAX may
+    monkeypatch.delattr("jax._src.xla_bridge.backends_are_initialized")  # as in another version of JAX
     assert not _memory.devices_are_open()

@@ -25,7 +25,7 @@ def in_all_forms(files, num_shards=1, shard_id=0, pad=False):
 
 
 def text_of_forms(epoch):
-    """As `text`, of batches whose outputs are the same in all forms."""
+    """The samples of an epoch as text, from batches whose outputs are equal in all forms."""
 
     def values(d):
         assert all(x.shape == (1,) for x in d["list"])
@@ -37,12 +37,12 @@ def text_of_forms(epoch):
 
 
 @pytest.mark.parametrize(
-    ("shards", "policy", "pad", "by", "want"), [row for row in EPOCHS_IN_TORCH if row[:2] != (1, "DROP")]
+    ("shards", "policy", "pad", "sized_by", "want"), [row for row in EPOCHS_IN_TORCH if row[:2] != (1, "DROP")]
 )
-def test_ragged_batches_end_as_dense_ones(files, shards, policy, pad, by, want):
+def test_ragged_batches_end_as_dense_ones(files, shards, policy, pad, sized_by, want):
     pipes = [in_all_forms(files[:7], shards, i, pad) for i in range(shards)]
-    counted_by = {"reader_name": "reader"} if by == "reader" else {"size": 7, "last_batch_padded": pad}
-    with pytest.warns(UserWarning, match="reader_name") if by == "size" else contextlib.nullcontext():
+    counted_by = {"reader_name": "reader"} if sized_by == "reader" else {"size": 7, "last_batch_padded": pad}
+    with pytest.warns(UserWarning, match="reader_name") if sized_by == "size" else contextlib.nullcontext():
         it = DALIRaggedIterator(
             pipes,
             ["dense", "list", "sparse"],
@@ -50,12 +50,12 @@ def test_ragged_batches_end_as_dense_ones(files, shards, policy, pad, by, want):
             last_batch_policy=LastBatchPolicy[policy],
             **counted_by,
         )
-    seen = []
+    texts = []
     with it:
         for _ in range(3):
-            seen.append(text_of_forms(it))
+            texts.append(text_of_forms(it))
             it.reset()
-    assert seen == want
+    assert texts == want
 
 
 def sizes(i):
@@ -69,7 +69,7 @@ def ragged_images(i):
 
 @pipeline_def(batch_size=3, num_threads=1)
 def images():
-    """On the host, in a program (with a status and without), out of a function, and of static shape."""
+    """Outputs of the host, of a program (with a status and without), of a function, and of static shape."""
     x = fn.external_source(source=ragged_images, layout="HWC")
     doubled = x.gpu() * np.uint8(2)
     flipped = fn.flip(x)
@@ -80,8 +80,8 @@ def images():
 NAMES = ["host", "doubled", "flipped", "called", "resized", "again"]
 
 
-def test_lists_of_samples_are_numpys_and_may_be_kept_and_changed():
-    kept = []
+def test_lists_may_be_kept_and_changed():
+    batches = []
     with DALIRaggedIterator(images(), NAMES, output_types=[LIST] * 6) as it:
         for _ in range(8):
             (batch,) = next(it)
@@ -89,10 +89,10 @@ def test_lists_of_samples_are_numpys_and_may_be_kept_and_changed():
             for x in batch.values():
                 assert isinstance(x, list)
                 for t in x:
-                    t.add_(3)  # changes the batch that is the last one then
-            kept.append(batch)
+                    t.add_(3)  # changes the batch that is the last one at this time
+            batches.append(batch)
     del it
-    for i, batch in enumerate(kept):
+    for i, batch in enumerate(batches):
         for k, x in enumerate(ragged_images(i)):
             for name, want in (
                 ("host", x),
@@ -106,9 +106,11 @@ def test_lists_of_samples_are_numpys_and_may_be_kept_and_changed():
 
 def test_lists_share_the_memory_of_the_array(monkeypatch):
     arrays = []
-    made = _iterator._Tensors.__call__
+    convert = _iterator._TensorMaker.__call__
     monkeypatch.setattr(
-        _iterator._Tensors, "__call__", lambda self, plan, given: arrays.append(given) or made(self, plan, given)
+        _iterator._TensorMaker,
+        "__call__",
+        lambda self, plan, outputs: arrays.append(outputs) or convert(self, plan, outputs),
     )
     with DALIRaggedIterator(images(), NAMES, output_types=[LIST] * 6) as it:
         (batch,) = next(it)
@@ -122,7 +124,7 @@ VECTORS = [[[1, 2], [], [3, 4, 5]], [[7], [8, 9], []], [[], [], []]]
 
 @pytest.mark.parametrize("name", ["bool", "uint16", "int64", "float16", "float64"])
 def test_sparse_tensors(name):
-    """Indices and values of all elements, sample by sample, as DALI's `torch.sparse_coo_tensor` has them."""
+    """Indices and values of all elements, sample by sample, as in DALI's `torch.sparse_coo_tensor`."""
 
     def batch(i):
         return [np.array(x, name) for x in VECTORS[i % 3]]
@@ -144,8 +146,8 @@ def test_sparse_tensors(name):
                 assert t.values().tolist() == np.array([x for row in rows for x in row], name).tolist()
 
 
-def test_a_sparse_tensor_that_is_cut_is_as_wide_as_what_is_left(tmp_path):
-    """The last batch of three files ends with the first one, which is the longest, and is not of this epoch any more."""
+def test_width_of_cut_sparse_tensors(tmp_path):
+    """The last batch of three files ends with the first file, which is the longest and belongs to the next epoch."""
     paths = [tmp_path / f"{i}.bin" for i in range(3)]
     for path, n in zip(paths, (5, 1, 2)):
         path.write_bytes(bytes(range(n)))
@@ -170,12 +172,12 @@ def test_ragged_batches_without_unreadable_files_are_shorter(tmp_path):
         return x, x
 
     it = DALIRaggedIterator(pipeline(), ["list", "sparse"], reader_name="files", output_types=[LIST, COO])
-    found = [([x.tolist() for x in batch["list"]], batch["sparse"].to_dense().tolist()) for (batch,) in it]
-    assert found == [([[0]], [[0]]), ([[2] * 3, [3] * 4], [[2, 2, 2, 0], [3] * 4]), ([], [])]
+    batches = [([x.tolist() for x in batch["list"]], batch["sparse"].to_dense().tolist()) for (batch,) in it]
+    assert batches == [([[0]], [[0]]), ([[2] * 3, [3] * 4], [[2, 2, 2, 0], [3] * 4]), ([], [])]
 
 
 def test_lists_of_a_branch():
-    pytest.importorskip("malt")  # which rewrites the definition
+    pytest.importorskip("malt")  # it rewrites the definition
 
     @pipeline_def(batch_size=4, num_threads=1, enable_conditionals=True)
     def define():
@@ -190,7 +192,7 @@ def test_lists_of_a_branch():
         assert [t.tolist() for t in next(it)[0]["x"]] == [[0], [0, 10], [0, 10], [0]]
 
 
-def test_without_tags_a_ragged_iterator_is_a_dense_one(files):
+def test_default_tags_are_dense(files):
     with DALIRaggedIterator(in_all_forms(files[:3]), ["a", "b", "c"], reader_name="reader") as it:
         assert [[x.tolist() for x in batch.values()] for (batch,) in it] == [
             [[[1], [2]]] * 2 + [[[1, 1], [2, 2]]],
@@ -200,26 +202,26 @@ def test_without_tags_a_ragged_iterator_is_a_dense_one(files):
         DALIRaggedIterator(images(), NAMES)
 
 
-def test_ragged_iterators_go_on_from_states(files):
+def test_ragged_iterators_resume_from_states(files):
     def make():
         pipe = in_all_forms(files[:7])
         return DALIRaggedIterator(
             pipe, ["dense", "list", "sparse"], reader_name="reader", output_types=[DENSE, LIST, COO], auto_reset=True
         )
 
-    with make() as it, make() as other:
+    with make() as it, make() as resumed:
         assert repr(it).splitlines()[1:] == [
-            f"  {name}: uint8[2, ?], on the cpu, of {made}, {tag}"
-            for name, made, tag in (
+            f"  {name}: uint8[2, ?], on the cpu, of {operator}, {tag}"
+            for name, operator, tag in (
                 ("dense", "readers.file", DENSE),
                 ("list", "readers.file", LIST),
                 ("sparse", "cat", COO),
             )
         ]
         next(it)
-        other.set_state(json.loads(json.dumps(it.get_state())))
+        resumed.set_state(json.loads(json.dumps(it.get_state())))
         for _ in range(3):
-            assert text_of_forms(it) == text_of_forms(other)
+            assert text_of_forms(it) == text_of_forms(resumed)
 
 
 @pytest.mark.parametrize(

@@ -37,21 +37,21 @@ def definition(files, dtype=None, device="cpu", **order):
 
 def iterator(files, make=data_iterator, dtype=None, device="cpu", order=None, batch_size=4, pipeline=None, **options):
     define = definition(files, dtype, device, **(order or {}))
-    made = make(define, ["boxes", "length"], reader_name="r", **options)
-    return made(batch_size=batch_size, num_threads=1, seed=1, **(pipeline or {}))
+    make_iterator = make(define, ["boxes", "length"], reader_name="r", **options)
+    return make_iterator(batch_size=batch_size, num_threads=1, seed=1, **(pipeline or {}))
 
 
 def padded(i, limit=12, fill=0):
-    want = np.full((limit, 4), fill, np.float32)
-    want[: LENGTHS[i]] = BOXES[i]
-    return want
+    expected = np.full((limit, 4), fill, np.float32)
+    expected[: LENGTHS[i]] = BOXES[i]
+    return expected
 
 
-def check(batch, at, limit=12, dtype=np.float32):
+def check(batch, indices, limit=12, dtype=np.float32):
     boxes, lengths = batch["boxes"]
     assert boxes.dtype == dtype
     assert lengths.dtype == jnp.int32
-    for k, i in enumerate(at):
+    for k, i in enumerate(indices):
         np.testing.assert_array_equal(
             np.asarray(boxes[k], np.float32), padded(i, limit).astype(dtype).astype(np.float32)
         )
@@ -76,9 +76,9 @@ def test_padded_compiles_once(files, make, device):
     spec = it.element_spec["boxes"]
     assert [tuple(s.shape) for s in spec] == [(4, 12, 4), (4,)]
     for number, batch in zip(range(5), it):
-        at = range(4 * number, 4 * number + 4)
-        check(batch, at)
-        np.testing.assert_allclose(step(*batch["boxes"]), [BOXES[i].sum() for i in at])
+        indices = range(4 * number, 4 * number + 4)
+        check(batch, indices)
+        np.testing.assert_allclose(step(*batch["boxes"]), [BOXES[i].sum() for i in indices])
     assert len(compiled) == 1
 
 
@@ -116,12 +116,12 @@ def test_on_shards(files, shards, device):
     order = {"pad_last_batch": True}
     for limits in (12, None):
         it = iterator(files, device=device, order=order, batch_size=8, sharding=sharding, ragged={"boxes": limits})
-        each, seen = 8 // shards, {}
+        per_shard, read = 8 // shards, {}
         for batch in it:
             if limits is None:
                 assert len(batch["boxes"]) == 8
                 rows = [np.asarray(x) for x in batch["boxes"]]
-                assert [x.devices() for x in batch["boxes"]] == [{jax.devices()[k // each]} for k in range(8)]
+                assert [x.devices() for x in batch["boxes"]] == [{jax.devices()[k // per_shard]} for k in range(8)]
             else:
                 boxes, lengths = batch["boxes"]
                 assert boxes.sharding == sharding
@@ -133,8 +133,8 @@ def test_on_shards(files, shards, device):
                 if n:
                     i = int(x[0, 0]) // 100
                     np.testing.assert_array_equal(x, BOXES[i])
-                    seen[i] = True
-        assert sorted(seen) == [i for i in range(COUNT) if LENGTHS[i]]
+                    read[i] = True
+        assert sorted(read) == [i for i in range(COUNT) if LENGTHS[i]]
 
 
 def test_sharding_of_several_axes_and_by_name(files):
@@ -174,25 +174,25 @@ def test_several_pipelines(files, shards):
         it = DALIGenericIterator(
             pipelines, ["boxes", "length"], reader_name="r", sharding=sharding, ragged={"boxes": limits}
         )
-        batch, at = next(it), [0, 1, 2, 11, 12, 13]
+        batch, indices = next(it), [0, 1, 2, 11, 12, 13]
         if limits is None:
-            for x, i in zip(batch["boxes"], at, strict=True):
+            for x, i in zip(batch["boxes"], indices, strict=True):
                 np.testing.assert_array_equal(x, BOXES[i])
         else:
             boxes, lengths = batch["boxes"]
             assert boxes.shape == ((6, 12, 4) if shards else (2, 3, 12, 4))
-            np.testing.assert_array_equal(np.asarray(lengths).ravel(), [LENGTHS[i] for i in at])
+            np.testing.assert_array_equal(np.asarray(lengths).ravel(), [LENGTHS[i] for i in indices])
             np.testing.assert_array_equal(np.asarray(boxes).reshape(6, 12, 4)[4], padded(12))
 
 
 @pytest.mark.parametrize("limits", [12, None])
 def test_masks(files, limits):
-    """Samples that are missing have length 0, or are empty; here a file of the last batch is not there, and left out."""
-    lost = [*files[:9], files[0] + "x", *files[10:]]
+    """Missing samples have length 0, or are empty: those behind the end, and one of a missing file."""
+    files_with_gap = [*files[:9], files[0] + "x", *files[10:]]
 
     @jaxdali.pipeline_def(batch_size=4, num_threads=1, device_id=None)
     def define():
-        return fn.readers.numpy(files=lost, name="r", on_error="skip")
+        return fn.readers.numpy(files=files_with_gap, name="r", on_error="skip")
 
     options = {"last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "mask"}
     it = DALIGenericIterator(define(), ["boxes"], reader_name="r", ragged={"boxes": limits}, **options)
@@ -204,8 +204,8 @@ def test_masks(files, limits):
     for number, batch in enumerate(batches):
         for k in range(4):
             if masks[number][k]:
-                got = batch["boxes"][k] if limits is None else batch["boxes"][0][k, : batch["boxes"][1][k]]
-                np.testing.assert_array_equal(got, BOXES[4 * number + k])
+                boxes = batch["boxes"][k] if limits is None else batch["boxes"][0][k, : batch["boxes"][1][k]]
+                np.testing.assert_array_equal(boxes, BOXES[4 * number + k])
     if limits is None:
         assert batches[2]["boxes"][1].size == 0
     else:
@@ -214,7 +214,7 @@ def test_masks(files, limits):
 
 
 def test_short_batches_of_sources():
-    """Without a size nothing is padded: the batch is smaller."""
+    """Without a mask nothing is padded: the last batch is smaller."""
     batches = [[BOXES[1], BOXES[2], BOXES[3]], [BOXES[4]]]
 
     @jaxdali.pipeline_def(batch_size=3, num_threads=1, device_id=None)
@@ -255,10 +255,10 @@ def test_several_limits():
     masks, lengths = next(DALIGenericIterator(define(), ["masks"], ragged={"masks": (5, 9)}))["masks"]
     assert masks.shape == (4, 5, 9, 3)
     np.testing.assert_array_equal(lengths, [x.shape[:2] for x in samples])
-    for got, x in zip(np.asarray(masks), samples, strict=True):
-        want = np.zeros((5, 9, 3))
-        want[: x.shape[0], : x.shape[1]] = x
-        np.testing.assert_array_equal(got, want)
+    for mask, x in zip(np.asarray(masks), samples, strict=True):
+        expected = np.zeros((5, 9, 3))
+        expected[: x.shape[0], : x.shape[1]] = x
+        np.testing.assert_array_equal(mask, expected)
     with pytest.raises(jaxdali.DifferentShapes, match=r"'masks'.*ragged={'masks': N}"):
         next(DALIGenericIterator(define(), ["masks"], ragged={"masks": 5}, prepare_first_batch=False))
     with pytest.raises(
@@ -278,9 +278,9 @@ def test_samples_of_one_shape_and_empty_ones():
     def define():
         return fn.external_source(batches, batch=True, cycle="quiet")
 
-    got = [b["x"] for b, _ in zip(DALIGenericIterator(define(), ["x"], ragged={"x": 3}), range(3))]
-    assert [x.shape for x, _ in got] == [(2, 3, 4)] * 3
-    assert [n.tolist() for _, n in got] == [[0, 0], [3, 3], [0, 2]]
+    outputs = [b["x"] for b, _ in zip(DALIGenericIterator(define(), ["x"], ragged={"x": 3}), range(3))]
+    assert [x.shape for x, _ in outputs] == [(2, 3, 4)] * 3
+    assert [n.tolist() for _, n in outputs] == [[0, 0], [3, 3], [0, 2]]
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
@@ -306,14 +306,14 @@ def test_checkpoints_go_on(files):
     options = {"order": {"random_shuffle": True}, "pipeline": {"enable_checkpointing": True}}
     it = iterator(files, ragged={"boxes": 12}, **options)
     next(it)
-    state, want = it.get_state(), [next(it) for _ in range(3)]
-    for form in (12, None):  # the form is none of the state
-        again = iterator(files, ragged={"boxes": form}, **options)
-        again.set_state(state)
-        for batch in want:
-            got = next(again)["boxes"]
+    state, expected = it.get_state(), [next(it) for _ in range(3)]
+    for form in (12, None):  # the form is not part of the state
+        resumed = iterator(files, ragged={"boxes": form}, **options)
+        resumed.set_state(state)
+        for batch in expected:
+            boxes = next(resumed)["boxes"]
             for k, n in enumerate(np.asarray(batch["boxes"][1])):
-                np.testing.assert_array_equal(got[k] if form is None else got[0][k, :n], batch["boxes"][0][k, :n])
+                np.testing.assert_array_equal(boxes[k] if form is None else boxes[0][k, :n], batch["boxes"][0][k, :n])
 
 
 @pytest.mark.parametrize(
@@ -341,10 +341,10 @@ def test_different_shapes_name_it(files):
 
 
 def test_of_functions_and_branches():
-    """An eager function's arrays, a value of branches, and one output twice."""
+    """Arrays of an eager function, a value of branches, and the same output twice."""
 
     def doubled(x):
-        return jnp.asarray(2 * np.asarray(x))  # which can't be traced
+        return jnp.asarray(2 * np.asarray(x))  # can't be traced
 
     @jaxdali.pipeline_def(batch_size=4, num_threads=1, device_id=None, enable_conditionals=True)
     def define():

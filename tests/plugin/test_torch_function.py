@@ -1,4 +1,4 @@
-"""torch_python_function and its class: what functions get, and what becomes of their tensors."""
+"""torch_python_function and its class: arguments of the function, and conversion of the tensors that it returns."""
 
 import numpy as np
 import pytest
@@ -28,41 +28,41 @@ def test_names():
     assert dir(pytorch.fn) == ["torch_python_function"]
 
 
-def called(batch):
-    """By function and by class."""
+def forms_of_call(batch_processing):
+    """Calls by the function and by the class."""
     return [
         lambda f, x, y: torch_python_function(
-            x, y, function=f, num_outputs=2, batch_processing=batch, output_layouts=["HW"]
+            x, y, function=f, num_outputs=2, batch_processing=batch_processing, output_layouts=["HW"]
         ),
-        lambda f, x, y: TorchPythonFunction(f, 2, "cpu", batch, output_layouts=["HW"])(x, y),
+        lambda f, x, y: TorchPythonFunction(f, 2, "cpu", batch_processing, output_layouts=["HW"])(x, y),
     ]
 
 
 @pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize("batch", [False, True])
-@pytest.mark.parametrize("way", [0, 1])
-def test_outputs(way, batch, on_device):
-    seen = []
+@pytest.mark.parametrize("form", [0, 1])
+def test_outputs(form, batch, on_device):
+    arguments = []
 
-    def each(x, y):
-        seen.append((type(x), x.device.type))
+    def of_sample(x, y):
+        arguments.append((type(x), x.device.type))
         x += 1  # changes nothing but its own tensor
         return x.T.flip(0), (x * y).sum()
 
-    def all_of(xs, ys):
+    def of_batch(xs, ys):
         assert type(xs) is type(ys) is list
-        both = [each(x, y) for x, y in zip(xs, ys, strict=True)]
+        both = [of_sample(x, y) for x, y in zip(xs, ys, strict=True)]
         return [a for a, _ in both], [b for _, b in both]
 
     factor = [np.float32(f) for f in (1, 2, 3)]
-    call = called(batch)[way]
-    a, b, x = run(lambda x, f: (*call(all_of if batch else each, x, f), x), RAGGED, factor, on_device=on_device)
-    assert seen == [(torch.Tensor, "cpu")] * 3
+    call = forms_of_call(batch)[form]
+    a, b, x = run(lambda x, f: (*call(of_batch if batch else of_sample, x, f), x), RAGGED, factor, on_device=on_device)
+    assert arguments == [(torch.Tensor, "cpu")] * 3
     assert (a.layout(), b.layout()) == ("HW", "")
-    for got, total, kept, x0, f in zip(samples(a), samples(b), samples(x), RAGGED, factor, strict=True):
-        np.testing.assert_array_equal(got, (x0 + 1).T[::-1])
+    for rotated, total, unchanged, x0, f in zip(samples(a), samples(b), samples(x), RAGGED, factor, strict=True):
+        np.testing.assert_array_equal(rotated, (x0 + 1).T[::-1])
         assert (total.dtype, total.shape, float(total)) == (np.float32, (), f * (x0 + 1.0).sum())
-        np.testing.assert_array_equal(kept, x0)
+        np.testing.assert_array_equal(unchanged, x0)
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -71,24 +71,24 @@ def test_types(name):
         assert x.dtype == getattr(torch, name)
         return x
 
-    given = [x.astype(name) for x in RAGGED]
-    (out,) = run(lambda x: torch_python_function(x, function=function), given)
-    for got, x in zip(samples(out), given, strict=True):
-        assert got.dtype == x.dtype
-        np.testing.assert_array_equal(got, x)
+    inputs = [x.astype(name) for x in RAGGED]
+    (out,) = run(lambda x: torch_python_function(x, function=function), inputs)
+    for output, x in zip(samples(out), inputs, strict=True):
+        assert output.dtype == x.dtype
+        np.testing.assert_array_equal(output, x)
 
 
-def test_tensors_that_arrays_are_made_of_differently():
-    """Of a graph of gradients, and views: expanded, without elements."""
-    grown = torch.ones(2, requires_grad=True)
-    for function, want in (
-        (lambda x: grown * 2, [2, 2]),
+def test_tensors_with_gradients_and_views():
+    """Tensors of a graph of gradients, and views: expanded ones, and ones without elements."""
+    with_gradient = torch.ones(2, requires_grad=True)
+    for function, expected in (
+        (lambda x: with_gradient * 2, [2, 2]),
         (lambda x: torch.nn.Parameter(torch.ones(2)), [1, 1]),
         (lambda x: x[:1, 1:].expand(2, 3), [[1] * 3] * 2),
         (lambda x: x[:, 2:], np.zeros((3, 0))),
     ):
         (out,) = run(lambda x, f=function: torch_python_function(x, function=f), RAGGED[:1])
-        np.testing.assert_array_equal(samples(out)[0], want)
+        np.testing.assert_array_equal(samples(out)[0], expected)
 
 
 def test_without_inputs_or_outputs():
@@ -109,7 +109,7 @@ def test_errors():
     def raises(x):
         raise KeyError("boo")
 
-    for function, more, message in (
+    for function, options, message in (
         (raises, {}, r"KeyError: 'boo'"),
         (lambda x: None, {}, "must return torch.Tensors, got NoneType"),
         (lambda x: x.numpy(), {}, "must return torch.Tensors, got ndarray"),
@@ -124,7 +124,7 @@ def test_errors():
         (lambda x: x[:1], {"batch_processing": True}, "a list of 3 arrays, got 1"),
     ):
         with pytest.raises(OperatorError, match=f"^torch_python_function .*test_torch_function.py.*{message}"):
-            run(lambda x, f=function, m=more: torch_python_function(x, function=f, **m), RAGGED)
+            run(lambda x, f=function, m=options: torch_python_function(x, function=f, **m), RAGGED)
     with pytest.raises(
         TypeError, match=r"^plugin\.pytorch\.TorchPythonFunction: .* 'num_output'; did you mean 'num_outputs'"
     ):
@@ -132,15 +132,15 @@ def test_errors():
     assert isinstance(TorchPythonFunction(len), ops.PythonFunction.__base__)
 
 
-@pytest.mark.parametrize("way", [torch_python_function, lambda *x, **k: TorchPythonFunction(**k)(*x)])
-def test_results_on_the_accelerator(way):
-    """The function is the host's all the same."""
+@pytest.mark.parametrize("make", [torch_python_function, lambda *x, **k: TorchPythonFunction(**k)(*x)])
+def test_results_on_the_accelerator(make):
+    """The function still runs on the host."""
 
     @pipeline_def(batch_size=1, num_threads=1)
     def define():
-        one = way(function=lambda: torch.full((3,), 7), device="gpu")
-        two = way(one, function=lambda x: (x + 1, x.cpu() * 2), num_outputs=2, device="gpu")
-        assert [x.device for x in (one, *two)] == ["gpu"] * 3
-        return tuple(two)
+        first = make(function=lambda: torch.full((3,), 7), device="gpu")
+        pair = make(first, function=lambda x: (x + 1, x.cpu() * 2), num_outputs=2, device="gpu")
+        assert [x.device for x in (first, *pair)] == ["gpu"] * 3
+        return tuple(pair)
 
     assert [np.asarray(x[0]).tolist() for x in define().run()] == [[8] * 3, [14] * 3]

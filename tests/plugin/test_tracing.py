@@ -1,6 +1,6 @@
 # ruff: noqa: NPY002  the global NumPy generator is what is tested
-"""What of jax_function's functions is traced into the program, and what runs eagerly, as tracing it would not be
-faithful.
+"""Functions of jax_function that are traced into the program, and those that run eagerly, as tracing would change their
+results.
 """
 
 import array
@@ -79,7 +79,7 @@ class _Stateful:
     "function",
     [_numpy_random, _python_random, _global_counter, _split_key, _as_float, _sharding, _text, _branch, _Stateful()],
 )
-def test_what_can_not_be_traced_runs_eagerly_with_the_right_results(function, caplog):
+def test_untraceable_functions_run_eagerly(function, caplog):
     global _counter, _key
     _counter, _key = 0, jax.random.key(0)
     np.random.seed(3)
@@ -88,7 +88,7 @@ def test_what_can_not_be_traced_runs_eagerly_with_the_right_results(function, ca
         batches, pipe = run(lambda x: (x, jax_function(function)(x)), n=3, exec_async=False, exec_pipelined=False)
     assert len([r for r in caplog.records if "runs eagerly" in r.message]) == 1
     pipe.close()
-    # The same calls by hand, from the same state: trial traces must have left none.
+    # The same calls by hand, from the same state: trial traces must not have changed it.
     _counter, _key = 0, jax.random.key(0)
     np.random.seed(3)
     random.seed(3)
@@ -102,12 +102,12 @@ def test_what_can_not_be_traced_runs_eagerly_with_the_right_results(function, ca
 def test_iterators_and_closures():
     numbers = itertools.count(1)
     generator = np.random.default_rng(5)
-    made = iter([np.float32(i) for i in range(10)])
+    iterator = iter([np.float32(i) for i in range(10)])
     batches, pipe = run(
         lambda x: (
             jax_function(lambda x: jnp.full(4, next(numbers)))(x),
             jax_function(lambda x: jnp.full(4, generator.integers(1000)))(x),
-            jax_function(lambda x: jnp.full(4, next(made)))(x),
+            jax_function(lambda x: jnp.full(4, next(iterator)))(x),
         ),
         n=3,
         exec_async=False,
@@ -128,7 +128,7 @@ class _Slotted:
         self.n = 0
 
 
-def test_trials_leave_nothing_in_other_places():
+def test_trials_leave_no_state():
     nnx = pytest.importorskip("flax.nnx")
     slotted, module, table = _Slotted(), types_of_python.ModuleType("users"), bytearray(1)
     module.n = 0
@@ -172,7 +172,7 @@ def test_trials_leave_nothing_in_other_places():
         lambda x: (
             *(jax_function(f)(x) for f in functions),
             jax_function(lambda x: weights(4))(x),  # the trial must not leave tracers in the cache
-            jax_function(lambda x: drop(dropout, jnp.ones(4)))(x),  # whose tracing fails half-way
+            jax_function(lambda x: drop(dropout, jnp.ones(4)))(x),  # its tracing fails half-way
         ),
         n=3,
         exec_async=False,
@@ -187,7 +187,7 @@ def test_trials_leave_nothing_in_other_places():
 
 
 class _Table:
-    """Its methods, and the functions of its module, are found by the names in a function's code only."""
+    """A user's object, whose methods are found only by the names in a function's code."""
 
     def __init__(self):
         self.array = array.array("i", [0])
@@ -204,12 +204,12 @@ def _counted_elsewhere():
     return _counter
 
 
-def test_what_can_not_be_put_back_is_not_tried(tmp_path):
-    """Each function counts its calls somewhere else: as many as there are batches."""
+def test_unrestorable_state_prevents_trials(tmp_path):
+    """Each function counts its calls in another place. The counts must be those of the batches, without trials."""
     table, shared, lines = _Table(), multiprocessing.Value("i", 0), tmp_path / "calls"
     calls: list[int] = []
     variable = contextvars.ContextVar("calls", default=calls)
-    large = np.zeros((1 << 30) + 1, np.uint8)  # no page of which exists before it is written
+    large = np.zeros((1 << 30) + 1, np.uint8)  # its pages exist only when they are written
     module = types_of_python.ModuleType("users")
     module.bump = _counted_elsewhere  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -240,7 +240,7 @@ def test_what_can_not_be_put_back_is_not_tried(tmp_path):
     def of_import(x):
         import sqlite3
 
-        table.database = sqlite3.connect(tmp_path / "base")  # tried, it would fail at the second call
+        table.database = sqlite3.connect(tmp_path / "base")  # a trial would make the second call fail
         table.database.execute(f"create table calls{table.count()} (n)")
         table.database.close()
         return jnp.full(4, table.array[0])
@@ -254,8 +254,8 @@ def test_what_can_not_be_put_back_is_not_tried(tmp_path):
         assert [int(b[0][0]) for b in batches] == [1, 2], function.__name__
 
 
-def test_what_is_not_named_does_not_matter():
-    """An object with a file, a lock and much data, of which the function uses a number."""
+def test_unnamed_state_is_ignored():
+    """An object with a file, a lock and much data; the function uses only a number of it."""
     with open(__file__) as file:
         owner = types_of_python.SimpleNamespace(
             factor=3, file=file, lock=threading.Lock(), samples=[("name", i) for i in range(200_000)]
@@ -267,7 +267,7 @@ def test_what_is_not_named_does_not_matter():
     pipe.close()
 
 
-def test_what_is_no_state_is_traced_inline():
+def test_stateless_objects_are_traced_inline():
     log, lock, settings = logging.getLogger("of a test"), threading.Lock(), types_of_python.SimpleNamespace(factor=3)
 
     def f(x):
@@ -296,7 +296,7 @@ def test_jit_forces_either():
 
 
 def growing(function):
-    """A pipeline of two batches ``f32[2, 3]`` and then larger ones, whose shapes nobody knows before."""
+    """A pipeline of two batches ``f32[2, 3]`` and then larger ones, with shapes that are not known before."""
 
     @pipeline_def(batch_size=2, exec_async=False, exec_pipelined=False)
     def definition():
@@ -322,18 +322,18 @@ def test_each_shape_is_tried(caplog):
     random_when_large = lambda x: x + (np.random.rand() if x.shape[1] > 4 else 0)
     np.random.seed(7)
     pipe = growing(random_when_large)
-    got = [np.array(pipe.run()[0].as_array())[0, 0] for _ in range(5)]
+    values = [np.array(pipe.run()[0].as_array())[0, 0] for _ in range(5)]
     pipe.close()
     np.random.seed(7)
-    np.testing.assert_allclose(got, [1, 1, *(1 + np.random.rand(3))], rtol=1e-6)
+    np.testing.assert_allclose(values, [1, 1, *(1 + np.random.rand(3))], rtol=1e-6)
     assert len([r for r in caplog.records if "runs eagerly" in r.message]) == 1
 
 
-def test_a_variable_that_changes_between_shapes(caplog):
-    factor, got = 1, []
+def test_changed_variable_at_a_new_shape(caplog):
+    factor, values = 1, []
     pipe = growing(lambda x: x * factor)
     for factor in range(1, 6):  # noqa: B007
-        got.append(float(np.array(pipe.run()[0].as_array())[0, 0]))
+        values.append(float(np.array(pipe.run()[0].as_array())[0, 0]))
     pipe.close()
-    assert got == [1, 1, 3, 4, 5]  # read once, until it is seen to have changed
+    assert values == [1, 1, 3, 4, 5]  # read once, until a new shape shows that it has changed
     assert "have changed since" in caplog.text

@@ -1,4 +1,4 @@
-"""autoserialize, of files that Triton's servers take."""
+"""autoserialize, for files of Triton's servers."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from jaxdali import Pipeline, fn, pipeline_def
 from jaxdali.plugin.triton import autoserialize
 
 
-def test_a_definition_stays_what_it_is():
+def test_autoserialize_returns_the_definition():
     @autoserialize
     @pipeline_def(batch_size=2, num_threads=1)
     def define(value=3):
