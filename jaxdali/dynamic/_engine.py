@@ -174,8 +174,10 @@ class TraceState:
             return DynamicDataNode(node, index, self, None if self._returns_batch is None else Draw.ONE)
         draws = [x._draw if isinstance(x, DynamicDataNode) else Draw.NONE for x in dependencies(node)]
         single_draws = [d for d in draws if d is not None]
+        # All operands are single values, so the result is one, too.
         if len(single_draws) == len(draws):
             return DynamicDataNode(node, index, self, max(single_draws, default=Draw.NONE))
+        # A batch and a drawn value meet, see Note [One key].
         if Draw.ONE in single_draws and self.N != 1:
             i = draws.index(Draw.ONE)
             raise ambiguous_draw(
@@ -209,6 +211,7 @@ class TraceState:
         ]
         values = [(label, x) for label, tree in values for x in flat(tree) if isinstance(x, DynamicDataNode)]
         returns_batch = batch_size is not None or any(x._draw is None for _, x in values)
+        # N keys draw N numbers, even if no value is a batch.
         if key is not None and key.count is not None and not returns_batch:
             if self.N is None:
                 raise BatchSizeRequest(name, key.count)
@@ -236,6 +239,7 @@ class TraceState:
                     )
                 if node.op.of_batch and not returns_batch and self.N not in (None, 1):
                     raise ArgumentError(f"{node.op.name}: it draws for a whole batch: pass batch_size=len(images)")
+                # All samples of a single value use the key of sample 0.
                 node_key = key if returns_batch else dataclasses.replace(key, single=True)
                 if node_key not in self.keys:
                     self.keys.append(node_key)

@@ -56,10 +56,12 @@ def with_dali_defaults(function: Callable[..., Any]) -> Callable[..., Any]:
             raise
         values = (*inputs, *arguments.values())
         sizes = [len(x) for x in values if isinstance(x, Batch)]
+        # None: a call of single samples.
         N = arguments.get("batch_size") or (sizes[0] if sizes else None)
         declared_arguments = declared[operator]() if operator in declared else {}
         returns_single = False
         if current_trace() is None and not any(map(_is_traced, values)):
+            # Tensors become arguments per sample, so that a call of single samples runs as a batch of one.
             returns_single = N is None and any(isinstance(x, DaliTensor) for x in arguments.values())
             arguments = {n: _to_batch(declared_arguments.get(n), x, N or 1) for n, x in arguments.items()}
         arguments = {n: _argument(declared_arguments.get(n), x, N) for n, x in arguments.items()}
@@ -115,6 +117,7 @@ def _argument(a: Argument | None, x: Any, N: int | None) -> Any:
         return _input(x)
     if isinstance(x, str) and a is not None and a.name.endswith("dtype"):
         return numpy_of(DType.parse(x))
+    # Sizes in a list are converted as arrays are: fractions are cut, as in DALI.
     if type(x) in (list, tuple) and a is not None and a.extents and is_numbers(x):
         x = np.asarray(x)
     if type(x) in (list, tuple):

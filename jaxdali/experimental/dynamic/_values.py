@@ -560,6 +560,7 @@ def _make_batch(tensors: Any, dtype: Any, device: Any, layout: str | None, copy:
     if isinstance(tensors, (jax.Array, *FILE)) and numpy_dtype is None:
         return _to_device(dynamic.batch(tensors, layout), device)
     if is_array(tensors):
+        # A tensor is an array ``[N, ...]`` here, and the first letter of its layout stands for the samples.
         inherited = (tensors.layout or "")[1:] if isinstance(tensors, (_batch.Tensor, Tensor)) else ""
         array = _sample_array(tensors, numpy_dtype)
         return _to_device(
@@ -573,6 +574,7 @@ def _make_batch(tensors: Any, dtype: Any, device: Any, layout: str | None, copy:
         if x is None:
             raise TypeError(f"sample {i} is None")
         samples.append(_sample_array(x, numpy_dtype))
+        # The first sample determines the type of the others.
         numpy_dtype = samples[0].dtype
         own_layout = x.layout if layout is None and isinstance(x, (_batch.Tensor, Tensor)) else None
         if common_layout and own_layout and own_layout != common_layout:

@@ -257,6 +257,7 @@ class TraceableFunction(_Function, ProgramOperator):
         if use.is_requested or use.has_explicit_axes:  # arrays on Auto axes may be constants of a program
             return make_eager(self.jit)
         B, x64 = ctx.B, ctx.settings.x64
+        # The arrays that the function gets: 64-bit types are narrowed unless the user has enabled x64.
         arguments = [
             _with_typed_keys(s, jax.ShapeDtypeStruct((B, *(s.shape or ())), s.dtype if x64 else narrow(s.dtype)))
             for s in specs
@@ -356,22 +357,24 @@ class EagerFunction(_Function, EagerOperator):
 
     def call(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Shards) -> Sequence[Sequence[Any]]:
         assert self.calls is not None
-        present = ctx.present.reshape(ctx.S, ctx.B).sum(axis=1).tolist()
+        num_present = ctx.present.reshape(ctx.S, ctx.B).sum(axis=1).tolist()
         if self.sharding is not None:
             with self.calls.settings.contexts(self.calls.settings.mesh):
                 return self._call_global(ctx, inputs, shards, self.sharding)
         mesh = self.calls.mesh
+        # The function is not called for a shard of which no sample takes the branch. If that is so for all shards, it
+        # is called with empty arrays, as the types of its results must be known.
         per_shard: dict[int, tuple[Any, ...]] = {}
         with self.calls.settings.contexts(mesh):
             for shard, device in enumerate(shards.primaries):
-                if present[shard] or not any(present):
+                if num_present[shard] or not any(num_present):
                     placement = NamedSharding(mesh, PartitionSpec()) if isinstance(mesh, Mesh) else device
                     arguments = [
                         _with_typed_keys(spec, jax.device_put(x[shard], placement))
                         for spec, x in zip(self.inputs, inputs, strict=True)
                     ]
                     results = self.calls(
-                        shard, arguments, lambda r, num_samples=present[shard]: self.flatten(r, num_samples)
+                        shard, arguments, lambda r, num_samples=num_present[shard]: self.flatten(r, num_samples)
                     )
                     per_shard[shard] = (
                         tuple(jax.device_put(r, device) for r in results) if isinstance(mesh, Mesh) else results

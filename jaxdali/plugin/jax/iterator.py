@@ -325,6 +325,7 @@ class DALIGenericIterator(BaseIterator):
             return
         num_batch_axes = len(self._batch_shape)
         for k, (i, name) in enumerate(self._tracked_outputs):
+            # The shapes of a sample, without the batch axes.
             distinct = list(dict.fromkeys(batch_shapes[k][num_batch_axes:] for batch_shapes in self._seen_shapes))
             node = self._stream.executors[0].graph.outputs[i].node
             if len(distinct) > 2 and not node.op.few_shapes:
@@ -367,6 +368,8 @@ class DALIGenericIterator(BaseIterator):
         if sharding is not None:
             assert self._shards is not None
             return assemble(parts, self._shards, sharding)
+        # Without a sharding, the outputs are stacked: on the one device of all pipelines, or over their distinct
+        # devices.
         devices = tuple(e.shards.primaries[0] for e in self._stream.executors)
         rows = [np.asarray(p)[None] for p in parts]
         if len(set(devices)) == 1:
@@ -591,7 +594,8 @@ def iterator_factory(
 
         def make_pipelines() -> list[Pipeline]:
             pipelines = []
-            if loading is not None and checkpoints:  # those of the shards of one process
+            # With loading processes, the checkpoints are those of the shards that one process loads.
+            if loading is not None and checkpoints:
                 shard_checkpoints = (
                     checkpoints if len(checkpoints) == len(shards.ids) else [checkpoints[0]] * len(shards.ids)
                 )

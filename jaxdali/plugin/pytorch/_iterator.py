@@ -78,24 +78,29 @@ class _TorchIterator(BaseIterator):
     def _take(self) -> list[dict[str, Any]]:
         batches, valid = self._stream.take()
         assert isinstance(self._stream, BatchStream)
-        self._stream.check_full([b for b in batches if not b.ids.unread])  # tensors may be shorter
+        # Batches with samples that could not be read are not checked, as their tensors may be shorter.
+        self._stream.check_full([b for b in batches if not b.ids.unread])
         result = [batch_of(zip(self.output_map, b.outputs), self._metadata) for b in batches]
         for t in (
             t for tensors in result for x in arrays_of(tensors).values() for t in (x if isinstance(x, list) else [x])
         ):
             if t.is_cuda:
                 self._keepers.setdefault(t.device, _TensorKeeper(t.device)).add(t.detach())
-        for is_present in self._keepers.values():
-            is_present.end_batch()
+        for keeper in self._keepers.values():
+            keeper.end_batch()
         if self._partial and valid is not None and min(valid) < self.batch_size:
+            # The first `valid` rows of a batch belong to the epoch. Tensors have no rows for samples that were not
+            # read.
             counts = [
                 n if b.ids.present is None else int(b.ids.present[:n].sum())
                 for b, n in zip(batches, valid, strict=True)
             ]
-            is_present = [v > 0 or not self._has_size for v in valid]
+            # With `size`, pipelines whose samples are all beyond it are left out. With a reader they have empty
+            # batches.
+            has_samples = [v > 0 or not self._has_size for v in valid]
             result = [
                 batch_of([(k, _first(x, n)) for k, x in tensors.items()], self._metadata)
-                for tensors, n, is_kept in zip(result, counts, is_present)
+                for tensors, n, is_kept in zip(result, counts, has_samples)
                 if is_kept
             ]
         return result
@@ -349,6 +354,7 @@ class _TensorMaker:
                 continue
             node = plan.maker(ref).node
             tensor = _to_tensor(array, name, node)
+            # The user may change a tensor, so it must not share memory with a user's function or with another output.
             is_copied = ref in self._shared_refs or tensor.data_ptr() in seen_pointers
             if is_copied:
                 tensor = tensor.clone()
@@ -357,6 +363,7 @@ class _TensorMaker:
             if form != _DENSE:
                 samples = _sample_views(tensor, output)
                 result = samples if form == _SPARSE_LIST else _sparse(samples, tensor, name, node)
+            # Copies run on this thread's stream, but the user may read the tensor on another one.
             if tensor.is_cuda and (is_copied or form == _SPARSE_COO):
                 torch.cuda.current_stream(tensor.device).synchronize()
             results.append(result)
@@ -364,7 +371,7 @@ class _TensorMaker:
 
     def _check_shapes(self, plan: Plan, outputs: Sequence[Any]):
         for name, form, ref, array in zip(self._names, self._forms, plan.outputs, outputs):
-            if form != _DENSE or plan.spec(ref).is_metadata or not len(array):  # no sample could be read
+            if form != _DENSE or plan.spec(ref).is_metadata or not len(array):  # empty if no sample could be read
                 continue
             assert isinstance(array, jax.Array)
             shape = array.shape[1:]
@@ -438,12 +445,15 @@ class _TensorKeeper:
         self._device = device
         self._batch: list[torch.Tensor] = []
         self._last_batch: list[torch.Tensor] = []
+        # CUDA events, each recorded when a batch was taken, with the tensors of the batch before it.
         self._waiting: collections.deque[tuple[Any, list[torch.Tensor]]] = collections.deque()
 
     def add(self, tensor: torch.Tensor):
+        """Adds a tensor of the batch that is being taken."""
         self._batch.append(tensor)
 
     def end_batch(self):
+        """Ends the batch, and frees the tensors that no queued kernel can read any more."""
         if self._last_batch:
             self._waiting.append((torch.cuda.current_stream(self._device).record_event(), self._last_batch))
         self._last_batch, self._batch = self._batch, []
