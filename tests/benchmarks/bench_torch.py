@@ -41,13 +41,13 @@ def main():
 
     making: list[float] = []
 
-    def timed(self, graph, arrays, make=_iterator._Tensors.__call__):
+    def timed(self, graph, arrays, make=_iterator._TensorMaker.__call__):
         start = time.thread_time()
         tensors = make(self, graph, arrays)
         making.append(time.thread_time() - start)
         return tensors
 
-    _iterator._Tensors.__call__ = timed
+    _iterator._TensorMaker.__call__ = timed
     iterators_by_name = iterators(args.data)
     batches = {name: next(it) for name, it in iterators_by_name.items()}
     times: dict[str, list[float]] = {name: [] for name in iterators_by_name}

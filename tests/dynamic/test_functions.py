@@ -455,7 +455,7 @@ def test_pickled_values():
 
 
 def test_pickled_compiled_functions():
-    """By value, as data loaders pickle functions; the other process compiles anew."""
+    """By value, as data loaders pickle functions; the other process compiles it again."""
     cloudpickle = pytest.importorskip("cloudpickle")
     compiled = jd.jit(lambda x, key: jd.flip(jd.random_resized_crop(x, size=(8, 8), key=key)))
     expected = compiled(images(), jax.random.key(0)).numpy()

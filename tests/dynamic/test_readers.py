@@ -199,7 +199,7 @@ def test_threads_end(folder, own_threads):
     assert own_threads()
     reader.close()
     assert own_threads.ended()
-    assert epoch(reader, 2)[0] == ["a2", "a3"]  # it goes on
+    assert epoch(reader, 2)[0] == ["a2", "a3"]  # the next epoch continues where the loop stopped
     del reader
     gc.collect()
     assert own_threads.ended()

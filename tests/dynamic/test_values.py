@@ -178,7 +178,7 @@ def test_tensors_in_place():
     sample += 10
     sample //= 2
     assert (sample.dtype, sample.tolist(), sample.layout, original.tolist()) == (np.int32, [130, 132], "X", [250, 255])
-    array += original  # an array of NumPy stays what it is
+    array += original  # an array of NumPy stays an array
     assert (type(array), array.tolist()) == (np.ndarray, [251, 1])
     assert (np.float32(2) * original).tolist() == [500, 510]
     with pytest.raises(TypeError, match="divmod"):

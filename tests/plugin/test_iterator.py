@@ -104,7 +104,7 @@ def test_shuffle_after_epoch(files):
     with data_iterator(shuffled, ["x"], reader_name="reader")(batch_size=4, seed=5) as it:
         one_shard = [[x for b in it for x in np.ravel(b["x"]).tolist()] for _ in range(2)]
     two_shards = [[x for s in range(2) for b in epoch for x in b[s].tolist()] for epoch in batches_by_epoch]
-    assert two_shards == one_shard  # one order, whatever the seed and the number of shards
+    assert two_shards == one_shard  # the order does not depend on the seed and the number of shards
     assert two_shards[0] != two_shards[1]
     assert sorted(two_shards[0]) == sorted(two_shards[1]) == list(range(1, 33))
 
@@ -125,7 +125,7 @@ def test_next_and_for_and_reset(files, caplog):
         assert it.next()["x"].tolist() == [[1], [2]]
         it.reset()
         assert "before the end of the epoch is ignored; the epoch continues in the middle of epoch" in caplog.text
-        assert [b["x"][0, 0].item() for b in it] == [3, 5]  # a loop goes on with the rest
+        assert [b["x"][0, 0].item() for b in it] == [3, 5]  # a loop takes the rest of the epoch
         for _ in range(2):
             with pytest.raises(StopIteration):
                 next(it)

@@ -163,7 +163,7 @@ def jax_function(
     return operator
 
 
-class _Function(Operator):
+class _JaxFunction(Operator):
     """Base of the operators that hold a user's function.
 
     The function is not part of the operator's key, as each shard's definition makes a function of its own.
@@ -235,7 +235,7 @@ class _Function(Operator):
 # arrays, and runs under the mesh, too.
 
 
-class TraceableFunction(_Function, ProgramOperator):
+class TraceableFunction(_JaxFunction, ProgramOperator):
     """A function before it is known whether it can be traced; `bind` decides that."""
 
     jit: bool | None
@@ -328,7 +328,7 @@ class TracedFunction(ProgramOperator):
         return tuple(to_function(self.jaxpr)(*inputs))
 
 
-class EagerFunction(_Function, EagerOperator):
+class EagerFunction(_JaxFunction, EagerOperator):
     """A function that is called with real arrays, between two programs."""
 
     calls: _ShardCalls | None = dataclasses.field(default=None, compare=False)  # set by `bind`, as is `inputs`
@@ -408,7 +408,7 @@ def _with_typed_keys(spec: Spec, x: Any) -> Any:
 
 def _shard_functions(ops: Sequence[Operator]) -> list[Callable[..., Any]]:
     """The functions of the local shards' definitions."""
-    return [op.function for op in ops if isinstance(op, _Function)]
+    return [op.function for op in ops if isinstance(op, _JaxFunction)]
 
 
 class _ShardCalls:
@@ -442,7 +442,7 @@ class _ShardCalls:
         try:
             return flatten(function(*arguments) if program is None else tuple(program(*arguments)))
         except Exception as e:
-            raise OperatorError(_Function.name, self._where, f"{describe(function)}: {type(e).__name__}: {e}") from e
+            raise OperatorError(_JaxFunction.name, self._where, f"{describe(function)}: {type(e).__name__}: {e}") from e
 
     def _program(
         self, function: Callable[..., Any], arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]
@@ -456,7 +456,7 @@ class _ShardCalls:
         except NotFaithful as e:
             if self._is_forced:
                 raise OperatorError(
-                    _Function.name, self._where, f"{describe(function)} can't be traced (jit=True): {e}"
+                    _JaxFunction.name, self._where, f"{describe(function)} can't be traced (jit=True): {e}"
                 ) from e
             self.jit = False
             _log.warning(
