@@ -36,6 +36,7 @@ def copy_from_device(arrays: Sequence[Any], ptr: Any, stream: Any):
 
 
 def _address(ptr: Any) -> int:
+    """The address of a pointer. Raises an error if it is no pointer, or null."""
     address = ptr.value if isinstance(ptr, ctypes.c_void_p) else ptr
     if address is not None and not isinstance(address, int):
         raise TypeError(f"copy_to_external: expected a ctypes.c_void_p or an int, got {type(ptr).__name__}")

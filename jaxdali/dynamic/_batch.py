@@ -508,9 +508,15 @@ class Batch(Arithmetic):
         return len(shapes) > 0 and bool((shapes == shapes[0]).all())
 
     def _shape_table(self, dtype: Any) -> np.ndarray:
+        """The shapes as an array ``[N, ndim]``."""
         return np.asarray(self.shapes, dtype).reshape(len(self), self.ndim)
 
     def _dense(self, pad: bool) -> Any:
+        """The samples as one array ``[N, ...]``, padded with zeros if `pad`.
+
+        Raises:
+          ValueError: the samples differ in shape, and `pad` is False.
+        """
         if self._shapes is None:
             return self._data
         shapes = self._shape_table(np.int64)

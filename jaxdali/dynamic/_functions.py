@@ -299,6 +299,7 @@ def _formats(batches: Sequence[Batch]) -> tuple[Any, ...]:
 
 
 def _dense(*arguments: Any) -> Dense | NotDense:
+    """Makes a `Dense`, or returns the reason why that is not possible, so that it can be cached."""
     try:
         return Dense(*arguments)
     except NotDense as e:
@@ -347,6 +348,7 @@ def size_of(
 
 
 def _device(batches: Sequence[Batch], requested: Any) -> jax.Device:
+    """The device for a call: that of a batch on an accelerator, the first accelerator if it is requested, or the CPU."""
     accelerators = [b._device for b in batches if b._device.platform != "cpu"]
     if accelerators:
         return accelerators[0]
@@ -490,6 +492,7 @@ class Functions(dict[str, Any]):
 
 
 def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:
+    """Makes a module of functions of values from an index module of `jaxdali.fn`."""
     module = sys.modules.get(name) or types.ModuleType(name, f"The functions of `{functions.__name__}`, of values.")
     sys.modules[name] = module
     members_of_module = Functions(functions, name)
@@ -498,6 +501,7 @@ def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:
 
 
 def _function_of(function: Callable[..., Any], public: str, module: str) -> Callable[..., Any]:
+    """Makes a function of values from a function of `jaxdali.fn`, for a module of `jaxdali.dynamic`."""
     name = ".".join((*module.split(".")[2:], public))
     extra = extra_arguments(function)
     advice = refused_arguments(function, extra)

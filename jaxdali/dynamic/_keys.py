@@ -188,6 +188,7 @@ def fold_in(key: Any, data: int) -> Any:
 
 
 def _typed(key: Any) -> jax.Array:
+    """Converts raw keys into typed ones; returns typed keys unchanged."""
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         return key
     # A raw key has no type. Its number of words tells which generator it is for: threefry has 2, rbg 4. If the default
@@ -223,6 +224,7 @@ def words_of(key: Any, N: int, single: bool = False) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def _words(key: jax.Array, N: int | None, single: bool) -> jax.Array:
+    """Computes the result of `words_of`; `N` is None if there is a key for each sample."""
     keys = (
         key
         if N is None

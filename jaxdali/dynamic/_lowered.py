@@ -42,7 +42,7 @@ def bind_in_program(name: str, on_platform: OnPlatform, arrays: Sequence[Any], k
         return dense(leaves[: len(arrays)], leaves[len(arrays) :], line)[0]
 
     def bind(*leaves: Any) -> list[Any]:
-        return _function().bind(
+        return _primitive().bind(
             *leaves, jaxpr=jax.make_jaxpr(outputs)(*leaves), name=name, on=on_platform, arrays=len(arrays), line=line
         )
 
@@ -56,18 +56,19 @@ def bind_in_program(name: str, on_platform: OnPlatform, arrays: Sequence[Any], k
 # only a program on the CPU can raise an error. So a function with native kernels is one primitive, with a lowering rule
 # for each platform. The shapes and types of its results are the same on all platforms.
 @functools.cache
-def _function() -> Any:
+def _primitive() -> Any:
+    """The primitive for functions with native kernels, see Note [Platforms of programs]."""
     from jax.extend.core import Primitive  # imported late, as it loads Pallas, which takes 50 ms
 
-    function = Primitive("jaxdali_function")
-    function.multiple_results = True
-    function.def_abstract_eval(lambda *_, jaxpr, **__: jaxpr.out_avals)
-    function.def_impl(_run)
-    batching.primitive_batchers[function] = _raise_vmap_error
-    mlir.register_lowering(function, functools.partial(_lowering, "this platform"))
+    primitive = Primitive("jaxdali_function")
+    primitive.multiple_results = True
+    primitive.def_abstract_eval(lambda *_, jaxpr, **__: jaxpr.out_avals)
+    primitive.def_impl(_run)
+    batching.primitive_batchers[primitive] = _raise_vmap_error
+    mlir.register_lowering(primitive, functools.partial(_lowering, "this platform"))
     for platform in ("cpu", "cuda", "rocm", "tpu"):
-        mlir.register_lowering(function, functools.partial(_lowering, platform), platform=platform)
-    return function
+        mlir.register_lowering(primitive, functools.partial(_lowering, platform), platform=platform)
+    return primitive
 
 
 def _run(*leaves: Any, **params: Any) -> Any:
@@ -78,7 +79,7 @@ def _run(*leaves: Any, **params: Any) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _jitted(params: tuple[tuple[str, Any], ...]) -> Any:
-    return jax.jit(functools.partial(_function().bind, **dict(params)))
+    return jax.jit(functools.partial(_primitive().bind, **dict(params)))
 
 
 def _raise_vmap_error(*_: Any, name: str, **__: Any) -> Any:
@@ -95,6 +96,10 @@ def vmap_error(name: str) -> ArgumentError:
 def _lowering(
     platform: str, ctx: Any, *operands: Any, jaxpr: Any, name: str, on: OnPlatform, arrays: int, line: str
 ) -> Any:
+    """Lowers the primitive for a platform.
+
+    The CPU uses the jaxpr that was traced; others trace a function of their own.
+    """
     from jax.extend.core import jaxpr_as_fun
 
     if platform == "cpu":

@@ -139,10 +139,12 @@ class Reader:
 
     @staticmethod
     def _num_shards_of(record: Mapping[str, Any]) -> int:
+        """The number of shards in a checkpoint record."""
         (source,) = record["sources"].values()
         return int(source["fingerprint"].get("num_shards", 1))
 
     def _stop(self):
+        """Closes the runner, and keeps its list of bad samples."""
         if self._epoch_runner is not None:
             self._bad += self._epoch_runner.executor.bad_samples()
             self._epoch_runner.close()
@@ -272,6 +274,7 @@ class Readers(dict[str, Any]):
 
 
 def _class_of(function: Callable[..., Any], name: str, module: str) -> type[Reader]:
+    """Makes the class of a reader from its function in `jaxdali.fn.readers`."""
     extra_parameters = [p for p in inspect.signature(Reader.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY]
     function_parameters = inspect.signature(function).parameters.values()
     summary = (inspect.getdoc(function) or "").splitlines()[0]

@@ -68,6 +68,7 @@ def tensor(sample: Any, layout: str | None = None) -> Tensor:
 
 
 def _as_batch(x: Any, roomy: bool = False) -> Batch:
+    """Converts samples into a batch. `roomy`: see `of_samples`."""
     if isinstance(x, Batch):
         return x
     if isinstance(x, FILE):
@@ -119,6 +120,7 @@ def _sample(x: Any, index: int) -> np.ndarray:
 
 
 def _array(x: Any) -> np.ndarray:
+    """Converts a sample into a NumPy array."""
     x = x._data if isinstance(x, JaxTensor) else x
     if isinstance(x, Tracer):
         raise TypeError(
@@ -249,6 +251,7 @@ def argument_of(a: Argument, x: Any) -> tuple[Batch, bool] | None:
 
 
 def _argument_batch(a: Argument, x: Any) -> Batch | None:
+    """The values of an argument per sample as a batch; None if `x` is static, the same for all samples."""
     if a.per_sample and is_column(x):
         x = np.asarray(_column_items(x))
     if a.per_sample and isinstance(x, (list, tuple)) and len(x) and _is_per_sample_list(a, x):

@@ -60,6 +60,7 @@ class DType:
         self.name = name or (predefined.name if predefined else self._default_name())
 
     def _default_name(self) -> str:
+        """DALI's name of the type, e.g. "i8", or "f16e8m7" for a float with an unusual exponent."""
         if self.kind is DType.Kind.bool:
             return "bool"
         has_default_exponent = self.exponent_bits in (None, _EXPONENTS.get(self.bits))
@@ -69,6 +70,7 @@ class DType:
 
     @property
     def _identity(self) -> tuple[Any, ...]:
+        """The fields by which types are compared."""
         return (
             self.kind,
             self.bits,

@@ -66,6 +66,7 @@ class ExternalSource:
         self._dtypes = self._per_output("dtype", dtype)
 
     def _per_output(self, name: str, argument: Any) -> list[Any]:
+        """An argument as a list with an entry for each output."""
         if isinstance(argument, (list, tuple)):
             if len(argument) != self._num_outputs:
                 raise ValueError(
@@ -104,6 +105,7 @@ class ExternalSource:
                 return
 
     def _next(self) -> Any:
+        """The next data of the source. At the end of an iterable it does what `cycle` says."""
         if not self._is_iterable:
             return self._source()
         if self._iterator is None:
@@ -119,9 +121,11 @@ class ExternalSource:
         return next(self._iterator)
 
     def _new_iterator(self) -> Iterator[Any]:
+        """Begins to iterate over the source."""
         return iter(self._source() if inspect.isgeneratorfunction(self._source) else self._source)
 
     def _output(self, i: int, x: Any, batch_size: int | None) -> Batch | Tensor:
+        """Converts the data of output `i`."""
         dtype, layout = self._dtypes[i], self._layouts[i]
         if isinstance(x, _batch.Batch):
             if batch_size is not None and len(x) != batch_size:

@@ -215,6 +215,7 @@ _MAX_SHOWN = 8  # samples in the repr of a batch
 
 
 def _repr_text(name: str, data: str, x: Any, fields: dict[str, Any]) -> str:
+    """The text of a `Batch` or a `Tensor` in DALI's form."""
     layout = {} if x.layout is None else {"layout": f'"{x.layout}"'}
     all_fields = {"dtype": x.dtype, **layout, "device": f'"{x.device.device_type}"', **fields}
     return f"{name}(\n    " + ",\n    ".join([data, *(f"{n}={v}" for n, v in all_fields.items())]) + ")"
@@ -232,6 +233,7 @@ class _BatchSlices(_batch.Slices):
 
 
 def _slice_index(x: Any) -> Any:
+    """Converts an index of a slice: tensors become numbers, and batches those of `jaxdali.dynamic`."""
     if isinstance(x, slice):
         return slice(_slice_index(x.start), _slice_index(x.stop), _slice_index(x.step))
     return int(x) if isinstance(x, (Tensor, np.integer)) else to_plain(x)
@@ -506,6 +508,7 @@ def _narrow_integers(integers: np.ndarray) -> np.ndarray:
 
 
 def _make_tensor(data: Any, dtype: Any, device: Any, layout: str | None, pad: bool, copy: bool) -> Tensor:
+    """Makes a `Tensor`; see `tensor` for the arguments."""
     if device is not None:
         device_of(device)
     numpy_dtype = None if dtype is None else numpy_of(dtype)
@@ -547,10 +550,12 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None, layout: str | No
 
 
 def _to_device(batch: _batch.Batch, device: Any) -> Batch:
+    """Converts a batch of `jaxdali.dynamic`, and moves it to a device."""
     return Batch.of(batch) if device is None else Batch.of(batch).to_device(device)
 
 
 def _make_batch(tensors: Any, dtype: Any, device: Any, layout: str | None, copy: bool) -> Batch:
+    """Makes a `Batch`; see `batch` for the arguments."""
     numpy_dtype = None if dtype is None else numpy_of(dtype)
     if isinstance(tensors, _batch.Batch):
         plain_batch = to_plain(tensors)

@@ -17,6 +17,7 @@ from ._values import types_of as _types_of
 
 
 def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a function of values from a function of `jaxdali.math`."""
     signature = inspect.signature(function)
 
     @_boundary

@@ -20,6 +20,8 @@ class ReaderState(dict[str, Any]):
 
 
 def _class_of(base: type[Any]) -> type[Any]:
+    """Makes a class with the behaviour of DALI's reader from a class of `jaxdali.dynamic.readers`."""
+
     def __init__(
         self: Any,
         *positional: Any,

@@ -140,7 +140,8 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
 
     @property
     def is_nonpadding(self) -> jax.Array:
-        """A mask of the samples of the last batch that belong to its epoch: bool, over the batch axis, on the outputs' sharding.
+        """A mask of the samples of the last batch that belong to its epoch: bool, over the batch axis, on the outputs'
+        sharding.
 
         False for samples that repeat a shard's last one, or come from the next epoch.
         """
@@ -148,6 +149,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
             return self._mask(*self._last)
 
     def _checked(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Checks that a batch has the shapes and types of the first one, and returns it."""
         specs = {
             name: jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), x)
             for name, x in arrays_of(batch).items()

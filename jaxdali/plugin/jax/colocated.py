@@ -168,6 +168,7 @@ def _run_method(host: _HostIterator, request: Mapping[str, Any], sharding: Any, 
 
 
 def _pickle_response(response: _Response) -> bytes:
+    """Pickles a response. An error that can't be pickled becomes a RuntimeError with its text."""
     # Some exceptions can be pickled but not unpickled, so both are tried here, on the host.
     try:
         data = pickle.dumps(response)
@@ -389,6 +390,7 @@ def data_iterator(
 def _factory(
     definition: Callable[..., Any], options: JaxOptions, host_options: dict[str, Any]
 ) -> Callable[..., ColocatedIterator]:
+    """Makes the function that `data_iterator` returns."""
     if not callable(definition):
         raise TypeError(f"data_iterator takes a pipeline definition, a function; got {type(definition).__name__}")
 

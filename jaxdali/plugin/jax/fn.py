@@ -481,6 +481,10 @@ class _ShardCalls:
     def _trace(
         self, function: Callable[..., Any], arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]
     ) -> TracedComputation:
+        """Traces a function for new shapes.
+
+        Raises NotFaithful if it can't be traced, or gives other results than before.
+        """
         abstract = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding) for a in arguments]
         if self._is_forced:
             return trace_once(function, abstract, flatten)

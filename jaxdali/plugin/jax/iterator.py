@@ -638,6 +638,10 @@ def _checkpoint_argument(checkpoint: bytes | None) -> dict[str, bytes]:
 
 
 def _sharding_over(devices: Sequence[jax.Device]) -> Sharding:
+    """A sharding with one shard on each device.
+
+    Raises an error if `devices` are not distinct devices of one process.
+    """
     if not devices:
         raise ValueError("devices must not be empty")
     for d in devices:

@@ -76,6 +76,7 @@ class _TorchIterator(BaseIterator):
         self._start(lease(pipelines, own_places(pipelines), key=key, delivery=delivery, finish=finish), options)
 
     def _take(self) -> list[dict[str, Any]]:
+        """Takes the next batch, and cuts it at the end of the epoch if the policy is PARTIAL."""
         batches, valid = self._stream.take()
         assert isinstance(self._stream, BatchStream)
         # Batches with samples that could not be read are not checked, as their tensors may be shorter.
@@ -370,6 +371,7 @@ class _TensorMaker:
         return tuple(results)
 
     def _check_shapes(self, plan: Plan, outputs: Sequence[Any]):
+        """Raises an error if the samples of a dense output have another shape than in the first batch."""
         for name, form, ref, array in zip(self._names, self._forms, plan.outputs, outputs):
             if form != _DENSE or plan.spec(ref).is_metadata or not len(array):  # empty if no sample could be read
                 continue
@@ -478,6 +480,7 @@ def _to_tensor(array: jax.Array, name: str, node: Node) -> torch.Tensor:
 
 
 def _policy_of(fill_last_batch: bool) -> LastBatchPolicy:
+    """The policy for the deprecated argument `fill_last_batch`, with a warning."""
     policy = LastBatchPolicy.FILL if fill_last_batch else LastBatchPolicy.PARTIAL
     warn(f"fill_last_batch={fill_last_batch} is deprecated: use last_batch_policy={policy}", DeprecationWarning)
     return policy

@@ -42,6 +42,7 @@ class Reach:
 
 
 def reach_of(function: Any) -> Reach:
+    """Finds the names and objects that a function can reach."""
     names: set[str] = set()
     while True:  # until no method that was found by a name has further names
         objects = list(itertools.islice(walk([function], functools.partial(_named_children, names=names)), MAX_OBJECTS))
@@ -89,6 +90,7 @@ def _names_in(f: types.FunctionType) -> set[str]:
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yields a code object and those of the functions defined in it."""
     yield code
     for c in code.co_consts:
         if isinstance(c, types.CodeType):

@@ -183,6 +183,7 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 def _is_same_item(a: Any, b: Any) -> bool:
+    """Whether two items of containers are the same object, or equal plain data."""
     plain = isinstance(a, (bool, int, float, str, bytes, tuple, np.ndarray)) or (
         isinstance(a, dict) and type(a) is type(b) and "bit_generator" in b
     )
@@ -200,6 +201,7 @@ def _refill_deque(container: collections.deque, content: Sequence[Any]):
 
 
 def _restore_attributes(x: Any, content: dict[str, Any]):
+    """Sets the attributes in the slots and the `__dict__` of an object to a snapshot of `attributes`."""
     in_slots = slots(x)
     for n in in_slots:
         if n in content and getattr(x, n, None) is not content[n]:
@@ -211,6 +213,7 @@ def _restore_attributes(x: Any, content: dict[str, Any]):
 
 
 def _restore_named(x: Any, names: set[str], content: dict[str, Any]):
+    """Sets the named attributes of a class or module to a snapshot of `named_attributes`."""
     current = named_attributes(x, names)
     for n in current.keys() - content.keys():
         delattr(x, n)

@@ -122,6 +122,8 @@ class MeshUse:
 
 
 def _trace_once(function, arguments, flatten) -> TracedComputation:
+    """Traces a function. Raises NotFaithful if that fails, or if a tracer of another trace has become a constant."""
+
     # A new function for each trace, as JAX caches traces by function.
     def call_function(*tracers):
         with formatting_forbidden({type(t) for t in tracers}):
