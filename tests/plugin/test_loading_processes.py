@@ -51,25 +51,25 @@ RAGGED = {"padded": 40, "listed": None}
 def parts(x):
     return [[[[s.start or 0, s.stop] for s in shard.index], np.asarray(shard.data).tolist()] for shard in x.addressable_shards]
 
-def seen(batch):
-    found = {}
+def values_of(batch):
+    values = {}
     for name, x in batch.items():
-        found[name] = [parts(p) for p in x] if isinstance(x, tuple) else x if name == "name" else (
+        values[name] = [parts(p) for p in x] if isinstance(x, tuple) else x if name == "name" else (
             [np.asarray(e).tolist() for e in x] if isinstance(x, list) else parts(x))
-    return found
+    return values
 
 def run(sharding, files, load, batch_size=12, make=data_iterator, names=NAMES, epochs=2, **options):
     global loaders
     loaders = load
     out = []
-    made = make(functools.partial(define, files), names, reader_name="reader", sharding=sharding, loading_processes=load,
-                ragged=RAGGED, **options)
-    with made(batch_size=batch_size, seed=5) as it:
+    make_iterator = make(functools.partial(define, files), names, reader_name="reader", sharding=sharding,
+                         loading_processes=load, ragged=RAGGED, **options)
+    with make_iterator(batch_size=batch_size, seed=5) as it:
         length = len(it)
         for _ in range(epochs):
             for batch in it:
                 total = jax.jit(jnp.sum, out_shardings=NamedSharding(batch["id"].sharding.mesh, P()))(batch["id"])
-                out.append(seen(batch) | {"total": int(total)})
+                out.append(values_of(batch) | {"total": int(total)})
                 assert batch["image"].sharding == (sharding["image"] if isinstance(sharding, dict) else sharding)
             it.reset()
             out.append(None)
@@ -82,7 +82,7 @@ def raised(act):
         return [type(e).__name__, str(e), getattr(e, "__notes__", [])]
 
 def bad_sample(load):
-    # The sample fails in one loading process. All are told, and all go on with the batch behind it.
+    # The sample fails in one loading process. The error reaches all processes, which continue with the next batch.
     global loaders
     loaders = load
     def with_error(num_shards=1, shard_id=0):
@@ -91,7 +91,7 @@ def bad_sample(load):
         return label, fn.resize(fn.decoders.image(png), size=(2, 2))
     make = data_iterator(with_error, ["id", "image"], reader_name="reader", sharding=flat, prepare_first_batch=False)
     with make(batch_size=6, seed=1, loading_processes=load) as it:
-        first = seen(next(it))
+        first = values_of(next(it))
         error = raised(lambda: next(it))
         return {"first": first["id"], "error": error, "behind": parts(next(it)["id"]), "given": it.get_state()["iterator"]["given"]}
 
@@ -102,29 +102,29 @@ def resumed(load, other):
     with make(batch_size=12, seed=5, loading_processes=load, enable_checkpointing=True) as it:
         next(it)
         state, saved = it.get_state(), it.checkpoints()
-        wanted = [seen(next(it)) for _ in range(1)]
+        expected = [values_of(next(it)) for _ in range(1)]
         ends = raised(lambda: next(it)), raised(lambda: next(it))
         it.reset()
-        wanted.append(seen(next(it)))
+        expected.append(values_of(next(it)))
         it.set_state(state)
-        again = [seen(next(it))]
+        same_iterator = [values_of(next(it))]
     loaders = other
     with make(batch_size=12, seed=7, loading_processes=other) as it:
         it.set_state(state)
-        moved = [seen(next(it))]
+        other_loaders = [values_of(next(it))]
         it.set_state(state, restart_epoch=True)
-        anew = [seen(next(it)), seen(next(it))][1:]
+        restarted = [values_of(next(it)), values_of(next(it))][1:]
     with make(batch_size=12, loading_processes=other, enable_checkpointing=True, checkpoints=saved) as it:
-        from_bytes = [seen(next(it))]
+        from_bytes = [values_of(next(it))]
     loaders = [0, 1, 2]
     with make(batch_size=12) as it:
         it.set_state(state)
-        alone = [seen(next(it))]
+        without_loaders = [values_of(next(it))]
     loaders = other
     with make(batch_size=12, loading_processes=other) as it:
         broken = raised(lambda: it.set_state({**state, "version": -1}))
-    return {"state": state, "wanted": wanted, "ends": ends, "again": again, "moved": moved, "bytes": from_bytes, "alone": alone,
-            "anew": anew, "broken": broken}
+    return {"state": state, "expected": expected, "ends": ends, "same_iterator": same_iterator, "other_loaders": other_loaders,
+            "bytes": from_bytes, "without_loaders": without_loaders, "restarted": restarted, "broken": broken}
 
 def peeked(load):
     global loaders
@@ -134,11 +134,11 @@ def peeked(load):
     make = peekable_data_iterator(pipeline, ["id", "image"], reader_name="reader", sharding=flat, loading_processes=load)
     with make(batch_size=12, seed=5) as it:
         spec = {name: list(s.shape) for name, s in it.element_spec.items()}
-        before = it.get_state()
+        state = it.get_state()
         first, future = it.peek(), it.peek_async().result()
-        same = it.get_state() == before
-        taken = next(it)
-        return {"spec": spec, "same": same and first["id"] is taken["id"] is future["id"], "id": parts(taken["id"]),
+        is_same_state = it.get_state() == state
+        batch = next(it)
+        return {"spec": spec, "same": is_same_state and first["id"] is batch["id"] is future["id"], "id": parts(batch["id"]),
                 "left": parts(it.is_nonpadding), "next": parts(next(it)["id"])}
 
 def by_class(load):
@@ -148,10 +148,10 @@ def by_class(load):
     make = pipeline_def(lambda i: define(files, 6, i)[:2], batch_size=2, num_threads=1, seed=5)
     with DALIGenericIterator([make(i) for i in ids], ["id", "image"], reader_name="reader", sharding=flat, loading_processes=load) as it:
         text = repr(it)
-        found = {"ids": ids, "id": parts(next(it)["id"]), "text": text, "size": it.size}
-    return found | {"closed": raised(lambda: next(it)), "shown": repr(it)}  # without the other processes
+        result = {"ids": ids, "id": parts(next(it)["id"]), "text": text, "size": it.size}
+    return result | {"closed": raised(lambda: next(it)), "shown": repr(it)}  # without the other processes
 
-def alone():
+def loader_without_devices():
     # Process 0 loads for the others, and has no device of the sharding.
     sharding = NamedSharding(Mesh(devices[2:], ("batch",)), P("batch"))
     def labels(num_shards=1, shard_id=0):
@@ -185,7 +185,7 @@ json.dump({
     "peeked": peeked([2]),
     "class": by_class([0, 2]),
     "no folder": raised(lambda: run(flat, ["missing"], [1])),
-    "loader alone": alone(),
+    "loader alone": loader_without_devices(),
     "function": raised(lambda: over_all([1])),
     "own error": raised(lambda: data_iterator(lambda num_shards, shard_id: 1 / 0, ["x"], reader_name="r", sharding=flat,
                                               loading_processes=[0, 1])(batch_size=12)),
@@ -371,10 +371,10 @@ def test_states(results, reference):
         it.reset()
         third = next(it)
     assert state == results[0]["resumed"]["state"]
-    for case in ("again", "moved", "anew", "bytes", "alone"):
+    for case in ("same_iterator", "other_loaders", "restarted", "bytes", "without_loaders"):
         check_batch([p["resumed"][case][0] for p in results], second)
     for k, batch in enumerate((second, third)):
-        check_batch([p["resumed"]["wanted"][k] for p in results], batch)
+        check_batch([p["resumed"]["expected"][k] for p in results], batch)
     for p in results:
         assert [e[0] for e in p["resumed"]["ends"]] == ["StopIteration"] * 2
         assert p["resumed"]["broken"][0] == "RuntimeError"
