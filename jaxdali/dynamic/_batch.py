@@ -560,9 +560,8 @@ class Batch(Arithmetic):
         if isinstance(data, DeviceSamples):
             return Batch(data.data, value.shapes, layout, dims)
         if isinstance(data, Packed):
-            if not np.array_equal(
-                data.offsets, plan_offsets(data.shapes, 1)[0]
-            ):  # a view of some samples of another batch
+            # A view of some samples of another batch has other offsets, and is copied.
+            if not np.array_equal(data.offsets, plan_offsets(data.shapes, 1)[0]):
                 return of_samples([data[i] for i in range(len(data))], layout, value.spec)
             return Batch(data.data[0], data.shapes, layout, dims)
         return Batch(data, None, layout)

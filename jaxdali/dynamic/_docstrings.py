@@ -230,9 +230,9 @@ def _drop_pipeline_entries(entries: str) -> str:
     remaining_entries = []
     for entry in re.split(r"^(?=  \S)", entries, flags=re.MULTILINE):
         names, _, text = entry.partition(":")
-        remaining = [n for n in names.strip().split(", ") if n not in _PIPELINE_ARGUMENTS]
-        if remaining:
-            remaining_entries.append(f"  {', '.join(remaining)}:{text}" if entry else "")
+        remaining_names = [n for n in names.strip().split(", ") if n not in _PIPELINE_ARGUMENTS]
+        if remaining_names:
+            remaining_entries.append(f"  {', '.join(remaining_names)}:{text}" if entry else "")
     return "".join(remaining_entries)
 
 

@@ -98,12 +98,15 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
 
         def trace_function(trace: TraceState, nodes: list[Any], input_keys: Any) -> Any:
             trace.N = N if has_size else None
-            node, key = iter(nodes), iter(input_keys)
-            filled_leaves = [next(node) if k == "value" else next(key) if k == "key" else k[1] for k in kinds]
+            node_iterator, key_iterator = iter(nodes), iter(input_keys)
+            filled_leaves = [
+                next(node_iterator) if k == "value" else next(key_iterator) if k == "key" else k[1] for k in kinds
+            ]
             arguments, keywords = jax.tree.unflatten(tree, filled_leaves)
             bound = functools.partial(function, *arguments, **keywords)
             return converted(bound)() if enable_conditionals else bound()
 
+        # Numbers and vectors may become arguments of operators, whose values the host reads.
         hosted = [b.is_dense and b.ndim <= 1 for b in batches]
         # Twice at most: if no argument has a batch size, tracing may raise the request of a function inside.
         while True:

@@ -115,6 +115,7 @@ class Reader:
             outputs: list[Any] = [
                 [x.data[i] for i in rows] if x.spec.is_metadata else Batch._of(x) for x in batch.outputs
             ]
+            # Rows whose records could not be read have no sample, and are left out.
             if present is not None:
                 outputs = [x if isinstance(x, list) else x[rows] for x in outputs]
             if size is None:

@@ -78,9 +78,13 @@ class Batch(_batch.Batch):
         return batch
 
     @staticmethod
-    def of(batch: _batch.Batch) -> Batch:
+    def of(plain_batch: _batch.Batch) -> Batch:
         """Converts a batch of `jaxdali.dynamic`. It shares the samples."""
-        return batch if isinstance(batch, Batch) else Batch._with(batch._data, batch._shapes, batch.layout, batch._dims)
+        return (
+            plain_batch
+            if isinstance(plain_batch, Batch)
+            else Batch._with(plain_batch._data, plain_batch._shapes, plain_batch.layout, plain_batch._dims)
+        )
 
     @property
     def _plain(self) -> _batch.Batch:
@@ -549,9 +553,9 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None, layout: str | No
     return _make_tensor(data, dtype, device, layout, pad, False)
 
 
-def _to_device(batch: _batch.Batch, device: Any) -> Batch:
+def _to_device(plain_batch: _batch.Batch, device: Any) -> Batch:
     """Converts a batch of `jaxdali.dynamic`, and moves it to a device."""
-    return Batch.of(batch) if device is None else Batch.of(batch).to_device(device)
+    return Batch.of(plain_batch) if device is None else Batch.of(plain_batch).to_device(device)
 
 
 def _make_batch(tensors: Any, dtype: Any, device: Any, layout: str | None, copy: bool) -> Batch:

@@ -155,9 +155,8 @@ def state_restored(reach: Reach):
     finally:
         changed_states = [(name, restore) for name, is_unchanged, restore in snapshots if not is_unchanged()]
         changed += [name for name, _ in changed_states if name]
-        for _, restore in reversed(
-            changed_states
-        ):  # unchanged state is not written, as another thread may be changing it
+        # Unchanged state is not written, as another thread may be changing it.
+        for _, restore in reversed(changed_states):
             restore()
 
 
