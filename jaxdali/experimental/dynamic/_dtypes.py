@@ -64,6 +64,7 @@ class DType:
         if self.kind is DType.Kind.bool:
             return "bool"
         has_default_exponent = self.exponent_bits in (None, _EXPONENTS.get(self.bits))
+        # The first letter of the kind, but "i" for signed integers.
         return f"{self.kind.name[0]}{self.bits}".replace("s", "i") + (
             "" if has_default_exponent else f"e{self.exponent_bits}m{self.significand_bits}"
         )

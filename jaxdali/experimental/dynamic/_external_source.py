@@ -116,6 +116,7 @@ class ExternalSource:
             if self._cycle == "no":
                 raise
             self._iterator = self._new_iterator()
+            # The new iterator is for the next call.
             if self._cycle == "raise":
                 raise
         return next(self._iterator)

@@ -63,6 +63,7 @@ def _class_of(base: type[Any]) -> type[Any]:
     def _epoch(self: Any, size: int | None) -> Iterator[Any]:
         self._runner_for(size)
         meta = base.get_metadata(self)
+        # The shard of this epoch: a reader moves on to the next shard after each epoch that was read to its end.
         shards, shard = meta["number_of_shards"], (meta["shard_id"] + self._epochs) % meta["number_of_shards"]
         begin, end = (i * meta["epoch_size_padded"] // shards for i in (shard, shard + 1))
         for _ in range(begin, end, size or 1):
