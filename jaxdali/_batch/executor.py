@@ -22,15 +22,15 @@ from .._core.system import available_cpus
 from .._core.values import Value
 from .._data.source import SampleIds, Source
 from .._plan.binding import BindingContext, BoundPlan
-from .._plan.options import RunOptions
 from .._plan.plan import Plan, Ref, make_plan
+from .._plan.run_options import RunOptions
 from .._program.sharding import Shards
 from . import repair
 from .batch import BadSample, Batch, EagerResults, InFlightBatch
+from .delivery import VALUES, Delivery
 from .host_pass import HostPass
 from .launch import Launcher
 from .meter import Statistics, cache_rows, storage_rows
-from .options import VALUES, Delivery
 from .origins import source_info
 from .outputs import Outputs
 from .phases import Phases

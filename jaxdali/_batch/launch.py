@@ -16,12 +16,12 @@ from .._core.ragged import BufferPool, Packed, Ragged, Sizes, plan_offsets
 from .._plan.binding import BoundPlan
 from .._plan.plan import Ref
 from .._plan.segments import Segment
-from .._program.ahead import stored
+from .._program.compilation import stored
 from .._program.operands import Layout, Operands
 from .._program.program import Program, program_for
 from .._program.sharding import Shards
 from . import repair
-from .ahead import Ahead
+from .ahead_compiler import Ahead
 from .batch import InFlightBatch, PhaseMemory
 from .host_pass import HostPass
 from .phases import Phase, Phases

@@ -17,7 +17,7 @@ from .._plan.plan import Ref, Step
 from .._program.sharding import Shards, assemble, cpu_device
 from ..types import is_float
 from .batch import EagerArrays, InFlightBatch
-from .options import Delivery, Parts, RaggedForm
+from .delivery import Delivery, Parts, RaggedForm
 from .resources import RunResources
 
 

@@ -17,12 +17,12 @@ from .._core.operator import EagerOperator
 from .._core.ragged import Packed
 from .._core.values import Value
 from .._data.source import Source
-from .._plan.options import RunOptions
+from .._plan.run_options import RunOptions
 from .._program.sharding import Shards
 from .batch import Batch, InFlightBatch, SourceError
+from .delivery import Delivery
 from .executor import Executor
 from .meter import Statistics
-from .options import Delivery
 from .reading import BatchReader
 
 

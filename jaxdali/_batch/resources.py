@@ -15,11 +15,11 @@ from .._core import ffi as _ffi
 from .._core.graph import Node
 from .._core.jax_settings import UserSettings
 from .._core.ragged import BufferPool
-from .._plan.options import RunOptions
+from .._plan.run_options import RunOptions
 from .._program.output_reuse import OutputReuse
 from .._program.sharding import Shards, cpu_device
+from .delivery import Delivery
 from .meter import Meter
-from .options import Delivery
 
 
 class RunResources:

@@ -86,7 +86,7 @@ def names_of_threads() -> list[str]:
 # 1. A lock, which stands beside the state with a comment that names what it guards.
 #    * Of the process: kernels and GPUs (`_core/ffi.py`); which operators are dataclasses (`_core/operator.py`);
 #      programs and capacities (`_program/program.py`, Note [Shared capacities]); compilations and JAX's setting for its
-#      cache (`_program/ahead.py`); rewritten functions (`_pipeline/conditionals.py`); what was logged once
+#      cache (`_program/compilation.py`); rewritten functions (`_pipeline/conditionals.py`); what was logged once
 #      (`_batch/host_pass.py`); files that kernels refuse (`fn/_decode/decode.py`); caches of images
 #      (`fn/_decode/cache.py`); registered decoders (`fn/_decode/registered.py`); indices of videos
 #      (`fn/_video/clips.py`); LMDB databases (`_data/lmdb_files.py`); shuffled lists (`_data/shuffle.py`); compiled

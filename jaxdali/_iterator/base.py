@@ -18,7 +18,7 @@ from .._pipeline.describe import describe_value
 from .._pipeline.graph_view import draw
 from .._pipeline.lease import Lease
 from .._pipeline.pipeline import Pipeline
-from .options import IteratorOptions
+from .iterator_options import IteratorOptions
 from .shared import SharedStream
 from .stream import BatchStream
 

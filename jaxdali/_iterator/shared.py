@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Sharding
 
 from .._batch.batch import Batch
-from .._batch.options import Parts
+from .._batch.delivery import Parts
 from .._core.building import refuse_tracing
 from .._core.jax_settings import own_settings
 from .._data.source import SampleIds

@@ -26,8 +26,8 @@ from .._runner.choose import runner_of
 from .._runner.fork_guard import ExclusiveUse
 from .._runner.runner import Runner
 from .._runner.shutdown import close_aside
+from .iterator_options import IteratorOptions, LastBatchPolicy
 from .lockstep import Lockstep
-from .options import IteratorOptions, LastBatchPolicy
 
 _log = logging.getLogger(__name__)
 

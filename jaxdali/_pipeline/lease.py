@@ -10,8 +10,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .._batch.delivery import Delivery, Finish
 from .._batch.executor import Executor
-from .._batch.options import Delivery, Finish
 from .._batch.remote import RemoteExecutor, Workers
 from .._core.graph import DataNode, Node
 from .._core.operator import EagerOperator

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from .._core.declaration import Auto, DType, Range, Whole, check_fields, checked
 from .._core.system import available_cpus
-from .._plan.options import RunOptions, Tuned
+from .._plan.run_options import RunOptions, Tuned
 from ..types import NO_TYPE
 from .argument_checks import OUTPUTS, OperatorConcurrency, StreamPolicy
 

@@ -18,9 +18,9 @@ from .._core.jax_settings import UserSettings
 from .._core.operator import EagerOperator, HostOperator, Operator, ProgramOperator, SourceOperator
 from .._core.values import Spec
 from .._data.source import Source
-from .options import RunOptions
 from .passes import compact, cut, fused, narrowed, simplified
 from .plan import Plan, Ref, Step
+from .run_options import RunOptions
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ from .._core.operator import SourceOperator
 from .._core.tracebacks import boundaries
 from .._core.values import Spec
 from .._data.source import PlaceholderSource, SampleIds, Source
-from .._plan.options import RunOptions
+from .._plan.run_options import RunOptions
 from .._program.sharding import Shards
 from ..fn._decode import registered
 from . import _threads

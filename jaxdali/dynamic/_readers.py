@@ -26,7 +26,7 @@ from .._core.words import of_values
 from .._data.listed import ListSource
 from .._pipeline import checkpoint as checkpoints
 from .._pipeline.checks import check_digest, check_record, signed
-from .._plan.options import RunOptions
+from .._plan.run_options import RunOptions
 from .._runner.choose import runner_of
 from .._runner.shutdown import close_collected, close_together
 from . import _threads

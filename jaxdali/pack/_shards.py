@@ -21,8 +21,8 @@ from .._core.jax_settings import own_settings
 from .._core.values import Value
 from .._data.walk import shard_bounds
 from .._pipeline.pipeline import internals_of
-from .._plan.options import RunOptions
 from .._plan.plan import Ref
+from .._plan.run_options import RunOptions
 from ._writers import WRITERS, Record, replace_file, write_index_of
 
 _NAMES = {  # of the outputs, for readers whose outputs have no names

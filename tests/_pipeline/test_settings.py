@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from jaxdali import Pipeline, types
-from jaxdali._batch.options import Delivery, RaggedForm
+from jaxdali._batch.delivery import Delivery, RaggedForm
 from jaxdali._core.system import available_cpus
 from jaxdali._pipeline.pipeline_settings import PipelineSettings
-from jaxdali._plan.options import RunOptions
+from jaxdali._plan.run_options import RunOptions
 
 
 def test_settings_are_converted_once():

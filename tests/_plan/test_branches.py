@@ -11,7 +11,7 @@ from images import encode, picture
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdali import fn, pipeline_def, types
-from jaxdali._batch import ahead
+from jaxdali._batch import ahead_compiler
 from jaxdali._program import program
 from jaxdali.plugin.jax import data_iterator
 from jaxdali.plugin.jax.fn import jax_function
@@ -38,7 +38,7 @@ def alone(x, which):
 
 
 def test_images_get_what_their_branch_makes_and_nothing_is_compiled_for_who_takes_which(monkeypatch):
-    monkeypatch.setattr(ahead, "FIRST", 100)  # no program for larger batches
+    monkeypatch.setattr(ahead_compiler, "FIRST", 100)  # no program for larger batches
     rng = np.random.default_rng(0)
     chosen = [rng.permutation([0, 1, 2, 3, 0, 1]) for _ in range(5)] + [np.zeros(6), np.full(6, 3)]
 

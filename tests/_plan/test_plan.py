@@ -14,9 +14,9 @@ from jaxdali._batch.executor import Executor
 from jaxdali._core.graph import Graph
 from jaxdali._core.jax_settings import own_settings
 from jaxdali._pipeline.pipeline import internals_of
-from jaxdali._plan.options import RunOptions
 from jaxdali._plan.passes import bypass_identities, drop_dead, simplified
 from jaxdali._plan.plan import make_plan
+from jaxdali._plan.run_options import RunOptions
 from jaxdali.plugin.jax.fn import jax_function
 
 

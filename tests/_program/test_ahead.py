@@ -15,10 +15,9 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdali import fn, pipeline_def
-from jaxdali._batch.ahead import Ahead
+from jaxdali._batch.ahead_compiler import Ahead
 from jaxdali._core.ragged import ROOM, Capacities, Sizes, plan_offsets
-from jaxdali._program import ahead
-from jaxdali._program.ahead import Compilation
+from jaxdali._program.compilation import Compilation, stored
 from jaxdali._program.sharding import Shards
 from jaxdali.plugin.jax import data_iterator
 
@@ -253,7 +252,7 @@ def test_a_program_that_can_not_be_compiled_ahead_is_compiled_when_it_is_needed(
             failed.set()
             raise RuntimeError("no memory")
 
-    monkeypatch.setattr("jaxdali._batch.ahead.Compilation", Failing)
+    monkeypatch.setattr("jaxdali._batch.ahead_compiler.Compilation", Failing)
     pipe = grown(SIZES, lambda x: x * 7)
     with counts.compilations() as seen:
         for size in SIZES[::10]:
@@ -287,7 +286,7 @@ def test_a_forked_process_does_not_wait_for_the_threads_of_its_parent(blocked):
             own = Compilation(lambda: None)
             own.start()
             own.join(30)
-            with ahead.stored():
+            with stored():
                 code = 0 if own.succeeded else 2
         finally:
             os._exit(code)
@@ -299,7 +298,7 @@ import threading
 import time
 import numpy as np
 from jaxdali import fn, pipeline_def
-from jaxdali._program.ahead import Compilation
+from jaxdali._program.compilation import Compilation
 
 @pipeline_def(batch_size=2, num_threads=1, exec_pipelined=False, exec_async=False)
 def define():
@@ -332,7 +331,7 @@ import sys, threading
 import jax
 import numpy as np
 from jaxdali import fn, pipeline_def
-from jaxdali._program.ahead import Compilation
+from jaxdali._program.compilation import Compilation
 
 jax.config.update("jax_compilation_cache_dir", sys.argv[1] or None)
 seen = []

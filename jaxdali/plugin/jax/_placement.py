@@ -11,9 +11,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from ..._batch.options import RaggedForm
+from ..._batch.delivery import RaggedForm
 from ..._core.declaration import Whole, check_fields
-from ..._iterator.options import IteratorOptions, LastBatchPolicy
+from ..._iterator.iterator_options import IteratorOptions, LastBatchPolicy
 from ..._program.sharding import Shards, assemble, on_mesh, slices_of
 from ..._program.transfer import Loading
 

@@ -19,7 +19,7 @@ from ..._core.system import Thread
 from ..._core.tracebacks import boundaries
 from ..._data.source import SampleIds
 from ..._iterator.batch import arrays_of
-from ..._iterator.options import LastBatchPolicy
+from ..._iterator.iterator_options import LastBatchPolicy
 from ..._iterator.shared import SharedStream
 from ..._pipeline.factory import Decorator, Factory, P
 from ._placement import JaxOptions, Placement

@@ -36,7 +36,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ..._core.building import warn
 from ..._core.tracebacks import boundaries, boundary
-from ..._iterator.options import LastBatchPolicy
+from ..._iterator.iterator_options import LastBatchPolicy
 from ..._pipeline.pipeline_def import name_of
 from ._placement import JaxOptions, Placement, batch_axis_sharding
 from .iterator import agreed_seed

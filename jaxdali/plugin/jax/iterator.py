@@ -16,7 +16,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from ..._batch.batch import Batch
-from ..._batch.options import Delivery
+from ..._batch.delivery import Delivery
 from ..._batch.remote import Workers
 from ..._core import names as _names
 from ..._core.building import user_line, warn
@@ -26,7 +26,7 @@ from ..._core.tracebacks import boundaries, boundary
 from ..._data.source import SampleIds
 from ..._iterator.base import BaseIterator
 from ..._iterator.batch import arrays_of, batch_of, metadata_among
-from ..._iterator.options import LastBatchPolicy, list_of
+from ..._iterator.iterator_options import LastBatchPolicy, list_of
 from ..._iterator.shared import SharedStream
 from ..._iterator.stream import BatchStream
 from ..._pipeline.checkpoint import for_pipelines

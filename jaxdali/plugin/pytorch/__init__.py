@@ -10,7 +10,7 @@ except ModuleNotFoundError as _e:
     raise ImportError("jaxdali.plugin.pytorch needs PyTorch: pip install jaxdali[torch]") from _e
 
 from ..._core import names as _names
-from ..._iterator.options import LastBatchPolicy as LastBatchPolicy
+from ..._iterator.iterator_options import LastBatchPolicy as LastBatchPolicy
 from . import fn as fn
 from ._iterator import DALIClassificationIterator as DALIClassificationIterator
 from ._iterator import DALIGenericIterator as DALIGenericIterator

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import torch  # pyright: ignore[reportMissingImports]
 
-from ..._batch.options import Delivery
+from ..._batch.delivery import Delivery
 from ..._core import names as _names
 from ..._core.building import warn
 from ..._core.declaration import checked
@@ -23,7 +23,7 @@ from ..._core.ragged import DeviceSamples
 from ..._core.tracebacks import boundaries
 from ..._iterator.base import BaseIterator
 from ..._iterator.batch import arrays_of, batch_of, metadata_among
-from ..._iterator.options import IteratorOptions, LastBatchPolicy, list_of
+from ..._iterator.iterator_options import IteratorOptions, LastBatchPolicy, list_of
 from ..._iterator.stream import BatchStream
 from ..._pipeline.argument_checks import device_hooks
 from ..._pipeline.lease import lease, outputs_of, own_places

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._core.ragged import SIXTHS, Sizes
-from .._program.ahead import Compilation
+from .._program.compilation import Compilation
 from .phases import Phases
 
 Compilers = Callable[[Mapping[int, Sizes]], Sequence[Callable[[], None]]]
