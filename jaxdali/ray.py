@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError  # pyright: ignore[reportMissingImports]
 
 from ._batch.meter import Statistics
-from ._batch.remote import BatchMaker, Definition, Made
+from ._batch.remote import BatchMaker, ShardBatch, WorkerSpec
 from ._core.declaration import Range, Whole, check_fields
 from ._core.graph import Node
 from .fn._decode import registered
@@ -73,7 +73,7 @@ class Workers:
     def __post_init__(self):
         check_fields("Workers", self, ["num_workers", "num_cpus", "timeout"])
 
-    def start(self, definition: Definition) -> _Pool:
+    def start(self, definition: WorkerSpec) -> _Pool:
         """Starts the actors for an iterator with this definition."""
         threads = max(1, int(self.num_cpus))
         definition = dataclasses.replace(
@@ -84,7 +84,7 @@ class Workers:
         return _Pool(self, _pickle_definition(definition))
 
 
-def _pickle_definition(definition: Definition) -> bytes:
+def _pickle_definition(definition: WorkerSpec) -> bytes:
     """Pickles a definition, together with the registered decoders of images, which it may need."""
     try:
         return _pickle.dumps((definition, registered.registered()))
@@ -112,7 +112,7 @@ class Worker:
         self._pickled_definition = pickled_definition
         self._maker: BatchMaker | None = None
 
-    def make(self, shard: int, state: dict[str, Any]) -> Made:
+    def make(self, shard: int, state: dict[str, Any]) -> ShardBatch:
         """See `BatchMaker.make`. The pipeline is unpickled in the first call, so that its errors reach the iterator."""
         try:
             if self._maker is None:
@@ -120,7 +120,7 @@ class Worker:
                 registered.use(decoders)
                 self._maker = BatchMaker(definition)
         except Exception as e:
-            return Made(error=e)
+            return ShardBatch(error=e)
         return _with_picklable_error(self._maker.make(shard, state))
 
     def statistics(self) -> Statistics | None:
@@ -131,14 +131,14 @@ class Worker:
         return os.getpid()
 
 
-def _with_picklable_error(result: Made) -> Made:
+def _with_picklable_error(result: ShardBatch) -> ShardBatch:
     """The result; an error that can't be pickled and unpickled becomes a RuntimeError with its text."""
     if result.error is None:
         return result
     try:
         _pickle.loads(_pickle.dumps(result.error))
     except Exception:
-        return Made(error=RuntimeError(f"{type(result.error).__name__}: {result.error}"))
+        return ShardBatch(error=RuntimeError(f"{type(result.error).__name__}: {result.error}"))
     return result
 
 
@@ -251,7 +251,7 @@ class _Pool:
             except RayError:  # it has died again, or is not restarted yet
                 actor.start_ref = actor.handle.process.remote()
 
-    def result(self, task: _Task) -> Made:
+    def result(self, task: _Task) -> ShardBatch:
         """Waits for the result of a task. Failures are tried again by other actors."""
         while True:
             try:

@@ -1,4 +1,4 @@
-"""`Ahead`: sizes whose programs are compiled, and programs that are compiled ahead of the batches that need them."""
+"""`AheadCompiler`: sizes whose programs are compiled, and programs that are compiled ahead of the batches that need them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST = 4
 # An accelerator gets a part of the capacities. The program for all of them serves every batch that fits them, so it is
 # compiled first, and then the one for the part that the last batch needs. Until that is compiled, batches get a larger
 # part, which costs transfers and memory.
-class Ahead:
+class AheadCompiler:
     """Chooses the sizes of batches, and has programs compiled for others.
 
     Args:

@@ -13,7 +13,7 @@ from .._core.declaration import Whole, check_fields
 from .._plan.plan import Plan
 
 
-class Parts(tuple[jax.Array, ...]):
+class ShardArrays(tuple[jax.Array, ...]):
     """An output as the arrays ``[B, ...]`` of the local shards, each on its shard's device."""
 
     @property
@@ -50,7 +50,7 @@ class Delivery:
         Pipeline.run).
       shardings: of the outputs, in their order; further outputs have the first one's. None: all on the one device.
       stacked: whether outputs get a leading axis of the shards, ``(shards, B, ...)``, which the sharding shards.
-      apart: whether arrays are given as `Parts`, before they become global arrays.
+      per_shard: whether arrays are given as `ShardArrays`, before they become global arrays.
       padded: whether batches keep their size if samples are missing.
       reader: name of the source that determines the epoch and position of samples; None: the first.
       x64: whether `as_arrays` keeps 64-bit types; None: as set in JAX by the user.
@@ -65,7 +65,7 @@ class Delivery:
     as_arrays: bool = True
     shardings: Sequence[Sharding | None] | None = None
     stacked: bool = False
-    apart: bool = False
+    per_shard: bool = False
     padded: bool = False
     reader: str | None = None
     x64: bool | None = None
@@ -77,7 +77,7 @@ class Delivery:
     def __post_init__(self):
         check_fields("iterator", self)
         if not self.as_arrays and (
-            self.shardings or self.stacked or self.apart or self.finish or self.as_sample_lists or self.ragged
+            self.shardings or self.stacked or self.per_shard or self.finish or self.as_sample_lists or self.ragged
         ):
             raise ValueError("only arrays have a sharding, a leading axis of shards, or another form")
         if twice := [i for i in self.as_sample_lists if self.ragged_form(i) is not None]:

@@ -38,13 +38,13 @@ class EagerCalls:
         self, plan: Plan, step: Step, op: EagerOperator, batch: InFlightBatch, ctx: HostContext
     ) -> tuple[Spec, ...]:
         """Calls the function of a step; returns the specs of its outputs."""
-        self._resources.calls(step.node)
+        self._resources.note_call(step.node)
         try:
             if isinstance(op, SampleOperator):
                 return self._call_samples(plan, step, op, batch, ctx)
             return self._call(plan, step, op, batch, ctx)
         finally:
-            self._resources.calls(None)
+            self._resources.note_call(None)
 
     def _call(
         self, plan: Plan, step: Step, op: EagerOperator, batch: InFlightBatch, ctx: HostContext

@@ -41,7 +41,7 @@ from .tuning import Tuner
 MANY_THREADS = 16  # from which on they would wait for the thread that reads and prepares
 
 
-def launches_on_cpu(num_threads: int) -> int:
+def max_dispatched_on_cpu(num_threads: int) -> int:
     """Batches that are dispatched at a time: many threads finish all but the slowest images of a batch soon."""
     return 2 + min(num_threads // MANY_THREADS, 4)
 
@@ -207,24 +207,26 @@ class Executor:
         return any(s is not None and not s.is_fully_addressable for s in shardings)
 
     @property
-    def reads_aside(self) -> bool:
+    def uses_reader_thread(self) -> bool:
         """Whether a thread of its own reads batches ahead. Only lists are, which no user's function supplies, and only
         for an accelerator or many threads: few are busy anyway, and it takes the memory of one more batch.
         """
-        lists = bool(self.sources) and not self.reader.asks and all(s.movable for s in self.sources.values())
+        lists = (
+            bool(self.sources) and not self.reader.begins_in_caller and all(s.movable for s in self.sources.values())
+        )
         return lists and (self.shards.accelerator or self.resources.num_threads >= MANY_THREADS)
 
     @property
-    def launches(self) -> int:
+    def max_dispatched(self) -> int:
         """Batches that may be dispatched and not yet finished.
 
         While an accelerator computes one, the next is packed and dispatched, so the accelerator never waits for the
         host. On the CPU the threads that have nothing left of one begin the next, instead of waiting for its slowest
         image.
         """
-        return 2 if self.shards.accelerator else launches_on_cpu(self.resources.num_threads)
+        return 2 if self.shards.accelerator else max_dispatched_on_cpu(self.resources.num_threads)
 
-    def given(
+    def batch_of(
         self,
         values: Mapping[int, Sequence[Any]],
         ids: SampleIds,
@@ -247,11 +249,13 @@ class Executor:
         batch.read = dict(batch.values)
         return batch
 
-    def asked(self, batch: InFlightBatch) -> tuple[Mapping[Ref, tuple[int, ...]], Mapping[Ref, Sequence[np.ndarray]]]:
+    def binding_facts(
+        self, batch: InFlightBatch
+    ) -> tuple[Mapping[Ref, tuple[int, ...]], Mapping[Ref, Sequence[np.ndarray]]]:
         """The shapes and samples of a first batch by which operators are bound, as far as this batch has them, see
-        `HostPass.asked`.
+        `HostPass.binding_facts`.
         """
-        return self._host.asked(batch)
+        return self._host.binding_facts(batch)
 
     def prepare(self, batch: InFlightBatch) -> InFlightBatch:
         """What does not need a program, see `Launcher.prepare`. Afterwards the batch holds host values and setups."""

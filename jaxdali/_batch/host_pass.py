@@ -200,8 +200,8 @@ class HostPass:
         there = range(len(value)) if present is None else np.flatnonzero(present).tolist()
         return tuple(shape.tolist()), [] if value.data is None else [value.sample(i) for i in there]
 
-    def asked(self, batch: InFlightBatch) -> tuple[dict[Ref, tuple[int, ...]], dict[Ref, Sequence[np.ndarray]]]:
-        """First shapes and samples of a batch by which steps are bound, see `BoundPlan.asked`; not of values that it
+    def binding_facts(self, batch: InFlightBatch) -> tuple[dict[Ref, tuple[int, ...]], dict[Ref, Sequence[np.ndarray]]]:
+        """First shapes and samples of a batch by which steps are bound, see `BoundPlan.binding_refs`; not of values that it
         has none of.
         """
 
@@ -209,7 +209,7 @@ class HostPass:
             present = batch.present_in(self._bound.plan.maker(ref).presence) if ref in batch.values else None
             return ref in batch.values and (present is None or bool(present.any()))
 
-        shapes, samples = ([r for r in refs if there(r)] for refs in self._bound.asked)
+        shapes, samples = ([r for r in refs if there(r)] for refs in self._bound.binding_refs)
         return {r: self._first(r, batch)[0] for r in shapes}, {r: self._first(r, batch)[1] for r in samples}
 
     def _fetch(self, reader: Step, ref: Ref, batch: InFlightBatch):

@@ -21,7 +21,7 @@ from .._program.operands import Layout, Operands
 from .._program.program import Program, program_for
 from .._program.sharding import Shards
 from . import repair
-from .ahead_compiler import Ahead
+from .ahead_compiler import AheadCompiler
 from .batch import InFlightBatch, PhaseMemory
 from .host_pass import HostPass
 from .phases import Phase, Phases
@@ -66,7 +66,7 @@ class Launcher:
         self._stacked = stacked
         self._programs: dict[Any, tuple[Layout, Program, Shards]] = {}
         self._compiled: set[Program] = set()
-        self._ahead = Ahead(phases)
+        self._ahead = AheadCompiler(phases)
         self.ran: dict[int, tuple[Program, Any]] = {}
 
     def prepare(self, batch: InFlightBatch):

@@ -17,7 +17,7 @@ from .._plan.plan import Ref, Step
 from .._program.sharding import Shards, assemble, cpu_device
 from ..types import is_float
 from .batch import EagerArrays, InFlightBatch
-from .delivery import Delivery, Parts, RaggedForm
+from .delivery import Delivery, RaggedForm, ShardArrays
 from .resources import RunResources
 
 
@@ -36,7 +36,7 @@ class Outputs:
         self._x64 = resources.x64
         self.stacked = delivery.stacked
         self._padded = delivery.padded
-        self._apart = delivery.apart
+        self._per_shard = delivery.per_shard
         self._shapes: dict[Ref, tuple[int, ...]] = {}  # of the last samples of a ragged value
 
     def value(self, ref: Ref, batch: InFlightBatch) -> Value:
@@ -65,12 +65,12 @@ class Outputs:
 
     def array(self, ref: Ref, step: Step, sharding: Sharding | None, batch: InFlightBatch) -> Any:
         """An output for an iterator, made by `step`: a global array on `sharding` (None: on the one device), or
-        `Parts`.
+        `ShardArrays`.
         """
         result: Any = batch.results.get(ref)
         short = batch.short
         whole = (
-            not self._apart
+            not self._per_shard
             and isinstance(result, jax.Array)
             and (self._padded or not short)
             and (self._x64 or narrow(result.dtype) == result.dtype)
@@ -92,13 +92,15 @@ class Outputs:
         return self._placed(parts, step, sharding)
 
     def _placed(self, parts: list[Any], step: Step, sharding: Sharding | None) -> Any:
-        """One array, or `Parts`, from the local shards' ``[samples, ...]``."""
+        """One array, or `ShardArrays`, from the local shards' ``[samples, ...]``."""
         if len({p.shape[0] for p in parts}) > 1:
             raise step.node.error(
                 f"the shards have different numbers of samples in this batch: {[p.shape[0] for p in parts]}"
             )
-        if self._apart:
-            return Parts(jax.device_put(p, device) for p, device in zip(parts, self._shards.primaries, strict=True))
+        if self._per_shard:
+            return ShardArrays(
+                jax.device_put(p, device) for p, device in zip(parts, self._shards.primaries, strict=True)
+            )
         if self.stacked:
             parts = [np.asarray(p)[None] for p in parts]
         if sharding is not None:

@@ -75,8 +75,8 @@ class BatchReader:
         return state
 
     @property
-    def asks(self) -> bool:
-        """Whether batches begin with `ask`."""
+    def begins_in_caller(self) -> bool:
+        """Whether batches begin with `begin_batch`."""
         return self.sets_up or any(s.in_caller for s in self._sources.values())
 
     @property
@@ -97,7 +97,7 @@ class BatchReader:
                 f()
             self._is_set_up = True
 
-    def ask(self, state: dict) -> InFlightBatch:
+    def begin_batch(self, state: dict) -> InFlightBatch:
         """Begins a batch in the thread that takes it, under that thread's settings: sets up, and reads the sources that
         belong there.
 
@@ -105,7 +105,7 @@ class BatchReader:
           A batch that `read` completes. In its `after`, only the cursors of these sources have advanced.
 
         Raises:
-          BaseException: for example, a KeyboardInterrupt is raised at once, and the next `ask` begins the same batch.
+          BaseException: for example, a KeyboardInterrupt is raised at once, and the next `begin_batch` begins the same batch.
         """
         try:
             self._set_up()
@@ -120,7 +120,7 @@ class BatchReader:
         """Reads the (other) sources. The batch's `after` is the state to continue from, even if the batch fails.
 
         Args:
-          asked: what `ask` returned. Its place in those sources is known from there, the rest from `state`.
+          asked: what `begin_batch` returned. Its place in those sources is known from there, the rest from `state`.
 
         Raises:
           StopIteration: a source has no more data.
@@ -163,7 +163,7 @@ class BatchReader:
             source, before, step = self._sources[node.id], entry["cursors"], self._bound.plan.step(node.id)
             try:
                 if not source.in_caller:
-                    self._resources.calls(node)
+                    self._resources.note_call(node)
                 with self._resources.meter.stage("read", node.op.name, node.name):
                     outputs, entry["cursors"], ids = source.read(self._host.context(step, batch, {}), before)
                     self._host.store(step, batch, outputs)
@@ -187,7 +187,7 @@ class BatchReader:
                     e.add_note(f"in {node.op.name} (created at {node.where})")
                 batch.error = batch.error or e
             finally:
-                self._resources.calls(None)
+                self._resources.note_call(None)
 
 
 def _following(state: dict) -> dict:

@@ -32,7 +32,7 @@ from .reading import BatchReader
 # the same pipeline gets the state before a batch and returns what the pipeline's outputs are. Order, shards, epochs and
 # checkpoints are therefore those of an iterator without workers.
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Definition:
+class WorkerSpec:
     """What a worker needs in order to make the batches of an executor. It can be pickled by cloudpickle.
 
     Attributes:
@@ -53,7 +53,7 @@ class Definition:
 
 
 @dataclasses.dataclass(frozen=True)
-class Made:
+class ShardBatch:
     """What a worker returns for one shard of a batch.
 
     Attributes:
@@ -72,11 +72,11 @@ class Made:
 class BatchMaker:
     """Makes batches in a worker."""
 
-    def __init__(self, definition: Definition):
+    def __init__(self, definition: WorkerSpec):
         self._definition = definition
         self._executors: dict[int, Executor] = {}
 
-    def make(self, shard: int, state: dict[str, Any]) -> Made:
+    def make(self, shard: int, state: dict[str, Any]) -> ShardBatch:
         """The batch of a local shard after `state`, which has this shard's cursors alone. Errors are in the result."""
         try:
             executor = self._executor(shard)
@@ -85,11 +85,11 @@ class BatchMaker:
             with own_settings():
                 batch = executor.check(executor.launch(executor.reader.read(state)))
         except SourceError as e:
-            return Made(error=e.__cause__)
+            return ShardBatch(error=e.__cause__)
         except Exception as e:
-            return Made(error=e)
+            return ShardBatch(error=e)
         values = [Value(v.spec, v.shapes, _on_host(v.data)) for v in batch.outputs]
-        return Made(values, batch.ids.present, dict(batch.ids.unread), list(batch.replaced))
+        return ShardBatch(values, batch.ids.present, dict(batch.ids.unread), list(batch.replaced))
 
     def statistics(self) -> Statistics:
         """The costs of the stages so far, if they are measured."""
@@ -115,14 +115,14 @@ class BatchMaker:
         return self._executors[shard]
 
 
-class Pool(Protocol):
+class WorkerPool(Protocol):
     """Workers that make the batches of one executor."""
 
     def submit(self, shard: int, state: dict[str, Any]) -> Any:
         """Begins to make a shard of a batch. Returns a ticket for `result`."""
         ...
 
-    def result(self, ticket: Any) -> Made:
+    def result(self, ticket: Any) -> ShardBatch:
         """Waits for it."""
         ...
 
@@ -135,12 +135,12 @@ class Pool(Protocol):
         ...
 
 
-class Workers(Protocol):
+class WorkerBackend(Protocol):
     """Where batches are made: the argument `workers` of iterators."""
 
     num_workers: int
 
-    def start(self, definition: Definition) -> Pool:
+    def start(self, definition: WorkerSpec) -> WorkerPool:
         """Starts workers. Raises TypeError if the definition can't be sent to them."""
         ...
 
@@ -172,7 +172,7 @@ class RemoteExecutor(Executor):
 
     def __init__(
         self,
-        workers: Workers,
+        workers: WorkerBackend,
         graphs: Sequence[Graph],
         shards: Shards,
         options: RunOptions,
@@ -181,7 +181,7 @@ class RemoteExecutor(Executor):
         sources: Mapping[int, Source] | None = None,
         setups: Sequence[Callable[[], None]] = (),
     ):
-        self._pool: Pool | None = None
+        self._pool: WorkerPool | None = None
         self._workers, self._graphs, self._options = workers, graphs, options
         super().__init__(graphs, shards, options, delivery, sources=sources, setups=setups)
         try:
@@ -191,19 +191,19 @@ class RemoteExecutor(Executor):
             raise
 
     @property
-    def reads_aside(self) -> bool:
+    def uses_reader_thread(self) -> bool:
         return False  # the workers read
 
     @property
-    def launches(self) -> int:
+    def max_dispatched(self) -> int:
         return 2 * self._workers.num_workers
 
     def tuner(self, depth: int) -> None:
         return None
 
-    def _definition(self) -> Definition:
+    def _definition(self) -> WorkerSpec:
         named = self.reader.named
-        return Definition(
+        return WorkerSpec(
             graphs=self._graphs,
             shard_ids=self.shards.ids,
             num_shards=self.shards.num,

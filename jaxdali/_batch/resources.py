@@ -78,11 +78,11 @@ class RunResources:
         self.num_threads, self.pool_id = num_threads, self._pools[num_threads]
 
     @property
-    def calling(self) -> Node | None:
+    def called_node(self) -> Node | None:
         """A node whose user function one of our threads is currently running, for messages."""
         return next(iter(list(self._called.values())), None)
 
-    def calls(self, node: Node | None):
+    def note_call(self, node: Node | None):
         """Notes that this thread begins to run a node's user function; None: that it has ended."""
         if node is None:
             self._called.pop(threading.get_ident(), None)

@@ -227,7 +227,7 @@ class Source:
 
 
 class PlaceholderSource(Source):
-    """A source with specs but without data. It is never read: a caller sets its values (`Executor.given`)."""
+    """A source with specs but without data. It is never read: a caller sets its values (`Executor.batch_of`)."""
 
     def __init__(self, *specs: Spec):
         self._specs = specs

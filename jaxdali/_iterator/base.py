@@ -49,7 +49,7 @@ class BaseIterator:
         stream = self._stream
         of = f" of {len(self)}" if stream.length is not None else ""
         pipelines = "1 pipeline" if len(self.pipelines) == 1 else f"{len(self.pipelines)} pipelines"
-        taken = f"{stream.given} batches{of} taken, {self.batch_size} samples of each of {pipelines}"
+        taken = f"{stream.num_taken} batches{of} taken, {self.batch_size} samples of each of {pipelines}"
         lines = [f"{type(self).__name__}: epoch {stream.epoch}, {taken}"]
         for executor in stream.executors[:1]:  # a process that loads nothing has none
             for i, (name, x, spec) in enumerate(
@@ -136,9 +136,9 @@ class BaseIterator:
           TypeError: a user's source returned a state that JSON can't hold.
         """
         state = self._stream.get_state()
-        if self._stream.doubt and not self._warned:
+        if self._stream.state_warning and not self._warned:
             self._warned = True
-            warn(f"{type(self).__name__}: {self._stream.doubt}")
+            warn(f"{type(self).__name__}: {self._stream.state_warning}")
         return state
 
     def set_state(self, state: Mapping[str, Any] | Sequence[bytes], *, restart_epoch: bool = False):

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Iterable
 from typing import Any, Literal, Self
 
-from .._batch.remote import Workers
+from .._batch.remote import WorkerBackend
 from .._core.building import warn
 from .._core.declaration import check_fields, checked
 from .._core.errors import TooFewError
@@ -50,7 +50,7 @@ class IteratorOptions:
     last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL
     prepare_first_batch: bool = True
     repeat: bool = dataclasses.field(default=False, kw_only=True)
-    workers: Workers | None = dataclasses.field(default=None, kw_only=True)
+    workers: WorkerBackend | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self):
         self._set("output_map", self._names())
@@ -90,18 +90,18 @@ class IteratorOptions:
         object.__setattr__(self, name, x)
 
     @property
-    def lasting(self) -> Self:
+    def common_options(self) -> Self:
         """The options that iterators over the same pipelines must have in common to replace each other."""
         return dataclasses.replace(self, auto_reset=False, prepare_first_batch=True, repeat=False)
 
     @property
-    def counted(self) -> bool:
+    def has_epoch_size(self) -> bool:
         """Whether the samples of an epoch are counted; if not, it goes on until the data end."""
         return self.size > 0 or self.reader_name is not None
 
     def check_number(self, pipelines: int):
         """Checks that the options suit this number of pipelines."""
-        if not self.counted and pipelines > 1:
+        if not self.has_epoch_size and pipelines > 1:
             raise ValueError("with several pipelines pass reader_name (or size), so that all end their epochs together")
         if self.size > 0:
             warn("size is given: if there is a reader, pass reader_name instead, which determines the size and padding")

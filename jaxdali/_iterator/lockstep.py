@@ -25,31 +25,31 @@ class Lockstep:
     """Runners whose batches are taken together: the n-th of one with the n-th of all others, even after errors.
 
     Attributes:
-      apart: whether a runner whose data have ended gives batches without samples until the data of all have ended.
+      pads_ended: whether a runner whose data have ended gives batches without samples until the data of all have ended.
 
     Args:
       runners: one for each executor. The owner of the list may replace them.
-      executors: those of the runners, for `apart`.
+      executors: those of the runners, for `pads_ended`.
     """
 
     def __init__(self, runners: Sequence[Runner], executors: Sequence[Executor] = ()):
-        self.apart = False
+        self.pads_ended = False
         self._runners = runners
         self._executors = executors
 
-    def ask(self):
+    def begin_batches(self):
         """Reads the sources that belong to the caller's thread for all runners first, so that their pipelines work at
         the same time.
         """
         for r in self._runners:
-            r.ask()
+            r.begin_batches()
 
     def wait(self) -> bool:
         """Waits until every runner has its next batch, or its error. Returns False if the data have ended. Takes
         nothing.
         """
         ready = [r.wait() for r in self._runners]
-        return any(ready) if self.apart else all(ready)
+        return any(ready) if self.pads_ended else all(ready)
 
     def get(self) -> list[Batch]:
         """Takes a batch of each runner, even if one fails."""
@@ -71,7 +71,7 @@ class Lockstep:
     @property
     def _ended(self) -> list[bool]:
         """The runners that give batches without samples now."""
-        ended = self.at_end if self.apart else [False] * len(self._runners)
+        ended = self.at_end if self.pads_ended else [False] * len(self._runners)
         return [False] * len(ended) if all(ended) else ended
 
     def _filled(self, batches: Sequence[Batch | None]) -> list[Batch]:

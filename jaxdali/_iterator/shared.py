@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Sharding
 
 from .._batch.batch import Batch
-from .._batch.delivery import Parts
+from .._batch.delivery import ShardArrays
 from .._core.building import refuse_tracing
 from .._core.jax_settings import own_settings
 from .._data.source import SampleIds
@@ -34,13 +34,13 @@ class Facts:
     Attributes:
       batch_size: of a shard; metadata: the names of the outputs that are metadata; enable_checkpointing: of the
         pipelines.
-      doubt: as of `BatchStream`, once the stream has begun.
+      state_warning: as of `BatchStream`, once the stream has begun.
     """
 
     batch_size: int
     metadata: frozenset[str]
     enable_checkpointing: bool
-    doubt: str = ""
+    state_warning: str = ""
 
 
 @dataclasses.dataclass
@@ -48,7 +48,7 @@ class _Position:
     """Where a stream is."""
 
     epoch: int
-    given: int
+    num_taken: int
     length: int | None
     size: int | None
     closed: bool
@@ -118,7 +118,7 @@ class SharedStream:
             self._inner, metadata = make()
             self.executors = self._inner.executors
             self._facts = Facts(
-                self._inner.batch_size, metadata, self._inner.lease.enable_checkpointing, self._inner.doubt
+                self._inner.batch_size, metadata, self._inner.lease.enable_checkpointing, self._inner.state_warning
             )
 
         try:
@@ -152,8 +152,8 @@ class SharedStream:
         return self.facts.enable_checkpointing
 
     @property
-    def doubt(self) -> str:
-        return self.facts.doubt
+    def state_warning(self) -> str:
+        return self.facts.state_warning
 
     # --- position -----------------------------------------------------------------------------------------------
 
@@ -167,8 +167,8 @@ class SharedStream:
         return self._at.epoch
 
     @property
-    def given(self) -> int:
-        return self._at.given
+    def num_taken(self) -> int:
+        return self._at.num_taken
 
     @property
     def length(self) -> int | None:
@@ -250,7 +250,7 @@ class SharedStream:
                     per = len(x) // len(ids)
                     outputs.append({i: [_movable(e) for e in x[k * per : (k + 1) * per]] for k, i in enumerate(ids)})
                     continue
-                pair = (x,) if isinstance(x, Parts) else x
+                pair = (x,) if isinstance(x, ShardArrays) else x
                 for parts in pair:
                     made[len(made)] = dict(zip(ids, parts, strict=True))
                 outputs.append(tuple((parts[0].shape, np.dtype(parts[0].dtype)) for parts in pair))
@@ -344,7 +344,7 @@ class SharedStream:
                 state = inner.get_state()
             except Exception as e:
                 state = _sendable(e)
-        return _Position(inner.epoch, inner.given, inner.length, inner.size, inner.closed, state)
+        return _Position(inner.epoch, inner.num_taken, inner.length, inner.size, inner.closed, state)
 
 
 @dataclasses.dataclass

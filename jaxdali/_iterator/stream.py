@@ -38,8 +38,8 @@ class BatchStream:
 
     Attributes:
       lease: of the pipelines. Its runners and batches pass to the next stream that replaces this one.
-      given: batches taken in this epoch.
-      resumed: how many of them were taken before the state that was restored; 0: none.
+      num_taken: batches taken in this epoch.
+      num_resumed: how many of them were taken before the state that was restored; 0: none.
       turn: a lock that is held while batches are taken or peeked at.
 
     Args:
@@ -48,7 +48,7 @@ class BatchStream:
 
     def __init__(self, lease: Lease, options: IteratorOptions, user: str, instead: str):
         self.lease = lease
-        self.given = self.resumed = 0
+        self.num_taken = self.num_resumed = 0
         self.turn = ExclusiveUse("iterator")
         self._runners = Lockstep(lease.runners, lease.executors)  # see Note [Lockstep]
         self._options = options
@@ -71,7 +71,7 @@ class BatchStream:
         With `padded`, the reader, and readers of lists with the same size, start each epoch at the start of a shard.
         """
         options, lease = self._options, self.lease
-        self._runners.apart = padded and options.size > 0
+        self._runners.pads_ended = padded and options.size > 0
         restored = None
         try:
             if lease.runners:
@@ -90,7 +90,7 @@ class BatchStream:
                     raise TooFewError(
                         f"output_map has {len(names)} names, {names}, but the pipeline has {outputs} output(s)"
                     )
-                self._plan = _epoch_plan(lease.pipelines, options) if options.counted else None
+                self._plan = _epoch_plan(lease.pipelines, options) if options.has_epoch_size else None
                 self._counter = EpochCounter(self._plan) if self._plan is not None else None
                 starts = lease.states
                 restored = lease.restored
@@ -220,9 +220,9 @@ class BatchStream:
 
     def _found(self) -> bool:
         """Waits for the next batch. Returns False if the data have ended."""
-        self._runners.ask()
-        while not self._runners.wait() or (self._may_restart and not self.given and any(self._runners.at_end)):
-            if not self._may_restart or self.given:
+        self._runners.begin_batches()
+        while not self._runners.wait() or (self._may_restart and not self.num_taken and any(self._runners.at_end)):
+            if not self._may_restart or self.num_taken:
                 return False
             # If the samples of an epoch are counted, the data may end together with the epoch, which shows only now.
             self._may_restart = False
@@ -242,7 +242,7 @@ class BatchStream:
     @property
     def counts_samples(self) -> bool:
         """Whether an epoch has exactly `size` samples, regardless of how many each batch has."""
-        return self._runners.apart
+        return self._runners.pads_ended
 
     def rows(self, ids: Sequence[SampleIds], valid: tuple[int, ...] | None) -> np.ndarray:
         """Which samples of batches belong to their epoch: ``bool[pipelines, B]``. `valid`: as `take` returns it."""
@@ -271,17 +271,17 @@ class BatchStream:
 
     def _lacking(self, batches: Sequence[Batch]) -> int:
         """Number of empty places in batches after the data of some shards have ended, if samples are counted by `size`."""
-        return sum(int((~given_by_sources(b.ids)).sum()) for b in batches) if self._runners.apart else 0
+        return sum(int((~given_by_sources(b.ids)).sum()) for b in batches) if self._runners.pads_ended else 0
 
     def _count(self, lacking: int) -> tuple[int, ...] | None:
-        self.given += 1
-        if self.given == self._endless_from:
+        self.num_taken += 1
+        if self.num_taken == self._endless_from:
             self._warn_endless()
         return self._counter.advance(lacking) if self._counter is not None else None
 
     def _end(self):
         """Ends the epoch: raises StopIteration, or with `repeat` begins the next one if this one had a batch."""
-        empty = not self.given
+        empty = not self.num_taken
         for e in self.executors:
             e.warn_at_end(self.epoch, empty=empty, instead=self._instead)
         if self._options.repeat and not empty:
@@ -302,9 +302,9 @@ class BatchStream:
             if self._options.repeat:
                 return
             in_epoch = self._batches_of_reader()
-            self._endless_from = max(in_epoch, self.given) + 1 if in_epoch else 0
-            if self.given:  # after restoring a state in the middle of an epoch, a loop takes the rest
-                self._reset(logging.DEBUG if self.given == self.resumed else level, in_loop=True)
+            self._endless_from = max(in_epoch, self.num_taken) + 1 if in_epoch else 0
+            if self.num_taken:  # after restoring a state in the middle of an epoch, a loop takes the rest
+                self._reset(logging.DEBUG if self.num_taken == self.num_resumed else level, in_loop=True)
 
     def _only_reader(self) -> tuple[Node, Mapping[str, int]] | None:
         """The pipeline's reader and its metadata, if it has exactly one reader."""
@@ -356,11 +356,11 @@ class BatchStream:
         else:
             self._log_ignored(level, in_loop)
             return
-        self.given = self.resumed = 0
+        self.num_taken = self.num_resumed = 0
 
     def _log_ignored(self, level: int, in_loop: bool):
         """Logs that an epoch continues although a new one was requested."""
-        of = f"{self.given} of {self.length}" if self.length is not None else str(self.given)
+        of = f"{self.num_taken} of {self.length}" if self.length is not None else str(self.num_taken)
         what = "this loop goes on" if in_loop else "reset() before the end of the epoch is ignored; the epoch continues"
         _log.log(level, "%s: %s in the middle of epoch %d (%s batches were taken)", self._user, what, self.epoch, of)
 
@@ -387,13 +387,13 @@ class BatchStream:
     def _position(self) -> dict[str, Any]:
         return {
             **dataclasses.asdict(self._epochs),
-            "given": self.given,
+            "given": self.num_taken,
             "may_restart": self._may_restart,
             "counter": self._counter.get_state() if self._counter is not None else None,
         }
 
     @property
-    def doubt(self) -> str:
+    def state_warning(self) -> str:
         """A warning that states of this stream can't go on with other shards, and what to do about it; "" if they can."""
         if self._plan is None or not self._plan.moves_away:
             return ""
@@ -433,7 +433,7 @@ class BatchStream:
         if restart_epoch:
             position = None
         self._counter = counter
-        self.given = self.resumed = position["given"] if position is not None else 0
+        self.num_taken = self.num_resumed = position["given"] if position is not None else 0
         self._may_restart = position["may_restart"] if position is not None else False
         self.lease.reseed(starts)
         return starts

@@ -305,7 +305,7 @@ class Evaluation:
             origins[i] = dataclasses.replace(
                 ids, names=names[0], paths=node_value.paths, of_output=names.__getitem__, unread={}
             )
-        batch = executor.given(values, ids)
+        batch = executor.batch_of(values, ids)
         batch.origins, batch.unread = origins, unread
         for value in batch.values.values() if batch.short else ():
             value.present = batch.present
@@ -509,7 +509,7 @@ class DebugSession(ApiUse):
         """Reads the next batch of a source. If that fails, the batch counts as read."""
         executor = open_source.executor
         executor.build()
-        request = executor.reader.ask(open_source.state)
+        request = executor.reader.begin_batch(open_source.state)
         try:
             with own_settings():
                 batch = executor.reader.read(open_source.state, request)

@@ -12,7 +12,7 @@ from typing import Any
 
 from .._batch.delivery import Delivery, Finish
 from .._batch.executor import Executor
-from .._batch.remote import RemoteExecutor, Workers
+from .._batch.remote import RemoteExecutor, WorkerBackend
 from .._core.graph import DataNode, Node
 from .._core.operator import EagerOperator
 from .._data.epoch import EpochCounter
@@ -213,7 +213,7 @@ def lease(
     key: Any,
     delivery: Delivery,
     finish: Sequence[Finish] | None = None,
-    workers: Workers | None = None,
+    workers: WorkerBackend | None = None,
 ) -> Lease:
     """Takes over pipelines and makes the executors that run them; or takes both over from the previous iterator.
 

@@ -38,7 +38,7 @@ class BindingContext:
       first_samples: the samples in the first batch of values that steps awaited; empty but while these steps are bound.
       first_shapes: the shapes of first samples, for values that steps awaited and for results of functions whose
         samples agree.
-      shapes_asked, samples_asked: the values by whose first shapes, and those by whose first samples, steps are bound;
+      shape_refs, sample_refs: the values by whose first shapes, and those by whose first samples, steps are bound;
         not those of sources.
     """
 
@@ -51,8 +51,8 @@ class BindingContext:
     of_shards: Mapping[int, Sequence[Operator]]
     first_shapes: dict[Ref, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     first_samples: dict[Ref, Sequence[np.ndarray]] = dataclasses.field(default_factory=dict)
-    shapes_asked: set[Ref] = dataclasses.field(default_factory=set)
-    samples_asked: set[Ref] = dataclasses.field(default_factory=set)
+    shape_refs: set[Ref] = dataclasses.field(default_factory=set)
+    sample_refs: set[Ref] = dataclasses.field(default_factory=set)
 
 
 class BoundPlan:
@@ -77,9 +77,9 @@ class BoundPlan:
         self._is_read = False  # whether a batch has been read, in the form that sources then had
 
     @property
-    def asked(self) -> tuple[Set[Ref], Set[Ref]]:
+    def binding_refs(self) -> tuple[Set[Ref], Set[Ref]]:
         """The values by whose first shapes, and those by whose first samples, steps are bound, see `BindingContext`."""
-        return self._context.shapes_asked, self._context.samples_asked
+        return self._context.shape_refs, self._context.sample_refs
 
     def bind_sources(self):
         """Binds the sources. It reads first batches if these are needed to determine the types."""
@@ -211,7 +211,7 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
         source = where.sources.get(ref.step)
         shape = source.first_shape(ref.index) if source is not None else None
         if shape is None:
-            where.shapes_asked.add(ref)
+            where.shape_refs.add(ref)
             shape = where.first_shapes.get(ref)
         if shape is None:
             awaits.append(ref)
@@ -220,7 +220,7 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
     def first_samples(i: int) -> Sequence[np.ndarray] | None:
         ref = original(step.inputs[i])
         if ref.step not in where.sources:
-            where.samples_asked.add(ref)
+            where.sample_refs.add(ref)
         samples = where.first_samples.get(ref)
         if samples is None:
             awaits.append(ref)

@@ -48,13 +48,13 @@ class Prefetch:
         self.state = state
         self._state = state  # after the batch that was read last
         self._asked_state = state  # after the batch that was requested last
-        self._asks = executor.reader.asks
+        self._asks = executor.reader.begins_in_caller
         self._ahead = ahead
         self._asked = 0  # batches that were requested and not taken
         self._met_end = False  # the last request met the end of the data
         self._requested: queue.SimpleQueue[InFlightBatch | None] = queue.SimpleQueue()  # requested, not yet read
         self._unread: InFlightBatch | None = None  # taken from there when the thread was parked
-        self._reads_aside = executor.reads_aside
+        self._reads_aside = executor.uses_reader_thread
         self._read: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()  # read aside, not yet prepared
         self._read_room = threading.Semaphore(1)
         self._first = True  # no batch has been dispatched yet
@@ -64,10 +64,10 @@ class Prefetch:
         self.depth = depth
         self._tuner = executor.tuner(depth)
         # For batches that are made and not taken.
-        self._room = depth + max(1, executor.launches - 1 if self._reads_aside else 0)
+        self._room = depth + max(1, executor.max_dispatched - 1 if self._reads_aside else 0)
         self._slots = threading.Semaphore(self._room)
         self._launched: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
-        self._launch_room = threading.Semaphore(executor.launches)
+        self._launch_room = threading.Semaphore(executor.max_dispatched)
         self._finished: collections.deque[_Item] = collections.deque()
         self._ready = threading.Condition()
         self._resume = threading.Semaphore(0)
@@ -75,7 +75,7 @@ class Prefetch:
         self._exclusive_use = ExclusiveUse("pipeline or iterator")
         self._closed = threading.RLock()  # the garbage collector may call `close` again in the same thread
 
-    def ask(self):
+    def begin_batches(self):
         """Builds the executor and starts the threads, the first time. Reads the sources that belong to the caller's
         thread.
         """
@@ -86,7 +86,7 @@ class Prefetch:
             self._executor.build()
             self._start()
         while self._asks and self._asked < self._ahead and not (self._met_end or self._stop):
-            batch = self._executor.reader.ask(self._asked_state)
+            batch = self._executor.reader.begin_batch(self._asked_state)
             self._asked_state, self._met_end = batch.after, batch.ended
             self._asked += 1
             self._requested.put(batch)
@@ -106,14 +106,14 @@ class Prefetch:
 
     def request(self, batches: int) -> int:
         """Starts the threads, the first time. They make batches ahead by themselves."""
-        self.ask()
+        self.begin_batches()
         return batches
 
     def get(self) -> Batch:
         """The next batch. Raises the error of making it; StopIteration at the end of the data, repeatedly until
         `restart`.
         """
-        self.ask()
+        self.begin_batches()
         with self._ready:
             kind, item, state = self._head()
             if kind != "end":
@@ -137,7 +137,7 @@ class Prefetch:
 
     def peek(self) -> Batch:
         """Returns or raises what the next `get` does, without taking it."""
-        self.ask()
+        self.begin_batches()
         with self._ready:
             kind, item, _ = self._head()
         return result_of(kind, item)
@@ -146,7 +146,7 @@ class Prefetch:
         """Waits until the next `get` does not have to wait. Returns False at the end of the data, True for a batch or
         an error.
         """
-        self.ask()
+        self.begin_batches()
         with self._ready:
             return self._head()[0] != "end"
 
@@ -240,7 +240,7 @@ class Prefetch:
             _without_wakes(self._read)
             self._read_room = threading.Semaphore(int(self._read.empty()))
             self._slots = threading.Semaphore(self._room - len(self._finished))
-            self._launch_room, self._resume = threading.Semaphore(self._executor.launches), threading.Semaphore(0)
+            self._launch_room, self._resume = threading.Semaphore(self._executor.max_dispatched), threading.Semaphore(0)
             self._threads, self._stop = [], False
 
     @property

@@ -28,7 +28,7 @@ class Runner(Protocol):
         """Whether a thread still runs after `close`, which could not wait for it."""
         ...
 
-    def ask(self) -> None:
+    def begin_batches(self) -> None:
         """Builds the executor, the first time. Reads the sources that belong to the caller's thread."""
         ...
 

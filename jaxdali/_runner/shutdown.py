@@ -150,7 +150,7 @@ def wait_for(threads: Sequence[threading.Thread], resources: RunResources, *, co
     patience = COLLECTED_PATIENCE if collected else PATIENCE
     join(threads, time.monotonic() + patience)
     if not collected and _any_alive(threads):
-        node = resources.calling
+        node = resources.called_node
         waits = (
             f"{node.op.name} (created at {node.where}), which has not returned"
             if node is not None
@@ -174,14 +174,15 @@ def exiting() -> bool:
 def _leave(threads: Sequence[threading.Thread], resources: RunResources):
     deadline = _exit_deadline()
     join(threads, deadline)
-    if resources.calling is not None:  # for example tracing, which may take long, and whose result is no longer needed
+    # For example tracing, which may take long, and whose result is no longer needed.
+    if resources.called_node is not None:
         for t in threads:
             if t.is_alive():
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(t.ident or 0), ctypes.py_object(SystemExit))
     last = deadline + INTERRUPT_PATIENCE
     while _any_alive(threads) and time.monotonic() < last:
         join(threads, time.monotonic() + 0.02)
-        if resources.calling is None or _in_jax(threads):
+        if resources.called_node is None or _in_jax(threads):
             last = min(deadline + BATCH_PATIENCE, time.monotonic() + INTERRUPT_PATIENCE)
 
 

@@ -52,7 +52,7 @@ class Synchronous:
                 return made
         return batches
 
-    def ask(self):
+    def begin_batches(self):
         """Builds the executor. Nothing is made ahead."""
         self._exclusive_use.check()
         if self._closed:
@@ -113,7 +113,7 @@ class Synchronous:
     def _launch(self) -> tuple[str, Any]:
         try:
             self._executor.build()  # not earlier, because fed data determine the types
-            asked = self._executor.reader.ask(self._state)
+            asked = self._executor.reader.begin_batch(self._state)
             with own_settings():
                 batch = self._executor.reader.read(self._state, asked)
                 self._state = batch.after  # the next batch is another one, even if this one fails

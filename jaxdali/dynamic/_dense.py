@@ -366,7 +366,7 @@ class Dense:
                 values[ref.step] = (np.zeros((self._N, *(spec.shape or ())), spec.dtype) if array is None else array,)
         no_names = [""] * self._N
         ids = SampleIds(self._executor.resources.zeros, np.arange(self._N), names=no_names, paths=no_names)
-        batch = self._executor.given(
+        batch = self._executor.batch_of(
             values, ids, {step: tuple(random_keys[k]) for step, k in self._function_graph.key_of_node.items()}
         )
         try:

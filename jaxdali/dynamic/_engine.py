@@ -326,7 +326,7 @@ class _BoundExecutor:
 
     Attributes:
       types: the facts that batches have shown so far: the types that eager functions return (by step), and the first
-        shapes and samples of `Executor.asked`.
+        shapes and samples of `Executor.binding_facts`.
     """
 
     executor: Executor
@@ -341,7 +341,7 @@ class _BoundExecutor:
         types |= {
             step: [(s.dtype, s.ndim, s.layout) for s in results.specs] for step, results in (batch.called or {}).items()
         }
-        shapes, samples_of_ref = self.executor.asked(batch)
+        shapes, samples_of_ref = self.executor.binding_facts(batch)
         types |= shapes
         types |= {("images", ref): registered.kind_of(samples) for ref, samples in samples_of_ref.items()}
         if not self.fits(types):
@@ -479,7 +479,7 @@ class Engine:
         for node, batch in zip(self._function_graph.inputs, batches, strict=True):
             assert node is not None  # a graph keeps its sources, even if no output needs them
             values[node] = (batch._on_host,)
-        return executor.given(
+        return executor.batch_of(
             values,
             SampleIds(executor.resources.zeros, np.arange(self._N), names=no_names, paths=no_names),
             random_keys,

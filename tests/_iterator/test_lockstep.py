@@ -11,7 +11,7 @@ class Runner:
     def __init__(self, *items):
         self.items, self.asked, self.restarted = list(items), 0, 0
 
-    def ask(self):
+    def begin_batches(self):
         self.asked += 1
 
     def wait(self):
@@ -53,7 +53,7 @@ def test_all_are_asked_and_start_again():
     runners = [Runner(1)]
     together = Lockstep(runners)
     runners.append(Runner())  # who made the list may put others into it
-    together.ask()
+    together.begin_batches()
     together.restart()
     assert [(r.asked, r.restarted) for r in runners] == [(1, 1), (1, 1)]
     assert together.at_end == [False, True]

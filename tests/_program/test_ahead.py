@@ -15,7 +15,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdali import fn, pipeline_def
-from jaxdali._batch.ahead_compiler import Ahead
+from jaxdali._batch.ahead_compiler import AheadCompiler
 from jaxdali._core.ragged import ROOM, Capacities, Sizes, plan_offsets
 from jaxdali._program.compilation import Compilation, stored
 from jaxdali._program.sharding import Shards
@@ -67,7 +67,9 @@ def test_compilation_ahead_for_an_accelerator(monkeypatch, devices):
     monkeypatch.setattr(Shards, "accelerator", property(lambda self: self.primaries[0] != jax.devices()[0]))
     sizes, last = [60, 70] * 20 + [40] * 3 + [90] * 3 + [115] * 6, [60, 40, 70, 90, 115]
     fitted = []
-    monkeypatch.setattr(Ahead, "fit", lambda *args, fit=Ahead.fit: fitted.append(fit(*args)) or fitted[-1])
+    monkeypatch.setattr(
+        AheadCompiler, "fit", lambda *args, fit=AheadCompiler.fit: fitted.append(fit(*args)) or fitted[-1]
+    )
 
     def image(info):
         return np.full(((sizes + last)[info.iteration],) * 2 + (1,), info.idx_in_batch + 1, np.uint8)

@@ -19,12 +19,12 @@ from jaxdali._runner.synchronous import Synchronous
     ],
 )
 def test_the_runner(in_callers_thread, by_user, runner, depth):
-    reader = types.SimpleNamespace(asks=False)
+    reader = types.SimpleNamespace(begins_in_caller=False)
     executor = types.SimpleNamespace(
         must_run_in_callers_thread=in_callers_thread,
         reader=reader,
-        reads_aside=False,
-        launches=1,
+        uses_reader_thread=False,
+        max_dispatched=1,
         tuner=lambda depth: None,
     )
     made = runner_of(executor, {}, 3, ahead=3, by_user=by_user)

@@ -52,7 +52,7 @@ def begin(x):
         x.schedule_run()
     else:
         iter(x)
-        x._stream.lease.runners[0].ask()
+        x._stream.lease.runners[0].begin_batches()
 
 
 def collect_and_wait(held):

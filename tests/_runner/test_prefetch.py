@@ -81,7 +81,7 @@ def test_reading_overlaps_with_an_accelerator(launches, aside):
             as_many.notify_all()
 
     class Reader:
-        asks = False
+        begins_in_caller = False
 
         def read(self, state, asked):
             assert threading.current_thread().name == ("jaxdali-read" if aside else "jaxdali-produce")
@@ -91,10 +91,10 @@ def test_reading_overlaps_with_an_accelerator(launches, aside):
     class Device:
         """An executor whose batches are done when the test says so."""
 
-        sources, reader, resources = {}, Reader(), types.SimpleNamespace(meter=Meter(False), calling=None)
+        sources, reader, resources = {}, Reader(), types.SimpleNamespace(meter=Meter(False), called_node=None)
 
         def __init__(self):
-            self.launches, self.reads_aside = launches, aside
+            self.max_dispatched, self.uses_reader_thread = launches, aside
 
         def build(self):
             pass
@@ -119,7 +119,7 @@ def test_reading_overlaps_with_an_accelerator(launches, aside):
             taken.append(batch)
 
     runner = Prefetch(Device(), {"k": 0}, depth=10, ahead=10)
-    runner.ask()
+    runner.begin_batches()
     for done in range(4):
         with as_many:
             assert as_many.wait_for(lambda done=done: len(read) == done + launches + 1 + aside, 10)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxdali import fn
-from jaxdali._batch.executor import MANY_THREADS, launches_on_cpu
+from jaxdali._batch.executor import MANY_THREADS, max_dispatched_on_cpu
 from jaxdali._core.errors import SampleError
 from jaxdali._data.listed import ListSource
 from jaxdali.extend import Reader, Records, Spec, operator_function
@@ -149,4 +149,4 @@ def test_a_state_does_not_know_what_was_read_ahead(monkeypatch, taken):
 
 
 def test_many_threads_get_more_batches():
-    assert [launches_on_cpu(n) for n in (1, 15, 16, 32, 48, 64, 256)] == [2, 2, 3, 4, 5, 6, 6]
+    assert [max_dispatched_on_cpu(n) for n in (1, 15, 16, 32, 48, 64, 256)] == [2, 2, 3, 4, 5, 6, 6]

@@ -13,7 +13,7 @@ from typing import Any, overload
 
 import jax
 
-from ..._batch.remote import Workers
+from ..._batch.remote import WorkerBackend
 from ..._core import names as _names
 from ..._core.system import Thread
 from ..._core.tracebacks import boundaries
@@ -194,7 +194,7 @@ def peekable_data_iterator(
     ragged: Mapping[str, int | Sequence[int] | None] | None = None,
     ragged_fill: float | Mapping[str, float] = 0,
     repeat: bool = False,
-    workers: Workers | None = None,
+    workers: WorkerBackend | None = None,
     loading_processes: Sequence[int] | None = None,
     checkpoints: Sequence[bytes] | None = None,
     enable_conditionals: bool = False,

@@ -154,7 +154,7 @@ def _run_method(host: _HostIterator, request: Mapping[str, Any], sharding: Any, 
             host._arrays = batch
             response.specs = jax.tree.map(lambda x: (x.shape, x.dtype.name), batch)
         case "begin":
-            response.result = len(iterator), iterator.size, iterator._stream.doubt
+            response.result = len(iterator), iterator.size, iterator._stream.state_warning
         case "iter":
             iter(iterator)
         case "reset":

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from ..._batch.batch import Batch
 from ..._batch.delivery import Delivery
-from ..._batch.remote import Workers
+from ..._batch.remote import WorkerBackend
 from ..._core import names as _names
 from ..._core.building import user_line, warn
 from ..._core.declaration import Whole, checked
@@ -128,7 +128,7 @@ class DALIGenericIterator(BaseIterator):
         ragged: Mapping[str, int | Sequence[int] | None] | None = None,
         ragged_fill: float | Mapping[str, float] = 0,
         repeat: bool = False,
-        workers: Workers | None = None,
+        workers: WorkerBackend | None = None,
         loading_processes: Sequence[int] | None = None,
     ):
         options = JaxOptions(
@@ -179,7 +179,8 @@ class DALIGenericIterator(BaseIterator):
           pipelines: of the local shards.
           places: the devices of each executor: one executor for all pipelines, or one for each.
           shards: of the batch; None: without a sharding.
-          stacked, apart: see `Delivery`.
+          stacked: see `Delivery`.
+          apart: whether the outputs are `ShardArrays`.
         """
         options.check_number(places[0].num if apart else len(pipelines))
         _check_names(options.output_map, num_outputs(pipelines[0]))
@@ -206,7 +207,7 @@ class DALIGenericIterator(BaseIterator):
         delivery = Delivery(
             shardings=shardings,
             stacked=stacked,
-            apart=apart,
+            per_shard=apart,
             padded=is_masked,
             reader=options.reader_name,
             names=tuple(options.output_map),
@@ -215,7 +216,7 @@ class DALIGenericIterator(BaseIterator):
         pipeline_lease = lease(
             pipelines,
             places,
-            key=(type(self), options.lasting, stacked),
+            key=(type(self), options.common_options, stacked),
             delivery=delivery,
             finish=finish,
             workers=options.workers,
@@ -435,7 +436,7 @@ def data_iterator(
     ragged: Mapping[str, int | Sequence[int] | None] | None = None,
     ragged_fill: float | Mapping[str, float] = 0,
     repeat: bool = False,
-    workers: Workers | None = None,
+    workers: WorkerBackend | None = None,
     loading_processes: Sequence[int] | None = None,
     checkpoints: Sequence[bytes] | None = None,
     enable_conditionals: bool = False,

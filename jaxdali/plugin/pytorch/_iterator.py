@@ -69,7 +69,7 @@ class _TorchIterator(BaseIterator):
                 f"output_map has {len(names)} names, {names}, but the pipeline has {len(outputs)} outputs; name each of them"
             )
         self._metadata = metadata_among(names, outputs)
-        key = (type(self), options.lasting, dynamic_shape, self._forms)
+        key = (type(self), options.common_options, dynamic_shape, self._forms)
         finish = [_TensorMaker(names, self._forms, dynamic_shape) for _ in pipelines]
         lists = tuple(i for i, form in enumerate(self._forms) if form != _DENSE)
         delivery = Delivery(reader=options.reader_name, x64=True, as_sample_lists=lists, names=tuple(names))
