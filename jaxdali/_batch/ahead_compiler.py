@@ -1,4 +1,4 @@
-"""`AheadCompiler`: sizes whose programs are compiled, and programs that are compiled ahead of the batches that need them."""
+"""`AheadCompiler`: chooses sizes whose programs are compiled, and compiles programs ahead of the batches that need them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from .._core.ragged import SIXTHS, Sizes
 from .._program.compilation import Compilation
 from .phases import Phases
 
+# Returns for the sizes of each phase the functions that compile the programs.
 Compilers = Callable[[Mapping[int, Sizes]], Sequence[Callable[[], None]]]
 
 
-# The batch after which compilation ahead begins: whoever takes one batch has up to three made, and needs no other
-# programs.
-FIRST = 4
+# The batch after which compilation ahead begins. A user who takes only one batch has up to three made, and should not
+# pay for further programs.
+FIRST_BATCH = 4
 
 
 # Note [Compiled ahead]
@@ -29,7 +30,7 @@ FIRST = 4
 # compiled first, and then the one for the part that the last batch needs. Until that is compiled, batches get a larger
 # part, which costs transfers and memory.
 class AheadCompiler:
-    """Chooses the sizes of batches, and has programs compiled for others.
+    """Chooses the sizes of batches, and compiles programs for other sizes ahead. See Note [Compiled ahead].
 
     Args:
       phases: the programs.
@@ -37,75 +38,82 @@ class AheadCompiler:
 
     def __init__(self, phases: Phases):
         self._phases = phases
-        self._ready: set[Any] = set()
-        self._compiling: dict[Any, Compilation] = {}
-        self._batches: collections.Counter[int] = collections.Counter()
-        # What phases had when nothing was left to compile.
+        self._ready_keys: set[Any] = set()  # of compiled programs, see `_key`
+        self._compilations: dict[Any, Compilation] = {}  # that run, or wait to run
+        self._num_batches: collections.Counter[int] = collections.Counter()  # by phase
+        # By phase: the needed buffers and the sizes of the last batch, when nothing was left to compile. A batch with the
+        # same is done with at once.
         self._settled: dict[int, tuple[frozenset[int], Mapping[int, Sizes]]] = {}
 
-    def fit(self, number: int, needs: Mapping[int, int], before: Mapping[int, Sizes]) -> Sizes:
-        """Sizes for a phase of a batch. Afterwards none of its programs is being compiled.
+    def fit(self, number: int, needs: Mapping[int, int], earlier: Mapping[int, Sizes]) -> Sizes:
+        """Chooses sizes for a phase of a batch. Afterwards none of the programs with these sizes is being compiled.
 
         Args:
-          number: of the phase; needs: see `PhaseMemory`; before: the sizes of earlier phases.
+          number: number of the phase.
+          needs: see `PhaseMemory`.
+          earlier: the sizes of the batch's earlier phases.
         """
         phase, settled = self._phases.of(number), self._settled.get(number)
-        same = (
+        is_settled = (
             settled is not None
             and settled[0] == needs.keys()
-            and all(settled[1][n] == sizes for n, sizes in before.items())
+            and all(settled[1][n] == sizes for n, sizes in earlier.items())
         )
 
         def is_ready(sizes: Sizes) -> bool:
-            if same and settled is not None and settled[1][number] == sizes:  # the usual case
+            if is_settled and settled is not None and settled[1][number] == sizes:  # the usual case
                 return True
-            return self._is_ready(self._key(number, needs, {**before, number: sizes}))
+            return self._is_ready(self._key(number, needs, {**earlier, number: sizes}))
 
-        def ready(capacities: Mapping[int, int]) -> Sizes | None:
+        def smallest_ready(capacities: Mapping[int, int]) -> Sizes | None:
             """The smallest sizes of these capacities that hold the batch and whose programs are compiled."""
             sixths = phase.sizes(capacities, needs).sixths
             return next((s for n in range(sixths, SIXTHS + 1) if is_ready(s := Sizes(capacities, n))), None)
 
-        capacities = phase.capacities.fit(needs, lambda capacities: ready(capacities) is not None)
-        if (compiled := ready(capacities)) is not None:
-            return compiled
+        capacities = phase.capacities.fit(needs, lambda capacities: smallest_ready(capacities) is not None)
+        if (ready_sizes := smallest_ready(capacities)) is not None:
+            return ready_sizes
         sizes = phase.sizes(capacities, needs)
-        if (compiling := self._compiling.pop(self._key(number, needs, {**before, number: sizes}), None)) is not None:
-            compiling.settle()
+        key = self._key(number, needs, {**earlier, number: sizes})
+        if (compilation := self._compilations.pop(key, None)) is not None:
+            compilation.settle()
         return sizes
 
-    def ran(self, number: int, needs: Mapping[int, int], sizes: Mapping[int, Sizes], compilers: Compilers):
-        """Notes that the programs of a phase have run, and has others compiled.
+    def note_run(self, number: int, needs: Mapping[int, int], sizes: Mapping[int, Sizes], compilers: Compilers):
+        """Notes that the programs of a phase have run, and starts compilations of programs for other sizes.
 
         Args:
-          sizes: those of this phase and the earlier ones.
-          compilers: returns for others the functions that compile the programs.
+          number: number of the phase.
+          needs: see `PhaseMemory`.
+          sizes: the sizes of this phase and of the earlier ones.
+          compilers: returns for other sizes the functions that compile the programs.
         """
         phase, settled = self._phases.of(number), self._settled.get(number)
-        smallest = phase.capacities.is_preferred and sizes[number] == phase.sizes(sizes[number].capacities, needs)
-        if smallest and settled is not None and settled[0] == needs.keys() and settled[1] == sizes:
+        is_smallest = phase.capacities.is_preferred and sizes[number] == phase.sizes(sizes[number].capacities, needs)
+        if is_smallest and settled is not None and settled[0] == needs.keys() and settled[1] == sizes:
             return
-        self._ready.add(self._key(number, needs, sizes))
-        self._batches[number] += 1
-        if self._batches[number] < FIRST:
+        self._ready_keys.add(self._key(number, needs, sizes))
+        self._num_batches[number] += 1
+        if self._num_batches[number] < FIRST_BATCH:
             return
-        waits = False
-        for other in self._others(number, needs, sizes):
-            key = self._key(number, needs, other)
-            ready = self._is_ready(key)
-            waits |= not ready
-            if not ready and key not in self._compiling and other[number].capacities.keys() >= needs.keys():
-                self._compiling[key] = Compilation(functools.partial(_compile, compilers(other)))
-                self._compiling[key].start()
-        if not waits:
+        all_ready = True
+        for other_sizes in self._sizes_ahead(number, needs, sizes):
+            key = self._key(number, needs, other_sizes)
+            is_ready = self._is_ready(key)
+            all_ready &= is_ready
+            if not is_ready and key not in self._compilations and other_sizes[number].capacities.keys() >= needs.keys():
+                self._compilations[key] = Compilation(functools.partial(_compile_all, compilers(other_sizes)))
+                self._compilations[key].start()
+        if all_ready:
             self._settled[number] = frozenset(needs), dict(sizes)
 
     def close(self):
         """Cancels the compilations that have not begun."""
-        for compiling in list(self._compiling.values()):  # a thread that could not be waited for may still make a batch
-            compiling.cancel()
+        # A copy, because a thread that could not be waited for may still make a batch.
+        for compilation in list(self._compilations.values()):
+            compilation.cancel()
 
-    def _others(
+    def _sizes_ahead(
         self, number: int, needs: Mapping[int, int], sizes: Mapping[int, Sizes]
     ) -> Iterator[Mapping[int, Sizes]]:
         """The sizes of a phase that later batches may need, each with those of the earlier phases from which it reads."""
@@ -119,18 +127,18 @@ class AheadCompiler:
                 yield from ({**sizes, number: Sizes(capacities), earlier: c} for c in carried)
 
     def _is_ready(self, key: Any) -> bool:
-        """Whether programs are compiled."""
-        if (compiling := self._compiling.get(key)) is not None and compiling.succeeded:
-            self._ready.add(key)
-            del self._compiling[key]
-        return key in self._ready
+        """Whether the programs with this key are compiled."""
+        if (compilation := self._compilations.get(key)) is not None and compilation.succeeded:
+            self._ready_keys.add(key)
+            del self._compilations[key]
+        return key in self._ready_keys
 
     def _key(self, number: int, needs: Mapping[int, int], sizes: Mapping[int, Sizes]) -> Any:
-        """The key of a phase's programs. They also depend on whether steps need working memory."""
+        """The key of a phase's programs for these sizes. They also depend on which steps need working memory."""
         capacities = (frozenset(sizes[n].capacities.items()) for n in (number, *self._phases.of(number).reads))
         return number, frozenset(needs), sizes[number].sixths, tuple(capacities)
 
 
-def _compile(compilers: Sequence[Callable[[], None]]):
-    for compile in compilers:
-        compile()
+def _compile_all(compilers: Sequence[Callable[[], None]]):
+    for compile_program in compilers:
+        compile_program()

@@ -1,4 +1,4 @@
-"""A batch while it is made, and a finished batch."""
+"""`InFlightBatch`, a batch while it is made, and `Batch`, a finished batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ class BadSample:
     """A sample that could not be read or decoded, and was replaced (``on_error="replace"``) or skipped ("skip").
 
     Attributes:
-      file: where it came from, as a path that can be opened; reason: the error; count: how often that happened so far.
+      file: the sample's file, as a path that can be opened.
+      reason: the error.
+      count: how often this happened so far.
     """
 
     file: str
@@ -44,9 +46,10 @@ class PhaseMemory:
     """The memory of a phase's programs for one batch.
 
     Attributes:
-      offsets: where the samples of each ragged value begin.
-      needs, sizes: elements of its buffer, and bytes of each native step's working memory: as needed, and as available.
-        Indexed by the places in `Phase`.
+      offsets: where the samples of each ragged value begin, ``i32[N]`` in units of `ALIGNMENT` elements.
+      needs: elements of the buffer of each ragged value, and bytes of each native step's working memory, that the batch
+        needs. The keys are the numbers in `Phase.ragged` and `Phase.scratch`.
+      sizes: the sizes that are available.
     """
 
     offsets: Mapping[Ref, np.ndarray]
@@ -59,8 +62,9 @@ class EagerResults:
     """The results of an eager function for a batch.
 
     Attributes:
-      outputs: of `EagerOperator.call` or `SampleOperator.call_samples`; specs: of each.
-      failures, replaced: what the call added to those of the batch.
+      outputs: the result of `EagerOperator.call` or `SampleOperator.call_samples`.
+      specs: the spec of each output.
+      failures, replaced: those that the call added to the batch, see `InFlightBatch`.
     """
 
     outputs: Sequence[Any]
@@ -78,24 +82,26 @@ class InFlightBatch:
       read: the values of the sources.
       values: the shapes of all values, and the data of host values.
       setups: the setups of steps in programs, by the steps' ids.
-      origins: what the sources returned about their samples, by node; names: where the samples of values came from, see
-        `origins.py`.
-      ids: epoch and position of each sample; drawn: in their place, the keys of the random numbers, by step.
+      origins: the ids of the samples of each source, by its node's id.
+      names: where the samples of values came from, see `origins.py`.
+      ids: epoch and position of each sample.
+      random_keys: by step, the keys of its random numbers if they are not epoch and position: two ``[N]`` arrays that
+        take the places of these.
       results: the results of programs and eager functions: arrays, `Ragged` or `EagerArrays`.
-      status: for each program with native steps: (the program, these steps, codes ``i32[S*B, steps]``, their times or
-        None).
-      failures: samples that failed in the host pass: (step, sample, code, reason); replaced: (file, reason) of samples
-        that were replaced.
-      unread: the same for samples that sources could not read. It is kept when the batch is made again.
+      status: for each program with native steps: (the program's name, these steps, codes ``i32[S*B, steps]``, their
+        times or None).
+      failures: samples that failed in the host pass: (step, sample, code, reason).
+      replaced: (file, reason) of samples that operators replaced.
+      unread: (file, reason) of samples that sources could not read. It is kept when the batch is made again.
       bad: after a launch, the samples that failed and their codes, by native step; see `HostContext.bad`.
       memory: the memory of each phase's programs, by the phase's number.
       repaired: ``bool[N]``, the samples that are made again while the rest of the batch is kept; None: the whole batch
         is made.
-      called: what eager functions returned, by step, for another executor that makes the batch again; None: it is not
-        kept.
-      tickets: for a batch that workers make, what stands for each local shard until it arrives.
-      error: the exception of a source; ended: whether a source has ended. Both stop the batch after the other sources
-        have been read.
+      eager_results: the results of eager functions, by step, for another executor that makes the batch again; None:
+        they are not kept.
+      tickets: for a batch that workers make, a ticket of each local shard, with which its result is fetched.
+      error: the exception of a source.
+      ended: whether a source has ended. This and an error stop the batch after the other sources have been read.
     """
 
     before: dict
@@ -106,7 +112,7 @@ class InFlightBatch:
     origins: dict[int, SampleIds] = dataclasses.field(default_factory=dict)
     names: dict[Ref, Names] = dataclasses.field(default_factory=dict)
     ids: SampleIds | None = None
-    drawn: Mapping[int, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
+    random_keys: Mapping[int, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
     results: dict[Ref, Any] = dataclasses.field(default_factory=dict)
     status: list[tuple[str, tuple[Step, ...], Any, Any]] = dataclasses.field(default_factory=list)
     failures: list[tuple[Step, int, int, str]] = dataclasses.field(default_factory=list)
@@ -115,7 +121,7 @@ class InFlightBatch:
     bad: Mapping[int, Mapping[int, int]] = dataclasses.field(default_factory=dict)
     memory: dict[int, PhaseMemory] = dataclasses.field(default_factory=dict)
     repaired: np.ndarray | None = None
-    called: dict[int, EagerResults] | None = None
+    eager_results: dict[int, EagerResults] | None = None
     tickets: list[Any] = dataclasses.field(default_factory=list)
     error: BaseException | None = None
     ended: bool = False
@@ -132,13 +138,13 @@ class InFlightBatch:
         return self.present is not None and not self.present.all()
 
     def identify(self, ids: SampleIds):
-        """Stores which samples the batch has, as far as the sources read so far determine it."""
+        """Stores the ids of the batch's samples, as far as the sources read so far determine them."""
         self.ids = ids
         self._present_in.clear()
 
     def present_in(self, presence: Presence | None) -> np.ndarray | None:
-        """``bool[N]``, the samples that a step with this presence works on; None: all. Its predicates must have been
-        made.
+        """Returns ``bool[N]``, the samples that a step with this presence works on; None: all. The batch must have the
+        values of the predicates.
         """
         if presence in self._present_in:
             return self._present_in[presence]
@@ -148,16 +154,16 @@ class InFlightBatch:
                 self.repaired if present is None else present if self.repaired is None else present & self.repaired
             )
         else:
-            asked = self.values[presence.predicate].data
-            assert isinstance(asked, np.ndarray), presence
-            takes, outer = asked.reshape(-1).astype(bool, copy=False), self.present_in(presence.outer)
-            present = takes if presence.side else ~takes
+            predicate = self.values[presence.predicate].data
+            assert isinstance(predicate, np.ndarray), presence
+            is_true, outer = predicate.reshape(-1).astype(bool, copy=False), self.present_in(presence.outer)
+            present = is_true if presence.side else ~is_true
             present = present if outer is None else present & outer
         self._present_in[presence] = present
         return present
 
     def path_of(self, node: Node, i: int) -> str:
-        """Where sample `i` of a node came from, for messages: a path that can be opened; "" if there is none."""
+        """Returns the file of sample `i` of a node, for messages: a path that can be opened; "" if there is none."""
         ids = None if node.source is None else self.origins.get(node.source.id)
         return ids.paths[i] if ids is not None else ""
 
@@ -171,8 +177,8 @@ class Batch:
         `Value`.
       state: the state after this batch.
       ids: epoch, position and presence of each sample.
-      names: where the samples of each output came from (not with `as_arrays`).
-      replaced: file and reason of each sample that was replaced or skipped.
+      names: the source infos of the samples of each output (none with `as_arrays`), see `origins.py`.
+      replaced: (file, reason) of each sample that was replaced or skipped.
     """
 
     outputs: tuple[Any, ...]
@@ -183,7 +189,7 @@ class Batch:
 
 
 class SourceError(Exception):
-    """A source failed (the cause says how); `after` is the state to continue from."""
+    """A source failed. Its own exception is the cause. `after` is the state to continue from."""
 
     def __init__(self, after: dict):
         super().__init__()

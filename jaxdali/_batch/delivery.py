@@ -1,4 +1,4 @@
-"""The form in which an executor gives its batches."""
+"""`Delivery`: the form in which an executor delivers its batches."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class ShardArrays(tuple[jax.Array, ...]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all."""
+        """Bytes of all arrays."""
         return sum(x.nbytes for x in self)
 
 
-Finish = Callable[[Plan, tuple[Any, ...]], tuple[Any, ...]]
+Finish = Callable[[Plan, tuple[Any, ...]], tuple[Any, ...]]  # see `Delivery.finish`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Delivery:
         Pipeline.run).
       shardings: of the outputs, in their order; further outputs have the first one's. None: all on the one device.
       stacked: whether outputs get a leading axis of the shards, ``(shards, B, ...)``, which the sharding shards.
-      per_shard: whether arrays are given as `ShardArrays`, before they become global arrays.
+      per_shard: whether outputs are `ShardArrays`, instead of global arrays.
       padded: whether batches keep their size if samples are missing.
       reader: name of the source that determines the epoch and position of samples; None: the first.
       x64: whether `as_arrays` keeps 64-bit types; None: as set in JAX by the user.
@@ -80,18 +80,18 @@ class Delivery:
             self.shardings or self.stacked or self.per_shard or self.finish or self.as_sample_lists or self.ragged
         ):
             raise ValueError("only arrays have a sharding, a leading axis of shards, or another form")
-        if twice := [i for i in self.as_sample_lists if self.ragged_form(i) is not None]:
-            raise ValueError(f"outputs {twice} can't have two forms")
+        if duplicates := [i for i in self.as_sample_lists if self.ragged_form(i) is not None]:
+            raise ValueError(f"outputs {duplicates} can't have two forms")
 
-    def of_outputs(self, number: int) -> tuple[Sharding | None, ...]:
-        """The sharding of each output, if there are `number` outputs."""
+    def shardings_of_outputs(self, num_outputs: int) -> tuple[Sharding | None, ...]:
+        """The sharding of each output."""
         if self.shardings is None:
-            return (None,) * number
-        return *self.shardings[:number], *[self.shardings[0]] * (number - len(self.shardings))
+            return (None,) * num_outputs
+        return *self.shardings[:num_outputs], *[self.shardings[0]] * (num_outputs - len(self.shardings))
 
     def ragged_form(self, output: int) -> RaggedForm | None:
         """The form of an output whose samples may differ in shape; None: they may not."""
         return self.ragged[output] if output < len(self.ragged) else None
 
 
-VALUES = Delivery(as_arrays=False)
+VALUES = Delivery(as_arrays=False)  # outputs are `Value`s of the single shard

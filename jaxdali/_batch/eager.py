@@ -1,4 +1,4 @@
-"""Eager functions: user functions that are called between programs."""
+"""`EagerCalls`: calls eager functions, which are user functions that run between programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EagerCalls:
     Args:
       resources: the resources for making batches.
       outputs: converts values to the form that functions take.
-      buffer: returns a pooled buffer for a ragged value, given the number and type of its elements.
+      buffer: returns a pooled buffer for a ragged value, from the number and type of its elements.
     """
 
     def __init__(self, resources: RunResources, outputs: Outputs, buffer: Callable[[Ref, int, Any], np.ndarray]):
@@ -37,7 +37,7 @@ class EagerCalls:
     def call(
         self, plan: Plan, step: Step, op: EagerOperator, batch: InFlightBatch, ctx: HostContext
     ) -> tuple[Spec, ...]:
-        """Calls the function of a step; returns the specs of its outputs."""
+        """Calls the function of a step, and stores its results in the batch. Returns the specs of its outputs."""
         self._resources.note_call(step.node)
         try:
             if isinstance(op, SampleOperator):
@@ -49,8 +49,8 @@ class EagerCalls:
     def _call(
         self, plan: Plan, step: Step, op: EagerOperator, batch: InFlightBatch, ctx: HostContext
     ) -> tuple[Spec, ...]:
-        """Calls a function with each shard's arrays. Its results are arrays; later steps can also use them as host
-        values.
+        """Calls a function with each shard's arrays of the present samples. Its results are arrays. If later steps use
+        them, they get a copy on the host with all samples.
         """
         resources = self._resources
         inputs = []
@@ -62,28 +62,30 @@ class EagerCalls:
                 )
             except DifferentShapes as e:
                 raise step.node.error(op.not_uniform(i, e.shapes)) from e
-        beside = resources.accelerator and step.node.device not in ("mixed", "gpu") and op.sharding is None
+        # A function that the user has not put on the accelerator runs on the CPU beside it.
+        on_cpu = resources.accelerator and step.node.device not in ("mixed", "gpu") and op.sharding is None
+        # Without samples the function is not called, unless only its results show the types of its outputs.
         specs = None if ctx.present.any() else _expected(plan, step, op)
         if specs is not None:
-            results = [[np.zeros((0,) * (1 + s.ndim), s.dtype)] * resources.S for s in specs]
+            outputs = [[np.zeros((0,) * (1 + s.ndim), s.dtype)] * resources.S for s in specs]
         else:
-            found = self._returned(
+            results = self._call_or_reuse(
                 step,
                 op,
                 batch,
-                lambda: op.call(ctx, inputs, resources.cpu_shards if beside else resources.shards),
+                lambda: op.call(ctx, inputs, resources.cpu_shards if on_cpu else resources.shards),
                 lambda i, parts: _result_spec(op, i, parts[0].dtype, parts[0].ndim - 1),
             )
-            results, specs = found.outputs, found.specs
-        for ref, spec, parts in zip(step.outputs, specs, results, strict=True):
-            made = batch.results[ref] = EagerArrays(parts)
-            made.present = present
+            outputs, specs = results.outputs, results.specs
+        for ref, spec, parts in zip(step.outputs, specs, outputs, strict=True):
+            arrays = batch.results[ref] = EagerArrays(parts)
+            arrays.present = present
             shape = np.asarray(parts[0].shape[1:], np.int64)
             value = batch.values[ref] = Value(spec, np.broadcast_to(shape, (resources.N, spec.ndim)), present=present)
             if ref in plan.read:
-                filled = iter([row for p in parts for row in np.asarray(p)])
+                present_rows = iter([row for p in parts for row in np.asarray(p)])
                 missing = np.zeros(parts[0].shape[1:], spec.dtype)
-                rows = [next(filled) if here else missing for here in ctx.present.tolist()]
+                rows = [next(present_rows) if is_present else missing for is_present in ctx.present.tolist()]
                 if spec.shape is not None:
                     value.data = np.asarray(rows, spec.dtype)
                 else:
@@ -95,14 +97,14 @@ class EagerCalls:
     ) -> tuple[Spec, ...]:
         """Calls a function with samples. Its results are host values."""
         if ctx.present.any():
-            found = self._returned(
+            results = self._call_or_reuse(
                 step,
                 op,
                 batch,
                 lambda: self._results_of_samples(step, op, batch, ctx),
                 lambda i, samples: _spec_of_samples(step, op, i, samples),
             )
-            results, specs = found.outputs, found.specs
+            outputs, specs = results.outputs, results.specs
         else:
             specs = _expected(plan, step, op)
             if specs is None:
@@ -110,8 +112,8 @@ class EagerCalls:
                     "no sample of the first batch takes its branch, so the types of its outputs are not known, but other operators "
                     "use them; return them from the `if`, or call the function before it"
                 )
-            results = [[None] * ctx.N for _ in specs]
-        for ref, spec, samples in zip(step.outputs, specs, results, strict=True):
+            outputs = [[None] * ctx.N for _ in specs]
+        for ref, spec, samples in zip(step.outputs, specs, outputs, strict=True):
             rows = [np.zeros((0,) * spec.ndim, spec.dtype) if x is None else x for x in samples]
             data = pack(rows, self._resources.S, functools.partial(self._buffer, ref)) if spec.ndim else np.array(rows)
             shapes = data.shapes if isinstance(data, Packed) else np.zeros((self._resources.N, 0), np.int64)
@@ -129,50 +131,55 @@ class EagerCalls:
             raise step.node.failure(e) from shown_error(e)
 
     @staticmethod
-    def _returned(
+    def _call_or_reuse(
         step: Step,
         op: EagerOperator,
         batch: InFlightBatch,
         call: Callable[[], Sequence[Any]],
         spec_of: Callable[[int, Any], Spec],
     ) -> EagerResults:
-        """The results of a function for a batch; the earlier ones, if this batch is made again.
+        """Calls a function, or returns its earlier results if the batch has them (`InFlightBatch.eager_results`).
+
+        Args:
+          call: calls the function.
+          spec_of: returns the spec of an output, from its number and its value.
 
         Raises:
           OperatorError: outputs have other types or dimensions than in the batch before.
         """
-        found = batch.called.get(step.id) if batch.called is not None else None
-        if found is not None:
-            batch.failures += found.failures
-            batch.replaced += found.replaced
+        results = batch.eager_results.get(step.id) if batch.eager_results is not None else None
+        if results is not None:
+            batch.failures += results.failures
+            batch.replaced += results.replaced
         else:
-            failures, replaced = len(batch.failures), len(batch.replaced)
+            num_failures, num_replaced = len(batch.failures), len(batch.replaced)
             outputs = call()
             specs = tuple(spec_of(i, x) for i, x in enumerate(outputs))
-            found = EagerResults(outputs, specs, batch.failures[failures:], batch.replaced[replaced:])
-            if batch.called is not None:
-                batch.called[step.id] = found
-        for i, (before, now) in enumerate(zip(step.specs, found.specs, strict=True) if step.known else ()):
-            layouts = {before.layout, now.layout} - {""}
-            if (before.dtype, before.ndim) != (now.dtype, now.ndim) or len(layouts) > 1:
-                raise step.node.error(op.changed(i, before, now))
-        return found
+            results = EagerResults(outputs, specs, batch.failures[num_failures:], batch.replaced[num_replaced:])
+            if batch.eager_results is not None:
+                batch.eager_results[step.id] = results
+        for i, (first, spec) in enumerate(zip(step.specs, results.specs, strict=True) if step.known else ()):
+            layouts = {first.layout, spec.layout} - {""}
+            if (first.dtype, first.ndim) != (spec.dtype, spec.ndim) or len(layouts) > 1:
+                raise step.node.error(op.changed(i, first, spec))
+        return results
 
 
 def _expected(plan: Plan, step: Step, op: EagerOperator) -> tuple[Spec, ...] | None:
-    """The specs of a function's outputs in a branch that no sample takes. If it was never called, these are the specs
-    that the `if` has for its other side.
+    """The specs of a function's outputs in a branch that no sample takes. If the function was never called, these are
+    the specs of the values with which an `if` joins the outputs. None: they are not known.
     """
     if step.known:
         return step.specs
-    found = [next((plan.spec(r) for r in plan.alike(ref) if plan.maker(r).known), op.unseen) for ref in step.outputs]
-    known = [(s.dtype, s.ndim) for s in found if s is not None]
-    if len(known) < len(found):
+    specs = [next((plan.spec(r) for r in plan.alike(ref) if plan.maker(r).known), op.unseen) for ref in step.outputs]
+    known_types = [(s.dtype, s.ndim) for s in specs if s is not None]
+    if len(known_types) < len(specs):
         return None
-    return tuple(_result_spec(op, i, dtype, ndim) for i, (dtype, ndim) in enumerate(known))
+    return tuple(_result_spec(op, i, dtype, ndim) for i, (dtype, ndim) in enumerate(known_types))
 
 
 def _spec_of_samples(step: Step, op: EagerOperator, i: int, samples: Any) -> Spec:
+    """The spec of output `i`, from its samples. Raises OperatorError if they differ in type or number of dimensions."""
     kinds = sorted({(x.dtype.name, x.ndim) for x in samples if x is not None})
     if len(kinds) != 1:
         raise step.node.error(f"output {i} must be of one type and number of dimensions in all samples, got {kinds}")

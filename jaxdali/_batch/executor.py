@@ -38,11 +38,15 @@ from .reading import BatchReader
 from .resources import RunResources
 from .tuning import Tuner
 
-MANY_THREADS = 16  # from which on they would wait for the thread that reads and prepares
+# From this number of native threads on they would wait for the thread that reads and prepares batches.
+MANY_THREADS = 16
 
 
 def max_dispatched_on_cpu(num_threads: int) -> int:
-    """Batches that are dispatched at a time: many threads finish all but the slowest images of a batch soon."""
+    """Returns how many batches are dispatched at a time: 2, and 1 more for every 16 threads, up to 6.
+
+    Many threads soon finish all but the slowest images of a batch, and would be idle without another one.
+    """
     return 2 + min(num_threads // MANY_THREADS, 4)
 
 
@@ -58,8 +62,8 @@ class Executor:
       setups: user functions that are called once for each batch before the sources are read.
 
     Attributes:
-      graph: that of the first shard.
-      sources: by the id of their node.
+      graph: the graph of the first shard.
+      sources: the running sources, by the id of their node.
       resources: the resources for making batches.
       reader: begins a batch, and knows the states before and after it.
     """
@@ -82,12 +86,12 @@ class Executor:
         self.shards = shards
         self.B = options.batch_size
         self._delivery = delivery
-        self._shardings = delivery.of_outputs(len(self.graph.outputs))
+        self._shardings = delivery.shardings_of_outputs(len(self.graph.outputs))
         self._tuned = options.tuned
-        self._warned: set[tuple[int, bool]] = set()
-        self._bad: dict[tuple[str, str], int] = {}
+        self._warned: set[tuple[int, bool]] = set()  # the arguments of `warn_at_end`: node, and whether it was empty
+        self._bad_counts: dict[tuple[str, str], int] = {}  # by file and reason
         self.sources: dict[int, Source] = {}
-        self._built = False
+        self._is_built = False
         # Guards the host pass, the programs and the capacities of phases: one batch at a time.
         self._launching = threading.Lock()
         self.resources = RunResources(shards, options, delivery)
@@ -96,7 +100,7 @@ class Executor:
         except BaseException:
             self._release()
             raise
-        of_shards = {n.id: [g.nodes[i].op for g in graphs] for i, n in enumerate(self.graph.nodes)}
+        operators_of_shards = {n.id: [g.nodes[i].op for g in graphs] for i, n in enumerate(self.graph.nodes)}
         context = BindingContext(
             options=options,
             kernels=self.resources.kernels,
@@ -104,7 +108,7 @@ class Executor:
             placed=frozenset(i for i, s in enumerate(self._shardings) if s is not None),
             settings=self.resources.settings,
             sources=self.sources,
-            of_shards=of_shards,
+            of_shards=operators_of_shards,
         )
         self._bound = BoundPlan(make_plan(self.graph), context)
         self._outputs = Outputs(self.resources, delivery)
@@ -125,10 +129,11 @@ class Executor:
         sources: Mapping[int, Source] | None = None,
         setups: Sequence[Callable[[], None]] = (),
     ) -> Self:
-        """An executor of one graph on one device, whose outputs are given as values."""
+        """Returns an executor of one graph on one device, whose outputs are `Value`s."""
         return cls([graph], Shards.single(device), options, VALUES, sources=sources, setups=setups)
 
     def _open(self, graphs: Sequence[Graph], opened: Mapping[int, Source], num_workers: int):
+        """Opens the sources, unless they are in `opened`."""
         for i, node in enumerate(self.graph.nodes):
             if isinstance(node.op, SourceOperator):
                 try:
@@ -143,29 +148,30 @@ class Executor:
                 except OperatorError:
                     raise
                 except (ValueError, RuntimeError, OSError) as e:
-                    # The error about a missing file of one of our readers says everything, so the traceback is left
-                    # out, but not the cause.
-                    ours = type(node.op).__module__.startswith("jaxdali.")
-                    said = ours and (type(e) is RuntimeError or isinstance(e, OSError))
-                    raise node.error(_said(e)) from shown_error(e.__cause__ if said else e)
+                    # The error about a missing file of one of our readers says everything, so its traceback is left
+                    # out, but not its cause. The error of a user's source is shown whole.
+                    is_ours = type(node.op).__module__.startswith("jaxdali.")
+                    is_complete = is_ours and (type(e) is RuntimeError or isinstance(e, OSError))
+                    raise node.error(_opening_error_text(e)) from shown_error(e.__cause__ if is_complete else e)
 
     # --- build ------------------------------------------------------------------------------------------------
 
     def build(self):
-        """Binds the operators, as far as possible before eager functions run. It reads first batches if they determine
-        the types.
+        """Binds the operators, as far as possible before eager functions run. Reads the first batches of sources if
+        these determine the types. Later calls have no effect.
         """
-        if not self._built:
+        if not self._is_built:
             self.reader.set_up_first()
             self._bound.bind_sources()  # may call a user function, under the settings in the user's thread
             with own_settings():
                 self._bound.bind()
-            self._built = True
+            self._is_built = True
             _ffi.load_kernels(self.shards.primaries)
             if reason := next(filter(None, map(_ffi.why_no_kernels, self.shards.primaries)), ""):
-                self._warn(reason)
+                self._warn_no_kernels(reason)
 
-    def _warn(self, reason: str):
+    def _warn_no_kernels(self, reason: str):
+        """Warns that native operators on the device run on the CPU instead."""
         names = sorted({s.op.name for s in self.plan.steps if s.stage == "device" and isinstance(s.op, NativeOperator)})
         if names:
             warnings.warn(
@@ -181,7 +187,11 @@ class Executor:
         return self._bound.plan
 
     def tuner(self, depth: int) -> Tuner | None:
-        """The tuner of the number of threads and of batches made ahead, with the initial `depth`; None: both are fixed."""
+        """Returns the tuner of the number of threads and of batches made ahead; None if both are fixed.
+
+        Args:
+          depth: the initial number of batches made ahead.
+        """
         return (
             Tuner(self.resources.meter, self._tuned, self.resources.num_threads, depth, available_cpus())
             if self._tuned
@@ -189,7 +199,7 @@ class Executor:
         )
 
     def reseed(self, seed: int):
-        """Continues with another seed, that of a checkpoint. Call it only while nothing runs."""
+        """Continues with another seed, for example that of a checkpoint. Call it only while nothing runs."""
         self.resources.seed = seed
         for source in self.sources.values():
             source.reseed(seed)
@@ -208,21 +218,23 @@ class Executor:
 
     @property
     def uses_reader_thread(self) -> bool:
-        """Whether a thread of its own reads batches ahead. Only lists are, which no user's function supplies, and only
-        for an accelerator or many threads: few are busy anyway, and it takes the memory of one more batch.
+        """Whether a thread of its own reads batches ahead, see Note [Threads and queues].
+
+        It reads only lists, whose samples no user's function supplies. It is used only for an accelerator or many native
+        threads: a few threads are busy anyway, and reading ahead takes the memory of one more batch.
         """
-        lists = (
+        reads_only_lists = (
             bool(self.sources) and not self.reader.begins_in_caller and all(s.movable for s in self.sources.values())
         )
-        return lists and (self.shards.accelerator or self.resources.num_threads >= MANY_THREADS)
+        return reads_only_lists and (self.shards.accelerator or self.resources.num_threads >= MANY_THREADS)
 
     @property
     def max_dispatched(self) -> int:
-        """Batches that may be dispatched and not yet finished.
+        """The number of batches that may be dispatched and not yet finished.
 
-        While an accelerator computes one, the next is packed and dispatched, so the accelerator never waits for the
-        host. On the CPU the threads that have nothing left of one begin the next, instead of waiting for its slowest
-        image.
+        While an accelerator computes one batch, the next one is packed and dispatched, so the accelerator never waits
+        for the host. On the CPU, threads that have nothing left to do in one batch begin the next, instead of waiting
+        for its slowest image.
         """
         return 2 if self.shards.accelerator else max_dispatched_on_cpu(self.resources.num_threads)
 
@@ -230,18 +242,18 @@ class Executor:
         self,
         values: Mapping[int, Sequence[Any]],
         ids: SampleIds,
-        drawn: Mapping[int, Any] | None = None,
-        called: dict[int, EagerResults] | None = None,
+        random_keys: Mapping[int, Any] | None = None,
+        eager_results: dict[int, EagerResults] | None = None,
     ) -> InFlightBatch:
-        """A batch whose sources are not read, as the caller has their values.
+        """Returns a batch with the values of its sources, which are not read.
 
         Args:
-          values: the outputs of each source, by its node: each dense ``[N, ...]``, `Packed` or a list of samples. Those
-            that nothing needs are ignored.
-          ids: which samples the batch has.
-          drawn, called: see `InFlightBatch`.
+          values: the outputs of each source, by its node's id: each dense ``[N, ...]``, `Packed` or a list of samples.
+            Values of sources that are not in the plan, because nothing needs them, are ignored.
+          ids: the samples of the batch.
+          random_keys, eager_results: see `InFlightBatch`.
         """
-        batch = InFlightBatch({}, {}, drawn=drawn or {}, called=called)
+        batch = InFlightBatch({}, {}, random_keys=random_keys or {}, eager_results=eager_results)
         batch.identify(ids)
         for step in self.plan.steps:
             if step.id in values:
@@ -252,28 +264,29 @@ class Executor:
     def binding_facts(
         self, batch: InFlightBatch
     ) -> tuple[Mapping[Ref, tuple[int, ...]], Mapping[Ref, Sequence[np.ndarray]]]:
-        """The shapes and samples of a first batch by which operators are bound, as far as this batch has them, see
-        `HostPass.binding_facts`.
-        """
+        """See `HostPass.binding_facts`."""
         return self._host.binding_facts(batch)
 
     def prepare(self, batch: InFlightBatch) -> InFlightBatch:
-        """What does not need a program, see `Launcher.prepare`. Afterwards the batch holds host values and setups."""
+        """Runs the host pass before the first program, see `Launcher.prepare`. The batch then has host values and
+        setups.
+        """
         with self._launching:  # `check` may repair a batch meanwhile
             self._launcher.prepare(batch)
         return batch
 
     def dispatch(self, batch: InFlightBatch) -> InFlightBatch:
-        """Everything else, except the last wait, see `Launcher.dispatch`."""
+        """Dispatches the programs of a prepared batch, without waiting for the last ones, see `Launcher.dispatch`."""
         with self._launching:
             return self._launcher.dispatch(batch)
 
     def launch(self, batch: InFlightBatch) -> InFlightBatch:
-        """Both."""
+        """Prepares and dispatches a batch."""
         return self.dispatch(self.prepare(batch))
 
     def check(self, batch: InFlightBatch) -> Batch:
         """Waits for a batch, repairs failed samples or raises, and converts the outputs to their final form."""
+        # A repaired sample may fail again, in another step.
         while bad := repair.failed(batch, self.resources.meter):
             with self._launching:
                 batch = self._launcher.repair(batch, bad)
@@ -288,7 +301,7 @@ class Executor:
             return self._finished(batch, batch.ids)
 
     def _finished(self, batch: InFlightBatch, ids: SampleIds) -> Batch:
-        """The outputs in their final form."""
+        """Converts the outputs to their final form."""
         plan = self.plan
         if self.resources.as_arrays:
             arrays = tuple(
@@ -303,14 +316,14 @@ class Executor:
                 (),
                 [*batch.unread, *batch.replaced],
             )
-        found = [source_info(batch, x, self.B) for x in self.graph.outputs]
-        names = tuple([""] * self.B if names is None else [*names] for names in found)
+        infos = [source_info(batch, x, self.B) for x in self.graph.outputs]
+        names = tuple([""] * self.B if info is None else [*info] for info in infos)
         values = tuple(self._outputs.value(r, batch) for r in plan.outputs)
         self._count(values)
         return Batch(values, batch.after, ids, names, [*batch.unread, *batch.replaced])
 
     def _array(self, i: int, ref: Ref, sharding: Sharding | None, batch: InFlightBatch) -> Any:
-        """Output `i` for an iterator."""
+        """Converts output `i` to the form in which an iterator delivers it."""
         step, names = self.plan.maker(ref), self._delivery.names
         if batch.values[ref].spec.is_metadata:
             return self._outputs.metadata(ref, batch)
@@ -328,34 +341,39 @@ class Executor:
             self.resources.meter.count("output", "outputs", self.resources.N, sum(map(_nbytes, outputs)))
 
     def note_taken(self, batch: Batch):
-        """Counts the samples of a batch that were replaced or left out. It is called when the user takes the batch, not
-        when it is made.
+        """Counts the samples of a batch that were replaced or left out. Call it when the user takes the batch, not when
+        it is made.
         """
         for report in batch.replaced:
-            self._bad[report] = self._bad.get(report, 0) + 1
+            self._bad_counts[report] = self._bad_counts.get(report, 0) + 1
 
     def bad_samples(self) -> list[BadSample]:
         """The samples that were replaced or left out in the batches taken so far."""
         return [
-            BadSample(redacted(file), redacted(reason), count) for (file, reason), count in self._bad.copy().items()
+            BadSample(redacted(file), redacted(reason), count)
+            for (file, reason), count in self._bad_counts.copy().items()
         ]
 
     def statistics(self) -> Statistics:
         """The costs of the stages so far. Raises RuntimeError if they are not measured."""
         if not self.resources.meter.enabled:
             raise RuntimeError("statistics() needs enable_statistics=True, an argument of the pipeline")
-        fetched = [storage_rows(name, source.counts()) for name, source in self.reader.named.items()]
-        cached = [cache_rows(name, resource.counts()) for name, resource in self.resources.of_operators.copy().items()]
-        return Statistics((*self.resources.meter.statistics(), *(row for rows in (*fetched, *cached) for row in rows)))
+        of_storages = [storage_rows(name, source.counts()) for name, source in self.reader.named.items()]
+        # The only resources that operators keep are caches (`CacheUse`).
+        of_caches = [
+            cache_rows(name, resource.counts()) for name, resource in self.resources.of_operators.copy().items()
+        ]
+        rows = [row for table in (*of_storages, *of_caches) for row in table]
+        return Statistics((*self.resources.meter.statistics(), *rows))
 
     def warn_at_end(self, epoch: int, *, empty: bool, instead: str = ""):
         """Warns once for each source, at the end of an epoch, about data that its user may have missed.
 
         Args:
-          epoch: its number.
-          empty: whether the epoch had no batch: the warning is then about exhausted sources, else about samples that do
-            not fill a batch.
-          instead: how to get those samples.
+          epoch: number of the epoch.
+          empty: whether the epoch had no batch. Then the warning is about exhausted sources, otherwise about samples
+            that do not fill a batch.
+          instead: how to get those samples, for the message.
         """
         for node in self.graph.nodes:
             source = self.sources.get(node.id)
@@ -373,11 +391,11 @@ class Executor:
                 warn(f"{node.op.name} (created at {node.where}): {text}")
 
     def programs(self) -> int:
-        """How many programs have run."""
+        """Returns the number of programs that have run."""
         return len(self._launcher.ran)
 
     def lower(self, segment: int = 0) -> jax.stages.Lowered:
-        """JAX's own `Lowered` of the program that ran last."""
+        """Returns JAX's own `Lowered` of a program as it ran last. `segment`: number of the program."""
         ran = self._launcher.ran
         if not ran:
             raise RuntimeError(
@@ -400,7 +418,7 @@ class Executor:
         self.resources.close()
 
 
-def _said(e: Exception) -> str:
+def _opening_error_text(e: Exception) -> str:
     """The text of an exception that was raised while a source was opened."""
     if isinstance(e, UnicodeEncodeError):
         return f"{e.object!r} can't be the name of a file: {e.object[e.start : e.end]!r} is not a valid character"

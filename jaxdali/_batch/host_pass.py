@@ -1,4 +1,4 @@
-"""The host pass of one batch: host operators, the setup of operators in programs, and eager functions in between."""
+"""`HostPass`: runs host operators, the setup of operators in programs, and eager functions between programs."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from .resources import RunResources
 
 @dataclasses.dataclass(frozen=True)
 class _SingleStep:
-    """A step of the host pass.
+    """An item of the host pass: one step.
 
     Attributes:
-      shapes: for each output of static shape, ``i64[N, ndim]``.
+      shapes: ``i64[N, ndim]`` for each output of static shape, None for others.
       fetched: results of programs that the step needs on the host, each with the step.
     """
 
@@ -52,11 +52,16 @@ class _SingleStep:
 
 @dataclasses.dataclass(frozen=True)
 class _Pointwise:
-    """Consecutive steps of the host pass that need only their inputs' data: see `HostOperator.compute`."""
+    """An item of the host pass: consecutive steps that need only the data of their inputs, see `HostOperator.compute`.
+    They run in one loop without the contexts and checks of other steps, which would take longer than the arithmetic.
 
-    # With the function that computes it, and the shapes of its output.
+    Attributes:
+      steps: each step with its function, and the shapes of its output.
+      fetched: see `_SingleStep`.
+    """
+
     steps: list[tuple[Step, Callable[..., np.ndarray], np.ndarray]]
-    fetched: list[tuple[Step, Ref]] = dataclasses.field(default_factory=list)  # see `_SingleStep`
+    fetched: list[tuple[Step, Ref]] = dataclasses.field(default_factory=list)
 
     @property
     def waits(self) -> bool:
@@ -82,10 +87,12 @@ class _Pointwise:
                     values[ref] = Value(step.specs[0], shapes, data, present)
 
 
-def _prepared(plan: Plan, number: int, N: int) -> list[_SingleStep | _Pointwise]:
-    """The host pass of phase `number` of a plan."""
-    prepared: list[_SingleStep | _Pointwise] = []
-    made: dict[int, int] = {}  # index of the part after which the outputs of a step exist
+def _items_of_phase(plan: Plan, number: int, N: int) -> list[_SingleStep | _Pointwise]:
+    """Orders the steps of a phase into the items of its host pass. `number`: of the phase."""
+    items: list[_SingleStep | _Pointwise] = []
+    # By step: the index of the first item that can use its outputs. Later steps of a pointwise item can use the outputs
+    # of its earlier ones, but a single step's outputs can be used only by the next item.
+    ready_at: dict[int, int] = {}
     for step in plan.steps:
         if step.phase != number or isinstance(step.op, SourceOperator):
             continue
@@ -95,20 +102,22 @@ def _prepared(plan: Plan, number: int, N: int) -> list[_SingleStep | _Pointwise]
         shapes = tuple(static_shapes(s, N) for s in step.specs)
         fetched = [(step, r) for r in plan.fetched(step)]
         if compute is None:
-            prepared.append(_SingleStep(step, shapes, fetched))
-            made[step.id] = len(prepared)
+            items.append(_SingleStep(step, shapes, fetched))
+            ready_at[step.id] = len(items)
             continue
         assert shapes[0] is not None, step.op.name
-        # In the first run after everything that it needs, so that there are few runs.
-        ready = max((made[r.step] for r in step.needs if r.step in made), default=0)
-        new = len(prepared), _Pointwise([])
-        at, run = next(((i, x) for i, x in enumerate(prepared) if i >= ready and isinstance(x, _Pointwise)), new)
-        if at == len(prepared):
-            prepared.append(run)
-        run.steps.append((step, compute, shapes[0]))
-        run.fetched.extend(fetched)
-        made[step.id] = at
-    return prepared
+        # The step joins the first pointwise item after everything that it needs, so that there are few items.
+        earliest = max((ready_at[r.step] for r in step.needs if r.step in ready_at), default=0)
+        new_item = len(items), _Pointwise([])
+        index, item = next(
+            ((i, x) for i, x in enumerate(items) if i >= earliest and isinstance(x, _Pointwise)), new_item
+        )
+        if index == len(items):
+            items.append(item)
+        item.steps.append((step, compute, shapes[0]))
+        item.fetched.extend(fetched)
+        ready_at[step.id] = index
+    return items
 
 
 class HostPass:
@@ -128,35 +137,44 @@ class HostPass:
         self._outputs = outputs
         self._eager = EagerCalls(resources, outputs, self._buffer)
         self._warned: set[tuple[int, str]] = set()  # what each node's data had that there was a warning of
-        self._told: set[Ref] = set()  # values that were reported as copied to the host
-        self._passed_on: dict[Ref, Ref] = {}  # ragged values that an operator passed on unchanged
-        self._passes: dict[int, tuple[Plan, list[_SingleStep | _Pointwise]]] = {}
+        self._logged_fetches: set[Ref] = set()  # values that were reported as copied to the host
+        # Ragged values that an operator passed on unchanged, and the outputs that they became. A buffer for the first
+        # gets the capacity of the last, which a program reads.
+        self._passed_on: dict[Ref, Ref] = {}
+        self._items_by_phase: dict[int, tuple[Plan, list[_SingleStep | _Pointwise]]] = {}
 
     def run(self, number: int, batch: InFlightBatch) -> dict[int, dict[int, int]]:
-        """Runs the host steps of a phase, see Note [Phases], and the setup of its other steps. If samples have failed,
-        it stops before a step that needs programs.
+        """Runs the host steps of a phase, see Note [Phases], and the setup of its other steps.
+
+        Args:
+          number: of the phase.
 
         Returns:
-          Those samples: by native step, with their codes.
+          Samples that failed in earlier programs, see `repair.Bad`. The pass then has stopped before the first step that
+          needs these programs.
         """
-        failed: dict[int, dict[int, int]] = {}
+        # Samples that failed in an earlier launch of this batch, by the steps that made the inputs of the failed step:
+        # these must replace them, or process them on the host (`HostContext.bad`).
+        bad_inputs: dict[int, dict[int, int]] = {}
         for step in self._bound.plan.steps if batch.bad else ():
             for r in step.inputs if step.id in batch.bad else ():
-                failed[r.step] = {**failed.get(r.step, {}), **batch.bad[step.id]}
+                bad_inputs[r.step] = {**bad_inputs.get(r.step, {}), **batch.bad[step.id]}
         done: set[int] = set()
-        waited = False
+        has_waited = False
         plan = None
-        while plan is not self._bound.plan:  # the plan grows with what is learned from the first batch
+        # The first batch may show what steps awaited. Then the plan grows, and the pass begins again with the steps that
+        # are not done.
+        while plan is not self._bound.plan:
             if self._bound.plan.awaited:
                 self._learn(batch)
             plan = self._bound.plan
-            for item in self._prepared(number):
+            for item in self._items(number):
                 if isinstance(item, _SingleStep) and item.step.id in done:
                     continue
-                if item.waits and not waited:
+                if item.waits and not has_waited:
                     if bad := repair.failed(batch, self._resources.meter):
                         return bad
-                    waited = True
+                    has_waited = True
                 for reader, ref in item.fetched:
                     self._fetch(reader, ref, batch)
                 if isinstance(item, _Pointwise):
@@ -167,10 +185,11 @@ class HostPass:
                 step = item.step
                 done.add(step.id)
                 with self._resources.meter.stage("host" if step.stage == "host" else "setup", step.op.name, step.name):
-                    self._run(item, batch, failed.get(step.id, {}))
+                    self._run(item, batch, bad_inputs.get(step.id, {}))
                 if batch.failures:
                     # A sample fails where it was read or looked at first, so the first failing step is the one to name.
-                    raise repair.sample_error(batch.failures[0][0], batch, *batch.failures[0][1:])
+                    failed_step, i, code, reason = batch.failures[0]
+                    raise repair.sample_error(failed_step, batch, i, code, reason)
                 if self._bound.plan.awaited:
                     self._learn(batch)
                 if self._bound.plan is not plan:
@@ -194,23 +213,25 @@ class HostPass:
         return bool(shapes)
 
     def _first(self, ref: Ref, batch: InFlightBatch) -> tuple[tuple[int, ...], Sequence[np.ndarray]]:
-        """The shape of the first sample of a value, and its samples as far as the host has them. There is a sample."""
+        """Returns the shape of the first sample of a value, and its samples if they are on the host, else none. The
+        batch must have a sample of it.
+        """
         value, present = batch.values[ref], batch.present_in(self._bound.plan.maker(ref).presence)
         shape = value.shapes[0 if present is None else int(present.argmax())]
-        there = range(len(value)) if present is None else np.flatnonzero(present).tolist()
-        return tuple(shape.tolist()), [] if value.data is None else [value.sample(i) for i in there]
+        places = range(len(value)) if present is None else np.flatnonzero(present).tolist()
+        return tuple(shape.tolist()), [] if value.data is None else [value.sample(i) for i in places]
 
     def binding_facts(self, batch: InFlightBatch) -> tuple[dict[Ref, tuple[int, ...]], dict[Ref, Sequence[np.ndarray]]]:
-        """First shapes and samples of a batch by which steps are bound, see `BoundPlan.binding_refs`; not of values that it
-        has none of.
+        """Returns the first shapes, and the samples, of a batch by which steps are bound, see `BoundPlan.binding_refs`.
+        Values of which the batch has no sample are left out.
         """
 
-        def there(ref: Ref) -> bool:
+        def has_samples(ref: Ref) -> bool:
             present = batch.present_in(self._bound.plan.maker(ref).presence) if ref in batch.values else None
             return ref in batch.values and (present is None or bool(present.any()))
 
-        shapes, samples = ([r for r in refs if there(r)] for refs in self._bound.binding_refs)
-        return {r: self._first(r, batch)[0] for r in shapes}, {r: self._first(r, batch)[1] for r in samples}
+        shape_refs, sample_refs = ([r for r in refs if has_samples(r)] for refs in self._bound.binding_refs)
+        return {r: self._first(r, batch)[0] for r in shape_refs}, {r: self._first(r, batch)[1] for r in sample_refs}
 
     def _fetch(self, reader: Step, ref: Ref, batch: InFlightBatch):
         """Copies a program's result to the host, for a step that reads it there."""
@@ -224,18 +245,20 @@ class HostPass:
         if meter.enabled:
             samples = self._resources.N if (present := batch.present_in(maker.presence)) is None else int(present.sum())
             meter.count("to host", maker.name, samples, data.nbytes)
-        if ref not in self._told:
-            self._told.add(ref)
-            _tell(reader, maker)
+        if ref not in self._logged_fetches:
+            self._logged_fetches.add(ref)
+            _log_round_trip(reader, maker)
 
     def run_alone(self, batch: InFlightBatch, bad: repair.Bad) -> bool:
-        """Runs the host steps for samples that are made again alone, and the setup of the steps that make them.
+        """Runs the host steps for samples that are made again alone, and the setup of the steps that make them. See
+        Note [Repair alone].
 
         Args:
-          batch: its `repaired` are these samples; its values and setups are replaced.
+          batch: its `repaired` are these samples. Its values and setups are replaced.
+          bad: the samples, by the native step that failed.
 
         Returns:
-          False: a sample fails here, or is replaced by another.
+          Whether this succeeded; False: a sample fails here, or is replaced by another.
         """
         for id, samples in bad.items():
             step = self._bound.plan.step(id)
@@ -256,17 +279,18 @@ class HostPass:
                 )
         return True
 
-    def _prepared(self, number: int) -> list[_SingleStep | _Pointwise]:
-        """The host pass of a phase."""
-        plan, prepared = self._passes.get(number, (None, []))
+    def _items(self, number: int) -> list[_SingleStep | _Pointwise]:
+        """The items of the host pass of a phase, which are kept until the plan grows."""
+        plan, items = self._items_by_phase.get(number, (None, []))
         if plan is not self._bound.plan:
             plan = self._bound.plan
-            prepared = _prepared(plan, number, self._resources.N)
-            self._passes[number] = plan, prepared
-        return prepared
+            items = _items_of_phase(plan, number, self._resources.N)
+            self._items_by_phase[number] = plan, items
+        return items
 
-    def _run(self, alone: _SingleStep, batch: InFlightBatch, bad: Mapping[int, int]):
-        step, op = alone.step, alone.step.op
+    def _run(self, item: _SingleStep, batch: InFlightBatch, bad: Mapping[int, int]):
+        """Runs a step on the host, its eager function, or its setup, and stores the results in the batch."""
+        step, op = item.step, item.step.op
         ctx = self.context(step, batch, bad)
         specs: tuple[Spec, ...] = ()
         try:
@@ -283,7 +307,7 @@ class HostPass:
                 elif ctx.present.any():
                     self.store(step, batch, op.run(ctx, *(v.of(ctx.present) for v in values)))
                 else:
-                    self.store(step, batch, [_nothing(s, ctx.N) for s in step.specs])
+                    self.store(step, batch, [_empty_output(s, ctx.N) for s in step.specs])
         except OperatorError:
             raise
         except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, OSError, MemoryError) as e:
@@ -293,17 +317,18 @@ class HostPass:
                 self._bound.learn_results(step, specs, _common_shapes(step, batch))
         elif step.stage != "host":
             for ref, spec, static, shapes in zip(
-                step.outputs, step.specs, alone.shapes, batch.setups[step.id].shapes, strict=True
+                step.outputs, step.specs, item.shapes, batch.setups[step.id].shapes, strict=True
             ):
                 batch.values[ref] = Value(spec, np.asarray(shapes, np.int64) if static is None else static)
 
     def context(self, step: Step, batch: InFlightBatch, bad: Mapping[int, int]) -> HostContext:
-        """The context of an operator or source in the host pass."""
+        """Makes the context of an operator or source in the host pass. `bad`: see `HostContext.bad`."""
         resources, ids = self._resources, batch.ids
+        # The key of each sample's random numbers.
         epoch, position = (resources.zeros, resources.zeros) if ids is None else (ids.epoch, ids.position)
-        epoch, position = batch.drawn.get(step.id, (epoch, position))
+        epoch, position = batch.random_keys.get(step.id, (epoch, position))
         present = batch.present_in(step.presence)
-        present = resources.everywhere if present is None else present
+        present = resources.all_present if present is None else present
 
         def empty(elements: int, dtype: Any, index: int = 0) -> np.ndarray:
             return self._buffer(step.outputs[index], elements, dtype)
@@ -349,7 +374,11 @@ class HostPass:
         )
 
     def store(self, step: Step, batch: InFlightBatch, outputs: Sequence[Any]):
-        """Stores what a host operator or a source returned."""
+        """Stores the outputs of a host operator or a source in the batch.
+
+        Args:
+          outputs: each dense ``[N, ...]``, or for a ragged value `Packed` or a list of samples.
+        """
         N = self._resources.N
         for ref, spec, data in zip(step.outputs, step.specs, outputs, strict=True):
             shapes = static_shapes(spec, N)
@@ -381,8 +410,8 @@ class HostPass:
                 )
 
     def _buffer(self, ref: Ref, elements: int, dtype: Any) -> np.ndarray:
-        """A pooled buffer ``[S, capacity]`` for a ragged host value, with the capacity of the program that reads it, if
-        that is large enough.
+        """Returns a pooled buffer ``[S, capacity]`` for a ragged host value. If the program that reads the value has a
+        larger capacity, the buffer has it too, so that the program reads it in place.
         """
         while ref in self._passed_on:
             ref = self._passed_on[ref]
@@ -390,11 +419,11 @@ class HostPass:
 
 
 _log = logging.getLogger(__name__)
-_logged: set[tuple[str, str]] = set()
-_log_lock = threading.Lock()  # guards `_logged`
+_logged_lines: set[tuple[str, str]] = set()
+_log_lock = threading.Lock()  # guards `_logged_lines`
 
 
-def _tell(reader: Step, maker: Step):
+def _log_round_trip(reader: Step, maker: Step):
     """Logs once that each batch makes a round trip between two lines of a definition. Predicates of branches are not
     logged.
     """
@@ -402,9 +431,9 @@ def _tell(reader: Step, maker: Step):
     if reader.op.name in ("if", "and", "or", "not"):
         return
     with _log_lock:
-        new = lines not in _logged
-        _logged.add(lines)
-    if new:
+        is_new = lines not in _logged_lines
+        _logged_lines.add(lines)
+    if is_new:
         _log.warning(
             "%s (created at %s) needs on the host what %s (created at %s) makes in a compiled program: each batch waits for that program, "
             "and its result is copied to the host",
@@ -416,17 +445,17 @@ def _tell(reader: Step, maker: Step):
 
 
 def _common_shapes(step: Step, batch: InFlightBatch) -> dict[Ref, tuple[int, ...]]:
-    """The shapes of a step's results, if all samples agree."""
-    made = ((r, batch.values[r].shapes) for r in step.outputs if r in batch.values and step.presence is None)
-    return {r: tuple(shapes[0].tolist()) for r, shapes in made if len(shapes) and (shapes == shapes[0]).all()}
+    """The shape of each of a step's results whose samples agree in shape. None of a step in a branch."""
+    results = ((r, batch.values[r].shapes) for r in step.outputs if r in batch.values and step.presence is None)
+    return {r: tuple(shapes[0].tolist()) for r, shapes in results if len(shapes) and (shapes == shapes[0]).all()}
 
 
 def static_shapes(spec: Spec, N: int) -> np.ndarray | None:
-    """``i64[N, ndim]``, the shapes of all samples if they are equal; None: they are not."""
+    """Returns ``i64[N, ndim]``, the shapes of all samples, if the spec has one shape for all; otherwise None."""
     return None if spec.shape is None else _repeated(spec.shape, N)
 
 
-def _nothing(spec: Spec, N: int) -> Any:
+def _empty_output(spec: Spec, N: int) -> Any:
     """A placeholder for an output without samples."""
     if spec.shape is not None:
         return np.zeros((N, *spec.shape), spec.dtype)
@@ -435,4 +464,5 @@ def _nothing(spec: Spec, N: int) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _repeated(shape: tuple[int, ...], N: int) -> np.ndarray:
+    """Returns ``i64[N, ndim]``, the same shape for all samples."""
     return np.broadcast_to(np.asarray(shape, np.int64).reshape(1, -1), (N, len(shape)))

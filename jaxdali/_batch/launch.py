@@ -1,4 +1,4 @@
-"""The launch of one batch: the host pass, and the programs, which are dispatched without waiting for them."""
+"""`Launcher`: runs the host pass of one batch, and dispatches its programs without waiting for them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Launcher:
       stacked: whether outputs get a leading axis of the shards.
 
     Attributes:
-      ran: each program that has run, with its last operands, by its number.
+      ran: each program that has run and its last operands, by the program's number.
     """
 
     def __init__(
@@ -64,28 +64,30 @@ class Launcher:
         self._resources = resources
         self._shardings = tuple(shardings)
         self._stacked = stacked
+        # By number of the program and key of its operands: their layout, the program, and the devices that run it.
         self._programs: dict[Any, tuple[Layout, Program, Shards]] = {}
-        self._compiled: set[Program] = set()
-        self._ahead = AheadCompiler(phases)
+        self._compiled: set[Program] = set()  # programs that have run
+        self._ahead_compiler = AheadCompiler(phases)
         self.ran: dict[int, tuple[Program, Any]] = {}
 
     def prepare(self, batch: InFlightBatch):
-        """The host pass of the first phase, which needs no program.
+        """Runs the host pass of the first phase, which needs no program.
 
         Raises:
           SampleError: a sample failed on the host.
           OperatorError: an operator failed.
         """
-        if batch.failures:  # while reading: no host step may follow
-            raise repair.sample_error(batch.failures[0][0], batch, *batch.failures[0][1:])
+        if batch.failures:  # a sample failed while it was read, and no host step may follow
+            step, i, code, reason = batch.failures[0]
+            raise repair.sample_error(step, batch, i, code, reason)
         if self._host.run(0, batch):
             raise AssertionError("a program has run")
 
     def dispatch(self, batch: InFlightBatch) -> InFlightBatch:
-        """Runs the programs of a prepared batch, in turn with the host steps and eager functions of the further phases.
+        """Runs the programs of a prepared batch, alternating with the host steps and eager functions of later phases.
 
         Returns:
-          The batch, or the one that was launched instead because samples had failed before an eager function.
+          The batch; or another one, which was launched in its place because samples had failed before an eager function.
 
         Raises:
           SampleError: a sample failed on the host; nothing of its phase was launched.
@@ -100,14 +102,15 @@ class Launcher:
             while bad := self._host.run(number, batch):
                 # A function that keeps Python state must see each batch once, whole, and in order.
                 if not self._repair_alone(batch, bad):
-                    return self._launched_again(batch, bad)
+                    return self._relaunch(batch, bad)
 
     def repair(self, batch: InFlightBatch, bad: repair.Bad) -> InFlightBatch:
         """Makes the failed samples of a launched batch again: alone if possible, else the whole batch."""
-        return batch if self._repair_alone(batch, bad) else self._launched_again(batch, bad)
+        return batch if self._repair_alone(batch, bad) else self._relaunch(batch, bad)
 
-    def _launched_again(self, batch: InFlightBatch, bad: repair.Bad) -> InFlightBatch:
-        batch = repair.again(batch, bad)
+    def _relaunch(self, batch: InFlightBatch, bad: repair.Bad) -> InFlightBatch:
+        """Launches the whole batch again, from what was read."""
+        batch = repair.batch_to_relaunch(batch, bad)
         self.prepare(batch)
         return self.dispatch(batch)
 
@@ -115,88 +118,96 @@ class Launcher:
         """Makes samples again that the kernels of an accelerator left to the host, and writes them into the batch.
 
         The host decodes them, and the programs that have run do so once more, with only these samples: nothing is
-        compiled, and nothing else of the batch is read, decoded or changed.
+        compiled, and nothing else of the batch is read, decoded or changed. See Note [Repair alone].
 
         Returns:
-          False: they can't be made alone.
+          Whether this was done; False: these samples can't be made alone.
         """
-        steps = repair.makers_alone(self._bound.plan, batch, bad)
-        if steps is None:
+        affected_steps = repair.steps_to_run_again(self._bound.plan, batch, bad)
+        if affected_steps is None:
             return False
         repaired = np.zeros(self._resources.N, bool)
         repaired[[i for samples in bad.values() for i in samples]] = True
+        # A second batch in which only the repaired samples are present. Its results are then copied into the first.
         copies = {"values": dict(batch.values), "setups": dict(batch.setups), "results": dict(batch.results)}
-        part = dataclasses.replace(
+        repair_batch = dataclasses.replace(
             batch, **copies, status=[], failures=[], replaced=[], repaired=repaired, _present_in={}
         )
-        if not self._host.run_alone(part, bad):
+        if not self._host.run_alone(repair_batch, bad):
             return False
         for number, memory in batch.memory.items():
             phase = self._phases.of(number)
-            again = [s for s in phase.segments if any(step.id in steps for step in s.steps)]
-            for segment in again:
-                remade = {
+            segments = [s for s in phase.segments if any(step.id in affected_steps for step in s.steps)]
+            for segment in segments:
+                # Operands that the host pass has replaced, such as a file by its decoded pixels.
+                new_operands = {
                     r: v
                     for r in segment.operands
-                    if isinstance(v := part.values[r].data, Packed) and v is not batch.values[r].data
+                    if isinstance(v := repair_batch.values[r].data, Packed) and v is not batch.values[r].data
                 }
-                needs = {phase.ragged[r]: max(v.used, memory.needs[phase.ragged[r]]) for r, v in remade.items()}
+                needs = {phase.ragged[r]: max(v.used, memory.needs[phase.ragged[r]]) for r, v in new_operands.items()}
                 needs = {**memory.needs, **needs}
                 sizes = max(memory.sizes, phase.sizes(memory.sizes.capacities, needs), key=lambda s: s.sixths)
-                offsets = {**memory.offsets, **{r: v.offsets for r, v in remade.items()}}
-                self._run_program(phase, segment, PhaseMemory(offsets, needs, sizes), part)
-            for ref in (r for s in again for r in s.exports if r.step in steps):
-                new, shapes = part.results[ref], batch.values[ref].shapes
-                batch.results[ref] = repair.written_over(
+                offsets = {**memory.offsets, **{r: v.offsets for r, v in new_operands.items()}}
+                self._run_program(phase, segment, PhaseMemory(offsets, needs, sizes), repair_batch)
+            for ref in (r for s in segments for r in s.exports if r.step in affected_steps):
+                new, shapes = repair_batch.results[ref], batch.values[ref].shapes
+                batch.results[ref] = repair.overwritten(
                     batch.results[ref], new, repaired, memory.offsets.get(ref), shapes
                 )
-        batch.bad, batch.status = repair.known_after(batch, bad), part.status
+        batch.bad, batch.status = repair.all_bad(batch, bad), repair_batch.status
         return True
 
     def _run_programs(self, number: int, batch: InFlightBatch):
         """Dispatches the programs of a phase."""
         resources, phase = self._resources, self._phases.of(number)
+        # The memory that the batch needs, by the numbers of capacities in `Phase`: elements of ragged buffers, and bytes
+        # of scratch. Then buffers that are large enough are chosen, from few sizes, so that few programs are compiled.
         offsets: dict[Ref, np.ndarray] = {}
         needs: dict[int, int] = {}
-        for ref, at in phase.ragged.items():
+        for ref, index in phase.ragged.items():
             value = batch.values[ref]
             if isinstance(value.data, Packed):
-                offsets[ref], needs[at] = value.data.offsets, self._need(ref, value.data, batch)
+                offsets[ref], needs[index] = value.data.offsets, self._elements_needed(ref, value.data, batch)
             else:
                 try:
-                    offsets[ref], needs[at] = plan_offsets(value.shapes, resources.S)
+                    offsets[ref], needs[index] = plan_offsets(value.shapes, resources.S)
                 except ValueError as e:
                     raise self._bound.plan.maker(ref).node.error(str(e)) from e
-        needs |= {at: size for step, at in phase.scratch.items() if (size := batch.setups[step].scratch)}
+        needs |= {index: size for step, index in phase.scratch.items() if (size := batch.setups[step].scratch)}
         sizes = {n: memory.sizes for n, memory in batch.memory.items() if n < number}
-        sizes[number] = self._ahead.fit(number, needs, sizes)
+        sizes[number] = self._ahead_compiler.fit(number, needs, sizes)
         memory = batch.memory[number] = PhaseMemory(offsets, needs, sizes[number])
         for segment in phase.segments:
             self._run_program(phase, segment, memory, batch)
 
         def compilers(sizes: Mapping[int, Sizes]) -> list[Callable[[], None]]:
-            larger = {n: dataclasses.replace(batch.memory[n], sizes=of) for n, of in sizes.items()}
+            larger = {
+                n: dataclasses.replace(batch.memory[n], sizes=sizes_of_phase) for n, sizes_of_phase in sizes.items()
+            }
             return [self._compiler(number, phase, segment, larger, batch) for segment in phase.segments]
 
-        self._ahead.ran(number, needs, sizes, compilers)
+        self._ahead_compiler.note_run(number, needs, sizes, compilers)
 
     def close(self):
         """Cancels compilations that have not begun."""
-        self._ahead.close()
+        self._ahead_compiler.close()
 
     def _compiler(
         self, number: int, phase: Phase, segment: Segment, memory: Mapping[int, PhaseMemory], batch: InFlightBatch
     ) -> Callable[[], None]:
-        """Returns a function that compiles a program for other sizes than those that a batch has. It does not refer to
-        the batch.
+        """Returns a function that compiles a program for other sizes than those of this batch. The function does not
+        refer to the batch, whose memory it would keep.
 
         Args:
-          memory: of this phase and the earlier ones.
+          memory: the memory of this phase and of the earlier ones, with the other sizes.
         """
         operands = self._operands(phase, segment, memory[number], batch, None)
-        layout, program, shards = self._program(phase.first + phase.segments.index(segment), segment, phase, operands)
+        program_number = phase.first + phase.segments.index(segment)
+        layout, program, shards = self._program(program_number, segment, phase, operands)
 
-        def carried(ref: Ref) -> Any:
+        def carried_type(ref: Ref) -> Any:
+            """The shapes and types of a value that an earlier program would make with these sizes."""
             result = batch.results[ref]
             if isinstance(result, Ragged):
                 capacity = next(
@@ -213,15 +224,15 @@ class Launcher:
         sharding = shards.local if shards.accelerator or self._over_processes else None
         args = jax.ShapeDtypeStruct((self._resources.S, layout.words), np.int32, sharding=sharding)
         buffers = tuple(jax.ShapeDtypeStruct(b.shape, b.dtype, sharding=sharding) for b in operands.buffers)
-        types = args, buffers, tuple(map(carried, segment.carried)), tuple(program.donated.values())
+        types = args, buffers, tuple(map(carried_type, segment.carried)), tuple(program.donated.values())
         device = shards.primaries[0]
 
-        def compile():
+        def compile_program():
             program.run.lower(*types).compile()
-            for of in program.donated.values():
-                _ffi.compile_empty(of, device)
+            for array_type in program.donated.values():
+                _ffi.compile_empty(array_type, device)
 
-        return compile
+        return compile_program
 
     def _operands(
         self,
@@ -231,13 +242,15 @@ class Launcher:
         batch: InFlightBatch,
         pool: BufferPool | None,
     ) -> Operands:
-        """The operands of a program.
+        """Collects the operands of a program.
 
         Args:
-          pool: of the buffers; None: they have no memory.
+          pool: the pool of their buffers; None: the buffers have no memory, only shapes and types.
         """
         resources, sizes = self._resources, memory.sizes.capacities
-        if segment.on_device:  # the buffers that it reads, and its working memory; results keep their capacity
+        # For an accelerator the buffers that the program reads, and its working memory, are cut to the part that the
+        # batch needs (Note [Compiled ahead]). Results keep their capacities.
+        if segment.on_device:
             sizes = memory.sizes.cut(phase.on_accelerator & memory.needs.keys())
         operands = Operands(resources.S, resources.B, pool)
         for presence in segment.presences:
@@ -246,27 +259,28 @@ class Launcher:
             operands.value(batch.values[ref], sizes[phase.ragged[ref]] if ref in phase.ragged else 0)
         for step in segment.steps:
             setup = batch.setups[step.id]
-            made = [self._made(r, phase, memory, batch) for r in step.outputs]
-            scratch = phase.scratch.get(step.id)
-            operands.step(made, setup.params, sizes[scratch] if scratch is not None and scratch in memory.needs else 0)
+            placements = [self._placement(r, phase, memory, batch) for r in step.outputs]
+            index = phase.scratch.get(step.id)
+            scratch = sizes[index] if index is not None and index in memory.needs else 0
+            operands.step(placements, setup.params, scratch)
         return operands
 
     def _run_program(self, phase: Phase, segment: Segment, memory: PhaseMemory, batch: InFlightBatch):
         """Dispatches a program."""
-        resources, at = self._resources, phase.first + phase.segments.index(segment)
-        label = f"{at}: {segment.name}"
+        resources, number = self._resources, phase.first + phase.segments.index(segment)
+        label = f"{number}: {segment.name}"
         with resources.meter.stage("launch", segment.names, label):
             operands = self._operands(phase, segment, memory, batch, resources.pool)
-            codes, times = self._dispatch(at, segment, phase, operands, batch)
+            codes, times = self._dispatch(number, segment, phase, operands, batch)
         if segment.native:
             batch.status.append((label, segment.native, codes, times))
         if resources.meter.enabled:
             samples = resources.N if batch.repaired is None else int(batch.repaired.sum())
-            resources.meter.count("launch", label, samples, operands.nbytes + self._crossing(segment, batch))
+            resources.meter.count("launch", label, samples, operands.nbytes + self._crossing_bytes(segment, batch))
 
-    def _crossing(self, segment: Segment, batch: InFlightBatch) -> int:
-        """Bytes of what a program reads that an earlier one has made on the other side of the link between host and
-        accelerator.
+    def _crossing_bytes(self, segment: Segment, batch: InFlightBatch) -> int:
+        """Bytes of the values that cross the link between host and accelerator: those that this program reads, and an
+        earlier program has made on the other side.
         """
         made_on_device = {
             r: s.on_device for number in batch.memory for s in self._phases.of(number).segments for r in s.exports
@@ -274,35 +288,37 @@ class Launcher:
         crossing = [r for r in segment.carried if made_on_device.get(r, segment.on_device) != segment.on_device]
         return sum(x.nbytes for r in crossing for x in jax.tree.leaves(batch.results[r]))
 
-    def _made(
+    def _placement(
         self, ref: Ref, phase: Phase, memory: PhaseMemory, batch: InFlightBatch
     ) -> tuple[int, np.ndarray, np.ndarray] | None:
-        """Capacity, offsets and shapes of a ragged value that a program makes. A value that is passed inside a native
-        call only has shapes.
-        """
+        """Capacity, offsets and shapes of a value that a program makes; None if all its samples have one shape."""
         if self._bound.plan.spec(ref).shape is not None:
             return None
         if ref in phase.ragged:
             return memory.sizes.capacities[phase.ragged[ref]], memory.offsets[ref], batch.values[ref].shapes
+        # A value that is passed on inside a native call has shapes, but no memory.
         return 0, self._resources.no_offsets, batch.values[ref].shapes
 
-    def _need(self, ref: Ref, data: Packed, batch: InFlightBatch) -> int:
-        """Elements of the buffer for a host value. In a branch it is sized as if all samples took the branch, so that
-        predicates don't change what is compiled.
+    def _elements_needed(self, ref: Ref, data: Packed, batch: InFlightBatch) -> int:
+        """Elements of the buffer that a host value needs in each shard. In a branch it is sized as if all samples took
+        the branch, so that predicates don't change what is compiled.
         """
         presence = self._bound.plan.maker(ref).presence
         if presence is None:
             return data.used
         present = batch.present_in(presence)
         assert present is not None
-        return data.used * self._resources.B // max(1, int(present.reshape(self._resources.S, -1).sum(axis=1).max()))
+        largest_count = int(present.reshape(self._resources.S, -1).sum(axis=1).max())  # present samples of a shard
+        return data.used * self._resources.B // max(1, largest_count)
 
     def _dispatch(
-        self, at: int, segment: Segment, phase: Phase, operands: Operands, batch: InFlightBatch
+        self, number: int, segment: Segment, phase: Phase, operands: Operands, batch: InFlightBatch
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Starts a program; returns the status that it will have, and what its native steps will have taken."""
+        """Dispatches a program. Returns two arrays that are not ready yet: the status of its native steps, and the
+        times that they take (None: not measured).
+        """
         resources = self._resources
-        layout, program, shards = self._program(at, segment, phase, operands)
+        layout, program, shards = self._program(number, segment, phase, operands)
         carried = tuple(batch.results[r] for r in segment.carried)
         carried = jax.device_put(carried, shards.local) if carried else ()
         packed, buffers = operands.packed(layout), tuple(operands.buffers)
@@ -312,42 +328,46 @@ class Launcher:
                 arguments = jax.device_put(arguments, shards.local)
             # See Note [Pinned memory].
             placed = jax.device_put(arguments, shards.local) if shards.accelerator else arguments
+            # The first run compiles the program, unless that was done ahead.
             with contextlib.nullcontext() if program in self._compiled else stored():
                 exports, codes, times = program.run(*placed)
             self._compiled.add(program)
         except jax.errors.JaxRuntimeError as e:
             if not str(e).startswith("RESOURCE_EXHAUSTED"):
                 raise
-            raise _too_large(segment, batch, str(e).partition("\n")[0]) from e
+            raise _out_of_memory_error(segment, batch, str(e).partition("\n")[0]) from e
         if segment.native and resources.accelerator and segment.on_device:
-            codes.copy_to_host_async()
-        self.ran[at] = (program, arguments)
+            codes.copy_to_host_async()  # so that `check` need not wait for the transfer
+        self.ran[number] = (program, arguments)
         batch.results |= zip(segment.exports, exports, strict=True)
         return codes, times
 
     @property
     def _over_processes(self) -> bool:
-        """Whether there are several processes, with which JAX can't shard a NumPy array."""
+        """Whether there are several processes. JAX then can't shard a NumPy array itself."""
         return self._resources.S > 1 and jax.process_count() > 1
 
-    def _program(self, at: int, segment: Segment, phase: Phase, operands: Operands) -> tuple[Layout, Program, Shards]:
-        """The program for operands of these shapes, their layout, and where it runs."""
-        key = at, operands.key
-        found = self._programs.get(key)
-        if found is None:
+    def _program(
+        self, number: int, segment: Segment, phase: Phase, operands: Operands
+    ) -> tuple[Layout, Program, Shards]:
+        """Returns the layout of the operands, the program for their shapes, and the shards on whose devices it runs."""
+        key = number, operands.key
+        entry = self._programs.get(key)
+        if entry is None:
             resources, plan = self._resources, segment.plan
             layout = operands.layout()
             shards = resources.shards if segment.on_device else resources.cpu_shards
-            last = phase.last and segment is phase.segments[-1] and resources.as_arrays
-            # If an output is needed on several shardings, the program writes the first one.
-            wanted = dict(zip(plan.outputs[::-1], self._shardings[::-1], strict=True)) if last else {}
-            direct = {r: s for r, s in wanted.items() if s is not None and shards.direct(s)}
-            placed = tuple(
+            is_last = phase.last and segment is phase.segments[-1] and resources.as_arrays
+            # If an output is needed on several shardings, the program writes the first one: in reverse order the first
+            # one replaces the others in the dict.
+            shardings = dict(zip(plan.outputs[::-1], self._shardings[::-1], strict=True)) if is_last else {}
+            direct = {r: s for r, s in shardings.items() if s is not None and shards.direct(s)}
+            out_shardings = tuple(
                 shards.local if plan.spec(r).shape is None else direct.get(r, shards.local) for r in segment.exports
             )
             # Results that a later program reads must keep their types. After the last program there is none.
-            narrowed = last and not resources.x64
-            # A status is needed to know whether a result is finished.
+            narrowed = is_last and not resources.x64
+            # Only results of programs with native steps: their status tells when a result is finished and can be lent.
             reuse = (
                 phase.last
                 and segment is phase.segments[-1]
@@ -356,17 +376,16 @@ class Launcher:
                 and not resources.accelerator
             )
             timed = resources.meter.enabled and bool(segment.native) and shards.primaries[0].platform == "cpu"
-            program = program_for(
-                segment, layout, shards, resources.B, placed, narrowed, bool(direct) and self._stacked, reuse, timed
-            )
-            found = self._programs[key] = layout, program, shards
-        return found
+            stacked = bool(direct) and self._stacked
+            program = program_for(segment, layout, shards, resources.B, out_shardings, narrowed, stacked, reuse, timed)
+            entry = self._programs[key] = layout, program, shards
+        return entry
 
 
-def _too_large(segment: Segment, batch: InFlightBatch, reason: str) -> OperatorError:
-    """The error if a program gets no memory: it names the step with the largest output, and its largest sample."""
-    made = ((s, batch.values[r].shapes) for s in segment.steps if not s.fused for r in s.outputs)
-    step, shapes = max(made, key=lambda x: x[1].prod(axis=1).sum())
+def _out_of_memory_error(segment: Segment, batch: InFlightBatch, reason: str) -> OperatorError:
+    """The error if a program gets no memory. It names the step with the largest output, and its largest sample."""
+    outputs = ((s, batch.values[r].shapes) for s in segment.steps if not s.fused for r in s.outputs)
+    step, shapes = max(outputs, key=lambda x: x[1].prod(axis=1).sum())
     i = int(shapes.prod(axis=1).argmax())
     return step.node.error(
         f"{reason} Its output is the largest of the program; the largest is sample {i}, of shape {tuple(shapes[i].tolist())}"

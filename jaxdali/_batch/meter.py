@@ -1,4 +1,4 @@
-"""Measures the stages of a pipeline: seconds, bytes and samples of each step."""
+"""`Meter`: measures the stages of a pipeline, in seconds, bytes and samples of each step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from jax.profiler import TraceAnnotation
 
-from .._plan.segments import called
+from .._plan.segments import profile_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,18 +21,19 @@ class Measured:
     Attributes:
       stage: "read" (sources), "host" (operators on the host), "setup" (the host's part of operators in programs),
         "launch" (operands, and dispatch of programs), "check" (waiting for programs), "program" (native operators
-        inside programs on the CPU, see
-          `Pipeline.statistics`), "to host" (copying a program's result to the host for a later step), "output" (final
-          form of the outputs) or "wait" (step "user": the user waited for a batch; step "queue": all batches that fit,
-          or all of an epoch, were made, so one had to be taken or the next epoch begun first). For readers of URLs also
-          "fetch" (requests in their own threads, without seconds), "retry" (requests that had failed before) and
-          "cache" (reads from the cache on disk); for decoders with a cache "cache" (images from the cache, and its
-          present size in bytes) and "miss" (images that were decoded to be cached).
+        inside programs on the CPU, see `Pipeline.statistics`), "to host" (copying a program's result to the host for a
+        later step), "output" (final form of the outputs) or "wait" (step "user": the user waited for a batch; step
+        "queue": all batches that fit, or all of an epoch, were made, so one had to be taken or the next epoch begun
+        first; step "batch": waiting for a worker). For readers of URLs also "fetch" (requests in their own threads,
+        without seconds), "retry" (requests that had failed before), "cache" (reads from the cache on disk) and
+        "damaged" (damaged entries of that cache); for decoders with a cache "cache" (images from the cache, and its
+        present size in bytes) and "miss" (images that were decoded to be cached).
       step: name of the operator's node, or the program.
-      seconds: of the thread that did it, waiting included.
-      calls: how many times it ran: once per batch, more often if batches were repaired; or the number of requests.
-      samples: in these batches; bytes: of the output of a source or operator, of a program's operands (with what a
-        program on the other side of the link between host and accelerator has made), or of the outputs.
+      seconds: time of the thread that did it, waiting included.
+      calls: number of runs: one per batch, more if batches were repaired; or the number of requests.
+      samples: number of samples in these batches.
+      bytes: size of the output of a source or operator, of a program's operands (with the results of earlier programs
+        that crossed the link between host and accelerator), or of the outputs.
     """
 
     stage: str
@@ -57,22 +58,22 @@ class Statistics(tuple[Measured, ...]):
     @staticmethod
     def merged(parts: Iterable[Statistics]) -> Statistics:
         """The sum of several executors' rows, by stage and step."""
-        found: dict[tuple[str, str], Measured] = {}
+        sums: dict[tuple[str, str], Measured] = {}
         for row in (row for part in parts for row in part):
             key = row.stage, row.step
-            found[key] = found[key] + row if key in found else row
-        return Statistics(found.values())
+            sums[key] = sums[key] + row if key in sums else row
+        return Statistics(sums.values())
 
     def _table(self) -> list[tuple[str, ...]]:
         rows = [("stage", "step", "seconds", "ms / call", "calls", "samples", "MB")]
         for m in self:
-            each = 1e3 * m.seconds / max(m.calls, 1)
+            milliseconds_per_call = 1e3 * m.seconds / max(m.calls, 1)
             rows.append(
                 (
                     m.stage,
                     m.step,
                     f"{m.seconds:.3f}",
-                    f"{each:.3f}",
+                    f"{milliseconds_per_call:.3f}",
                     str(m.calls),
                     str(m.samples),
                     f"{m.bytes / 1e6:.3f}",
@@ -81,7 +82,7 @@ class Statistics(tuple[Measured, ...]):
         return rows
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: a table, with a bar for the seconds of each row."""
+        """The form in notebooks: a table, with a bar for the seconds of each row."""
         longest = max((m.seconds for m in self), default=0.0) or 1.0
         head, *rows = self._table()
         lines = ["".join(f"<th>{x}</th>" for x in (*head, ""))]
@@ -120,7 +121,7 @@ def cache_rows(step: str, counts: Mapping[str, int]) -> list[Measured]:
     ]
 
 
-_OF_ONE = ("read", "host", "setup", "to host")  # stages of single operators
+_OPERATOR_STAGES = ("read", "host", "setup", "to host")  # of a single operator; other stages are of a whole program
 
 
 class Meter:
@@ -136,16 +137,22 @@ class Meter:
         self._lock = threading.Lock()  # guards `_rows`
 
     def stage(self, stage: str, operators: str, step: str) -> contextlib.AbstractContextManager[object]:
-        """While active, `stage` runs for a step. Profiles show its `operators`, or the name that the user gave it."""
-        annotation = self.annotation(stage, called(operators, step) if stage in _OF_ONE else operators)
+        """Returns a context in which a step's stage runs.
+
+        Args:
+          operators: the names of the step's operators, for profiles. For a stage of a single operator, profiles also
+            show the name that the user gave it.
+          step: the step, for the statistics.
+        """
+        annotation = self.annotation(stage, profile_name(operators, step) if stage in _OPERATOR_STAGES else operators)
         return self._timed(annotation, stage, step) if self.enabled else annotation
 
     def annotation(self, stage: str, operators: str) -> TraceAnnotation:
-        """Names, in a profile, steps that are measured one by one or not at all."""
+        """Returns a context that names steps in a profile, and measures nothing."""
         return TraceAnnotation(f"jaxdali {stage} {operators}")
 
     def count(self, stage: str, step: str, samples: int, nbytes: int):
-        """Adds samples and bytes. Call it only if enabled, because finding out the numbers may take time."""
+        """Adds samples and bytes. Call it only if enabled, because it may take time to determine the numbers."""
         self._add(Measured(stage, step, samples=samples, bytes=nbytes))
 
     def took(self, stage: str, step: str, seconds: float, samples: int):
@@ -161,16 +168,16 @@ class Meter:
         finally:
             self._add(Measured(stage, step, time.perf_counter() - start, 1))
 
-    def _add(self, more: Measured):
-        key = more.stage, more.step
+    def _add(self, row: Measured):
+        key = row.stage, row.step
         with self._lock:
-            self._rows[key] = self._rows[key] + more if key in self._rows else more
+            self._rows[key] = self._rows[key] + row if key in self._rows else row
 
     def seconds(self, stage: str, step: str) -> float:
         """The seconds of a step in a stage so far."""
         with self._lock:
-            found = self._rows.get((stage, step))
-        return 0.0 if found is None else found.seconds
+            row = self._rows.get((stage, step))
+        return 0.0 if row is None else row.seconds
 
     def statistics(self) -> Statistics:
         """The rows measured so far."""

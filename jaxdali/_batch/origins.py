@@ -1,4 +1,4 @@
-"""Where the samples of values came from, for source_info: followed from the sources through the operators."""
+"""The sources of samples, for source_info: their names are followed from the sources through the operators."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ from .batch import InFlightBatch
 
 
 def source_info(batch: InFlightBatch, x: DataNode, B: int) -> Names:
-    """Where the samples of a value came from; None: it is not known for any sample. `B`: samples of a shard."""
-    found = batch.names
-    todo = [x]
-    while todo:  # not recursive, because a graph may be deep
-        missing = [y for y in todo[-1].node.inputs if Ref(y.node.id, y.index) not in found]
+    """Returns the source of each sample of a value, such as its file; None: it is not known for any sample.
+
+    Args:
+      B: samples of a shard.
+    """
+    names = batch.names
+    stack = [x]
+    while stack:  # not recursive, because a graph may be deep
+        missing = [y for y in stack[-1].node.inputs if Ref(y.node.id, y.index) not in names]
         if missing:
-            todo += missing
+            stack += missing
         else:
-            y = todo.pop()
-            found[Ref(y.node.id, y.index)] = _source_info(batch, y, B)
-    return found[Ref(x.node.id, x.index)]
+            y = stack.pop()
+            names[Ref(y.node.id, y.index)] = _source_info(batch, y, B)
+    return names[Ref(x.node.id, x.index)]
 
 
 def _source_info(batch: InFlightBatch, x: DataNode, B: int) -> Names:
-    """The same, if it is already known for the inputs."""
+    """As `source_info`, if `batch.names` has the inputs of the value's operator."""
     node = x.node
     ids = batch.origins.get(node.id)
     if ids is not None:
@@ -41,7 +45,7 @@ def _source_info(batch: InFlightBatch, x: DataNode, B: int) -> Names:
 
 
 def _data(batch: InFlightBatch, x: DataNode) -> Value | None:
-    """A value, if it is on the host; otherwise None."""
+    """Returns a value, if it is on the host; otherwise None."""
     while Ref(x.node.id, x.index) not in batch.values:  # skips copies and other operators that do not run
         if len(x.node.inputs) != 1:
             return None
@@ -51,12 +55,12 @@ def _data(batch: InFlightBatch, x: DataNode) -> Value | None:
 
 
 def _present(batch: InFlightBatch, node: Node, B: int) -> Sequence[np.ndarray]:
-    """For each shard, the places of the samples that a node works on."""
+    """Returns for each shard the places in the batch of the samples that a node works on."""
     ids = batch.ids
     assert ids is not None
-    here = np.ones(len(ids.epoch), bool) if ids.present is None else ids.present.copy()
+    present = np.ones(len(ids.epoch), bool) if ids.present is None else ids.present.copy()
     for branch in node.branch.path if node.branch is not None else ():
-        asked = _data(batch, branch.predicate)
-        if asked is not None and isinstance(asked.data, np.ndarray):
-            here &= (asked.data.reshape(-1) != 0) == branch.side
-    return [s * B + np.flatnonzero(each) for s, each in enumerate(here.reshape(-1, B))]
+        predicate = _data(batch, branch.predicate)
+        if predicate is not None and isinstance(predicate.data, np.ndarray):
+            present &= (predicate.data.reshape(-1) != 0) == branch.side
+    return [s * B + np.flatnonzero(present_in_shard) for s, present_in_shard in enumerate(present.reshape(-1, B))]

@@ -1,4 +1,4 @@
-"""The final form of a pipeline's outputs: dense arrays on the user's devices. Nothing is compiled."""
+"""`Outputs`: converts results to the form in which a pipeline or an iterator delivers them. Nothing is compiled."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .resources import RunResources
 
 
 class Outputs:
-    """Gives outputs their final form.
+    """Converts outputs to their final form.
 
     Args:
       resources: the resources for making batches.
-      delivery: the form.
+      delivery: the final form.
     """
 
     def __init__(self, resources: RunResources, delivery: Delivery):
@@ -37,12 +37,13 @@ class Outputs:
         self.stacked = delivery.stacked
         self._padded = delivery.padded
         self._per_shard = delivery.per_shard
-        self._shapes: dict[Ref, tuple[int, ...]] = {}  # of the last samples of a ragged value
+        # The shape of the last samples of each ragged value: a later batch without samples gets the same.
+        self._last_shapes: dict[Ref, tuple[int, ...]] = {}
 
     def value(self, ref: Ref, batch: InFlightBatch) -> Value:
-        """An output for a pipeline that runs without an iterator."""
+        """Returns an output for a pipeline that runs without an iterator, on one device."""
         value, result = batch.values[ref], batch.results.get(ref)
-        if result is None:
+        if result is None:  # it was made on the host
             return value
         if isinstance(result, Ragged):
             offsets, _ = plan_offsets(value.shapes, 1)
@@ -53,7 +54,7 @@ class Outputs:
         return Value(value.spec, value.shapes, result[0] if isinstance(result, EagerArrays) else result)
 
     def host_value(self, ref: Ref, batch: InFlightBatch) -> Value:
-        """A value of all local shards with its data on the host."""
+        """Returns a value of all local shards with its data on the host. Copies them there if necessary."""
         value, result = batch.values[ref], batch.results.get(ref)
         if value.data is not None or result is None:
             return value
@@ -64,35 +65,36 @@ class Outputs:
         return Value(value.spec, value.shapes, np.concatenate([np.asarray(p) for p in by_shard(result, self._shards)]))
 
     def array(self, ref: Ref, step: Step, sharding: Sharding | None, batch: InFlightBatch) -> Any:
-        """An output for an iterator, made by `step`: a global array on `sharding` (None: on the one device), or
+        """Returns an output for an iterator, made by `step`: a global array on `sharding` (None: on the one device), or
         `ShardArrays`.
         """
         result: Any = batch.results.get(ref)
         short = batch.short
-        whole = (
+        # The program's result already has the samples and the type of the output.
+        is_final = (
             not self._per_shard
             and isinstance(result, jax.Array)
             and (self._padded or not short)
             and (self._x64 or narrow(result.dtype) == result.dtype)
         )
-        # Native operators may have made it on the CPU beside the device.
-        if whole and sharding is None and step.stage == "device":
-            there = len(self._shards.devices) > 1 or result.sharding == self._shards.local
-            return result if there else jax.device_put(result, self._shards.primaries[0])
-        if whole and (sharding is None or result.sharding == sharding):
+        # An operator without a kernel for the accelerator may have made it on the CPU.
+        if is_final and sharding is None and step.stage == "device":
+            is_on_device = len(self._shards.devices) > 1 or result.sharding == self._shards.local
+            return result if is_on_device else jax.device_put(result, self._shards.primaries[0])
+        if is_final and (sharding is None or result.sharding == sharding):
             return result
         parts = self.parts(ref, step, batch, batch.present if short else None, narrowed=not self._x64)
         if short and self._padded:
             assert batch.present is not None
-            if batch.values[ref].spec.shape is None and ref not in self._shapes:
+            if batch.values[ref].spec.shape is None and ref not in self._last_shapes:
                 raise step.node.error(
                     "no sample of the first batch could be read, so the shape of this output is not known yet"
                 )
-            parts = [_filled(p, present) for p, present in zip(parts, batch.present.reshape(-1, self._B), strict=True)]
-        return self._placed(parts, step, sharding)
+            parts = [_padded(p, present) for p, present in zip(parts, batch.present.reshape(-1, self._B), strict=True)]
+        return self._assembled(parts, step, sharding)
 
-    def _placed(self, parts: list[Any], step: Step, sharding: Sharding | None) -> Any:
-        """One array, or `ShardArrays`, from the local shards' ``[samples, ...]``."""
+    def _assembled(self, parts: list[Any], step: Step, sharding: Sharding | None) -> Any:
+        """Makes one array, or `ShardArrays`, of the local shards' arrays ``[samples, ...]``."""
         if len({p.shape[0] for p in parts}) > 1:
             raise step.node.error(
                 f"the shards have different numbers of samples in this batch: {[p.shape[0] for p in parts]}"
@@ -115,18 +117,20 @@ class Outputs:
         return jax.device_put(parts[0], device)
 
     def metadata(self, ref: Ref, batch: InFlightBatch) -> list[Any]:
-        """The objects of an output that is metadata, one for each row of this process's part of the batch; None for
-        samples that are missing in a padded batch.
+        """Returns the objects of an output that is metadata, one for each row of this process's part of the batch; None
+        for samples that are missing in a padded batch.
         """
-        found = list(typing.cast(np.ndarray, batch.values[ref].data))
+        objects = list(typing.cast(np.ndarray, batch.values[ref].data))
         if not batch.short or batch.present is None:
-            return found
+            return objects
         if self._padded:
-            return [x if here else None for x, here in zip(found, batch.present.tolist(), strict=True)]
-        return [x for x, here in zip(found, batch.present.tolist(), strict=True) if here]
+            return [x if is_present else None for x, is_present in zip(objects, batch.present.tolist(), strict=True)]
+        return [x for x, is_present in zip(objects, batch.present.tolist(), strict=True) if is_present]
 
     def samples(self, ref: Ref, step: Step, batch: InFlightBatch) -> jax.Array | DeviceSamples:
-        """An output for an iterator of one shard without a sharding; if it is ragged, its samples, of any shapes."""
+        """Returns an output for an iterator of one shard without a sharding; if it is ragged, its samples, of any
+        shapes.
+        """
         value, result = batch.values[ref], batch.results.get(ref)
         on_device = not self._shards.accelerator or step.stage == "device"
         device = self._shards.primaries[0] if on_device else cpu_device()
@@ -136,14 +140,13 @@ class Outputs:
             flat, offsets = self._copy(value.data.data[0, : value.data.used], value.spec.dtype), value.data.offsets
         else:
             return self.array(ref, step, None, batch)
-        there = range(len(value)) if batch.present is None else np.flatnonzero(batch.present).tolist()
-        return DeviceSamples(jax.device_put(flat, device), offsets, value.shapes).of(there)
+        present = range(len(value)) if batch.present is None else np.flatnonzero(batch.present).tolist()
+        return DeviceSamples(jax.device_put(flat, device), offsets, value.shapes).of(present)
 
     def ragged(
         self, ref: Ref, step: Step, sharding: Sharding | None, form: RaggedForm, name: str, batch: InFlightBatch
     ) -> Any:
-        """An output for an iterator whose samples may differ in shape, in the form `form`. `name` of the output is for
-        messages.
+        """Returns an output whose samples may differ in shape, for an iterator. `name`: of the output, for messages.
 
         Returns:
           Without limits a list of the samples of all local shards, each on its shard's device. With limits: the
@@ -156,80 +159,86 @@ class Outputs:
         """
         spec = batch.values[ref].spec
         dtype = spec.dtype if self._x64 else narrow(spec.dtype)
-        rows = self._rows(ref, step, batch)
+        samples_of_shards = self._samples_of_shards(ref, step, batch)
         if form.limits is None:
             on_host = step.stage == "host" and self._shards.accelerator and sharding is None
             devices = [cpu_device()] if on_host else self._shards.primaries
             empty = np.zeros((0,) * spec.ndim, dtype)  # for missing samples
             return [
-                jax.device_put(np.array(found.get(b, empty), dtype), device)
-                for found, device in zip(rows, devices, strict=True)
-                for b in (range(self._B) if self._padded else found)
+                jax.device_put(np.array(samples.get(b, empty), dtype), device)
+                for samples, device in zip(samples_of_shards, devices, strict=True)
+                for b in (range(self._B) if self._padded else samples)
             ]
-        k = len(form.limits)
+        k = len(form.limits)  # the number of leading axes that are padded
         if k > spec.ndim:
             raise step.node.error(
                 f"ragged[{name!r}] has {k} limits, but the samples of this output have {spec.ndim} axes"
             )
-        for s, found in enumerate(rows):
-            for b, x in found.items():
+        all_samples = [x for samples in samples_of_shards for x in samples.values()]
+        for s, samples in enumerate(samples_of_shards):
+            for b, x in samples.items():
                 self._check_limits(x.shape, form.limits, name, step, batch, s * self._B + b)
-        others = {x.shape[k:] for found in rows for x in found.values() if x.size} or {
-            x.shape[k:] for found in rows for x in found.values()
-        }
-        if len(others) > 1:
-            shapes = np.array([x.shape for found in rows for x in found.values() if x.size])
+        # The extents of the axes without limits, in which all samples must agree. An empty sample may have any extents
+        # there, so it counts only if all are empty.
+        inner_shapes = {x.shape[k:] for x in all_samples if x.size} or {x.shape[k:] for x in all_samples}
+        if len(inner_shapes) > 1:
+            shapes = np.array([x.shape for x in all_samples if x.size])
             raise DifferentShapes(step.op.name, step.node.where, _describe(shapes))
-        rest = next(iter(others), self._shapes.get(ref, (0,) * spec.ndim)[k:])
-        if any(x.size for found in rows for x in found.values()):
-            self._shapes[ref] = (*form.limits, *rest)
-        elif ref in self._shapes:  # empty samples may not determine the other extents
-            rest = self._shapes[ref][k:]
-        fill = self._fill(form.fill, dtype, name, step)
+        inner_shape = next(iter(inner_shapes), self._last_shapes.get(ref, (0,) * spec.ndim)[k:])
+        if any(x.size for x in all_samples):
+            self._last_shapes[ref] = (*form.limits, *inner_shape)
+        elif ref in self._last_shapes:  # if all samples are empty, an earlier batch decides
+            inner_shape = self._last_shapes[ref][k:]
+        fill = self._checked_fill(form.fill, dtype, name, step)
         parts, lengths = [], []
-        for found in rows:
-            places = list(range(self._B)) if self._padded or len(found) == self._B else list(found)
-            part = self._pool.empty((len(places), *form.limits, *rest), dtype)
+        for samples in samples_of_shards:
+            places = list(range(self._B)) if self._padded or len(samples) == self._B else list(samples)
+            part = self._pool.empty((len(places), *form.limits, *inner_shape), dtype)
             part[...] = fill
             length = np.zeros((len(places), k), np.int32)
             for row, b in enumerate(places):
-                if (x := found.get(b)) is not None:
+                if (x := samples.get(b)) is not None:
                     length[row] = x.shape[:k]
                     if x.size:
                         part[(row, *map(slice, x.shape[:k]))] = x
             parts.append(part)
             lengths.append(length[:, 0] if k == 1 else length)
-        return self._placed(parts, step, sharding), self._placed(lengths, step, form.lengths)
+        return self._assembled(parts, step, sharding), self._assembled(lengths, step, form.lengths)
 
-    def _rows(self, ref: Ref, step: Step, batch: InFlightBatch) -> list[dict[int, np.ndarray]]:
-        """For each local shard the present samples, by their places."""
+    def _samples_of_shards(self, ref: Ref, step: Step, batch: InFlightBatch) -> list[dict[int, np.ndarray]]:
+        """Returns the present samples of each local shard, by their places in the shard."""
         value, result = batch.values[ref], batch.results.get(ref)
         present = np.ones(len(value), bool) if batch.present is None else batch.present
         places = [np.flatnonzero(p).tolist() for p in present.reshape(-1, self._B)]
         if isinstance(result, (EagerArrays, jax.Array)) or (result is None and isinstance(value.data, np.ndarray)):
             parts = self.parts(ref, step, batch, batch.present if batch.short else None, narrowed=not self._x64)
-            return [dict(zip(at, np.asarray(part), strict=True)) for at, part in zip(places, parts, strict=True)]
+            return [
+                dict(zip(places_of_shard, np.asarray(part), strict=True))
+                for places_of_shard, part in zip(places, parts, strict=True)
+            ]
         host = self.host_value(ref, batch)
-        return [{b: host.sample(s * self._B + b) for b in at} for s, at in enumerate(places)]
+        return [{b: host.sample(s * self._B + b) for b in places_of_shard} for s, places_of_shard in enumerate(places)]
 
     def _check_limits(
         self, shape: tuple[int, ...], limits: tuple[int, ...], name: str, step: Step, batch: InFlightBatch, i: int
     ):
+        """Raises SampleError if sample `i` of the output `name` is longer than a limit."""
         for axis, (n, limit) in enumerate(zip(shape, limits)):
             if n > limit:
                 source = batch.path_of(step.node, i)
-                which = f"sample {i} of the batch" + (f", {source}" if source else "")
+                sample_name = f"sample {i} of the batch" + (f", {source}" if source else "")
                 raise SampleError(
                     step.op.name,
                     step.node.where,
-                    which,
+                    sample_name,
                     f"its shape in the output {name!r} is {tuple(shape)}: {n} elements along axis {axis} are more than the limit {limit}; "
                     f"raise the limit, ragged={{{name!r}: ...}}, or cut it before: fn.slice(x, 0, {limit}, axes=[{axis}], "
                     'out_of_bounds_policy="trim_to_shape")',
                     index=i,
                 )
 
-    def _fill(self, fill: float, dtype: np.dtype, name: str, step: Step) -> np.ndarray:
+    def _checked_fill(self, fill: float, dtype: np.dtype, name: str, step: Step) -> np.ndarray:
+        """Returns the value of the padding as `dtype`. Raises an error if the type does not have this value."""
         limits = None if dtype == np.bool_ or is_float(dtype) else np.iinfo(dtype)
         if (limits is not None and not (fill == int(fill) and limits.min <= fill <= limits.max)) or (
             dtype == np.bool_ and fill not in (0, 1)
@@ -240,12 +249,12 @@ class Outputs:
     def parts(
         self, ref: Ref, step: Step, batch: InFlightBatch, present: np.ndarray | None, *, narrowed: bool
     ) -> list[Any]:
-        """A value that `step` makes, for some samples: dense ``[samples, ...]`` for each local shard, as NumPy or on
-        its device.
+        """Returns some samples of a value that `step` makes: for each local shard one dense array ``[samples, ...]``,
+        as NumPy or on its device.
 
         Args:
           present: ``bool[N]``, the samples; None: all.
-          narrowed: whether to narrow it to 32 bits.
+          narrowed: whether to narrow 64-bit types to 32 bits.
 
         Raises:
           DifferentShapes: the samples differ in shape.
@@ -253,34 +262,41 @@ class Outputs:
         value, result = batch.values[ref], batch.results.get(ref)
         dtype = narrow(value.spec.dtype) if narrowed else value.spec.dtype
         S, B = len(self._shards.devices), self._B
+        # The rows to take from each shard's array; None: all.
         places = None if present is None else [np.flatnonzero(p) for p in present.reshape(S, B)]
+
+        # Case 1: a program or an eager function has made one dense array for each shard.
         if isinstance(result, (EagerArrays, jax.Array)):
-            made = list(result) if isinstance(result, EagerArrays) else by_shard(result, self._shards)
-            # Contains only these samples, perhaps more than needed.
+            arrays = list(result) if isinstance(result, EagerArrays) else by_shard(result, self._shards)
+            # An eager function in a branch has results of the branch's samples only. The rows are counted among these.
             if isinstance(result, EagerArrays) and result.present is not None:
                 assert present is not None
-                has = result.present.reshape(S, B)
+                in_result = result.present.reshape(S, B)
                 places = (
                     None
-                    if (has == present.reshape(S, B)).all()
-                    else [np.flatnonzero(a[h]) for a, h in zip(present.reshape(S, B), has)]
+                    if (in_result == present.reshape(S, B)).all()
+                    else [np.flatnonzero(p[r]) for p, r in zip(present.reshape(S, B), in_result)]
                 )
-            if places is None and all(p.dtype == dtype for p in made):
-                return made
+            if places is None and all(a.dtype == dtype for a in arrays):
+                return arrays
             return [
-                np.asarray(p)[slice(None) if places is None else places[s]].astype(dtype) for s, p in enumerate(made)
+                np.asarray(a)[slice(None) if places is None else places[s]].astype(dtype) for s, a in enumerate(arrays)
             ]
+
+        # Case 2: a dense value on the host.
         rows = [range(s * B, (s + 1) * B) if places is None else (s * B + places[s]).tolist() for s in range(S)]
-        there = value.shapes[[i for r in rows for i in r]]
-        if (there != there[:1]).any():
-            raise DifferentShapes(step.op.name, step.node.where, _describe(there))
+        shapes = value.shapes[[i for r in rows for i in r]]
+        if (shapes != shapes[:1]).any():
+            raise DifferentShapes(step.op.name, step.node.where, _describe(shapes))
         if isinstance(value.data, np.ndarray):
             return [
                 self._copy(value.data[r.start : r.stop] if isinstance(r, range) else value.data[r], dtype) for r in rows
             ]
-        if len(there):
-            self._shapes[ref] = tuple(there[0].tolist())
-        shape = self._shapes.get(ref, (0,) * value.spec.ndim)  # no sample: the shape of earlier ones
+
+        # Case 3: a ragged value whose samples agree in shape.
+        if len(shapes):
+            self._last_shapes[ref] = tuple(shapes[0].tolist())
+        shape = self._last_shapes.get(ref, (0,) * value.spec.ndim)  # no sample: the shape of earlier ones
         if isinstance(result, Ragged):
             offsets, _ = plan_offsets(value.shapes, S)
             flat = [np.asarray(p) for p in by_shard(result.data, self._shards)]
@@ -290,16 +306,17 @@ class Outputs:
         return [self._dense(flat[s], offsets[list(r)], shape, dtype) for s, r in enumerate(rows)]
 
     def _copy(self, data: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        """Copies data into a buffer of the pool, as another type."""
         dense = self._pool.empty(data.shape, dtype)
         dense[...] = data
         return dense
 
     def _dense(self, flat: np.ndarray, offsets: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Samples of equal shape from a shard's flat buffer."""
+        """Copies samples of equal shape from a shard's flat buffer. `offsets`: in units of `ALIGNMENT` elements."""
         size = math.prod(shape)
         dense = self._pool.empty((len(offsets), *shape), dtype)
         rows = dense.reshape(len(offsets), size)
-        # Contiguous.
+        # The samples follow each other without gaps, so one copy does for all.
         if size % ALIGNMENT == 0 and np.array_equal(offsets, np.arange(len(offsets)) * (size // ALIGNMENT)):
             rows[...] = flat[: rows.size].reshape(rows.shape)
         else:
@@ -309,25 +326,29 @@ class Outputs:
 
 
 def by_shard(x: jax.Array, shards: Shards) -> list[Any]:
-    """The parts of a program's result, one per local shard: as jax arrays, or as NumPy if it was made on one CPU
-    device.
+    """Divides a program's result into one part for each local shard: jax arrays, or NumPy arrays if several shards are
+    on one device.
     """
-    at = {s.device: s.data for s in x.addressable_shards}
-    distinct = list(dict.fromkeys(shards.primaries))
-    if len(distinct) == len(shards.primaries) and all(d in at for d in distinct):
-        return [at[d] for d in distinct]
-    # Several shards on one device: where it has several, or made beside the accelerators on one CPU device.
-    rows = [np.asarray(at[d]) for d in distinct] if all(d in at for d in distinct) else [np.asarray(x)]
-    S = len(shards.devices) // len(rows)
-    return [r[s * (len(r) // S) : (s + 1) * (len(r) // S)] for r in rows for s in range(S)]
+    data_on_device = {s.device: s.data for s in x.addressable_shards}
+    devices = list(dict.fromkeys(shards.primaries))  # distinct ones
+    is_on_primaries = all(d in data_on_device for d in devices)
+    if len(devices) == len(shards.primaries) and is_on_primaries:
+        return [data_on_device[d] for d in devices]
+    # Several shards on one device: it is the primary of several, or it is the CPU device that has made the shards of all
+    # accelerators.
+    arrays = [np.asarray(data_on_device[d]) for d in devices] if is_on_primaries else [np.asarray(x)]
+    S = len(shards.devices) // len(arrays)  # shards in each array
+    return [a[s * (len(a) // S) : (s + 1) * (len(a) // S)] for a in arrays for s in range(S)]
 
 
-def _filled(part: Any, present: np.ndarray) -> np.ndarray:
-    filled = np.zeros((len(present), *part.shape[1:]), part.dtype)
-    filled[present] = part
-    return filled
+def _padded(part: Any, present: np.ndarray) -> np.ndarray:
+    """A shard's array with zeros in place of missing samples. `part`: the present samples; `present`: ``bool[B]``."""
+    padded = np.zeros((len(present), *part.shape[1:]), part.dtype)
+    padded[present] = part
+    return padded
 
 
 def _describe(shapes: np.ndarray) -> str:
+    """Names up to four distinct shapes, for messages."""
     distinct = sorted(set(map(tuple, shapes.tolist())))
     return ", ".join(map(str, distinct[:4])) + (f" and {len(distinct) - 4} more" if len(distinct) > 4 else "")

@@ -1,4 +1,4 @@
-"""Reads the sources, which is the first stage of a batch, and computes the state after it."""
+"""`BatchReader`: reads the sources, which is the first stage of a batch, and computes the state after it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ class BatchReader:
     """Reads the sources of a pipeline, and computes its states: JSON-able dicts with the cursors of the sources.
 
     Args:
-      graph: of the pipeline.
-      sources: by the id of their node.
+      graph: the graph of the pipeline.
+      sources: the sources, by the id of their node.
       resources: the resources for making batches.
       bound: the plan.
-      host: makes the contexts of the sources, and stores what they return.
-      name: name of the source that determines the epoch and position of samples; None: the first.
+      host: makes the contexts of the sources, and stores the values that they return.
+      name: name of the source that determines the epoch and position of samples; None: the first source.
       setups: user functions that are called once for each batch before the sources are read.
+
+    Attributes:
+      primary: the node of the source that determines the epoch and position of samples; None: there is no source.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class BatchReader:
         return {"version": STATE_VERSION, "seed": self._resources.seed, "epoch": 0, "iteration": 0, "sources": sources}
 
     def after_end(self, state: dict) -> dict:
-        """The state of the next epoch, when a source has ended this one."""
+        """Returns the first state of the next epoch, from the state in which a source ended this one."""
         state = copy.deepcopy(state)
         state["epoch"] += 1
         state["iteration"] = 0
@@ -76,7 +79,7 @@ class BatchReader:
 
     @property
     def begins_in_caller(self) -> bool:
-        """Whether batches begin with `begin_batch`."""
+        """Whether each batch begins with `begin_batch`, in the thread that takes the batches."""
         return self.sets_up or any(s.in_caller for s in self._sources.values())
 
     @property
@@ -85,7 +88,11 @@ class BatchReader:
         return bool(self._setups)
 
     def set_up_first(self):
-        """Calls it for the first batch, because fed data determine the types. Raises RuntimeError if there are no data."""
+        """Calls the user functions for the first batch, because the data that they feed determine the types.
+
+        Raises:
+          RuntimeError: there are no data.
+        """
         try:
             self._set_up()
         except StopIteration:
@@ -98,14 +105,14 @@ class BatchReader:
             self._is_set_up = True
 
     def begin_batch(self, state: dict) -> InFlightBatch:
-        """Begins a batch in the thread that takes it, under that thread's settings: sets up, and reads the sources that
-        belong there.
+        """Begins a batch in the thread that takes the batches, under its settings: calls the user functions that set
+        up, and reads the sources that belong to this thread.
 
         Returns:
           A batch that `read` completes. In its `after`, only the cursors of these sources have advanced.
 
         Raises:
-          BaseException: for example, a KeyboardInterrupt is raised at once, and the next `begin_batch` begins the same batch.
+          BaseException: for example, a KeyboardInterrupt is raised at once. The next call begins the same batch.
         """
         try:
             self._set_up()
@@ -116,25 +123,27 @@ class BatchReader:
         self._read([n for n in self._nodes if self._sources[n.id].in_caller], batch)
         return batch
 
-    def read(self, state: dict, asked: InFlightBatch | None = None) -> InFlightBatch:
-        """Reads the (other) sources. The batch's `after` is the state to continue from, even if the batch fails.
+    def read(self, state: dict, begun: InFlightBatch | None = None) -> InFlightBatch:
+        """Reads the sources of a batch. The batch's `after` is the state to continue from, even if the batch fails.
 
         Args:
-          asked: what `begin_batch` returned. Its place in those sources is known from there, the rest from `state`.
+          state: the state before the batch.
+          begun: the batch that `begin_batch` returned. The sources that were read there are not read again, and their
+            cursors come from it.
 
         Raises:
           StopIteration: a source has no more data.
-          SourceError: a source failed in another way; it carries the state to continue from.
+          SourceError: a source failed in another way. The error has the state to continue from.
         """
-        batch = asked or InFlightBatch(state, state)
-        before, batch.before, batch.after = batch.after, state, _following(state)
-        here = []
+        batch = begun or InFlightBatch(state, state)
+        after_begin, batch.before, batch.after = batch.after, state, _following(state)
+        remaining = []
         for node in self._nodes:
-            if asked is not None and self._sources[node.id].in_caller:
-                batch.after["sources"][node.name] = before["sources"][node.name]
+            if begun is not None and self._sources[node.id].in_caller:
+                batch.after["sources"][node.name] = after_begin["sources"][node.name]
             else:
-                here.append(node)
-        self._read(here, batch)
+                remaining.append(node)
+        self._read(remaining, batch)
         if batch.ended:
             raise StopIteration
         for source in self._sources.values():
@@ -148,24 +157,26 @@ class BatchReader:
         return batch
 
     def _identify_by_number(self, batch: InFlightBatch, state: dict):
-        """Numbers the samples of a batch without sources."""
+        """If a batch has no sources, which know their samples, numbers its samples one after the other, over all
+        shards.
+        """
         if batch.ids is None:
             resources = self._resources
-            sample = np.arange(resources.B)[None] + resources.B * np.asarray(resources.shards.ids)[:, None]
-            position = (sample + state["iteration"] * resources.B * resources.shards.num).reshape(-1)
-            nowhere = [""] * resources.N
-            batch.identify(SampleIds(np.full(resources.N, state["epoch"]), position, names=nowhere, paths=nowhere))
+            index_in_batch = np.arange(resources.B)[None] + resources.B * np.asarray(resources.shards.ids)[:, None]
+            position = (index_in_batch + state["iteration"] * resources.B * resources.shards.num).reshape(-1)
+            no_names = [""] * resources.N
+            batch.identify(SampleIds(np.full(resources.N, state["epoch"]), position, names=no_names, paths=no_names))
 
     def _read(self, nodes: Sequence[Node], batch: InFlightBatch):
         """Reads a batch of some sources. All are read even if one fails or has ended, so that they stay in step."""
         for k, node in enumerate(nodes):
             entry = batch.after["sources"][node.name]
-            source, before, step = self._sources[node.id], entry["cursors"], self._bound.plan.step(node.id)
+            source, cursors, step = self._sources[node.id], entry["cursors"], self._bound.plan.step(node.id)
             try:
                 if not source.in_caller:
                     self._resources.note_call(node)
                 with self._resources.meter.stage("read", node.op.name, node.name):
-                    outputs, entry["cursors"], ids = source.read(self._host.context(step, batch, {}), before)
+                    outputs, entry["cursors"], ids = source.read(self._host.context(step, batch, {}), cursors)
                     self._host.store(step, batch, outputs)
                 batch.origins[node.id] = ids
                 batch.unread += [(ids.paths[i], reason) for i, reason in ids.unread.items()]
@@ -174,13 +185,14 @@ class BatchReader:
                 # The others are still read, so that iterators which restart by themselves stay in step.
                 batch.ended = True
             except BaseException as e:
-                # Such as KeyboardInterrupt, which this thread must raise now.
+                # An exception such as KeyboardInterrupt must be raised in this thread now. The batch is not consumed, so
+                # the sources that were read go back.
                 if source.in_caller and not isinstance(e, Exception):
                     for n in nodes[: k + 1]:
                         self._sources[n.id].undo()
                     raise
-                if entry["cursors"] is before:
-                    entry["cursors"] = source.after_error(before)
+                if entry["cursors"] is cursors:  # `read` itself failed, so it has not advanced them
+                    entry["cursors"] = source.after_error(cursors)
                 if isinstance(e, ArgumentError):  # our exceptions; a user's exceptions are passed on unchanged
                     e.args = (located_message(node.op.name, node.where, e),)
                 elif not isinstance(e, OperatorError):
@@ -191,33 +203,37 @@ class BatchReader:
 
 
 def _following(state: dict) -> dict:
-    """The state after a batch, with the sources' cursors still from before it."""
+    """Returns a copy of a state with the next iteration. The cursors of the sources are still those before the batch."""
     return {**state, "iteration": state["iteration"] + 1, "sources": {k: dict(v) for k, v in state["sources"].items()}}
 
 
 def joined_ids(node: Node, ids: SampleIds, others: SampleIds | None, primary: bool) -> SampleIds:
-    """The ids of a batch, joined with the `others` of earlier sources: a sample that one source could not read is
-    absent in all.
+    """Joins the ids of a source's samples with the `others` of earlier sources. A sample that one source could not read
+    is absent in all.
 
-    If a repeated batch has more samples than other sources, its last samples are left out.
+    If a source repeats one batch, and it has more samples than the other sources, its last samples are left out.
 
     Args:
-      primary: whether epoch and position are those of `ids`.
+      node: the node of the source, for messages.
+      primary: whether epoch and position are those of `ids`; otherwise, those of `others`.
 
     Raises:
-      OperatorError: otherwise, the sources gave different numbers of samples.
+      OperatorError: the sources gave different numbers of samples, and none of them repeats one batch.
     """
     if others is None:
         return ids
     joined = dataclasses.replace(ids if primary else others, repeated=ids.repeated and others.repeated)
     if ids.present is None and others.present is None:
         return joined
-    here, there = (np.ones(len(x.epoch), bool) if x.present is None else x.present for x in (ids, others))
+    present, other_present = (np.ones(len(x.epoch), bool) if x.present is None else x.present for x in (ids, others))
     unread = {**others.unread, **ids.unread}
-    different = (here & ~there & (not ids.repeated)) | (there & ~here & (not others.repeated))
-    different[list(unread)] = False
-    if different.any():
+    # Places that only one of the two has. That is no error where a source that repeats its batch has more, or where a
+    # sample could not be read.
+    differs = (present & ~other_present & (not ids.repeated)) | (other_present & ~present & (not others.repeated))
+    differs[list(unread)] = False
+    if differs.any():
         raise node.error(
-            f"it gave {int(here.sum())} samples for a batch of which another source gave {int(there.sum())}; these must agree"
+            f"it gave {int(present.sum())} samples for a batch of which another source gave {int(other_present.sum())}; "
+            "these must agree"
         )
-    return dataclasses.replace(joined, present=here & there, unread=unread)
+    return dataclasses.replace(joined, present=present & other_present, unread=unread)

@@ -1,4 +1,4 @@
-"""Batches that are made by other processes, perhaps on other machines."""
+"""`RemoteExecutor`: an executor whose batches are made by other processes, perhaps on other machines."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ from .reading import BatchReader
 
 # Note [Batches by position]
 # A batch is a function of the pipeline, its seed and the cursors of its readers. So batches can be made anywhere, in
-# any order, and again after a failure. This process only advances the cursors, which reads nothing; a worker that has
-# the same pipeline gets the state before a batch and returns what the pipeline's outputs are. Order, shards, epochs and
-# checkpoints are therefore those of an iterator without workers.
+# any order, and again after a failure. This process only advances the cursors, which reads nothing. A worker that has
+# the same pipeline gets the state before a batch, and returns the pipeline's outputs. So order, shards, epochs and
+# checkpoints are those of an iterator without workers.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorkerSpec:
-    """What a worker needs in order to make the batches of an executor. It can be pickled by cloudpickle.
+    """The description of an executor from which a worker makes its batches. It can be pickled by cloudpickle.
 
     Attributes:
-      graphs: of the local shards; shard_ids: their places among the `num_shards` shards.
+      graphs: the graphs of the local shards.
+      shard_ids: the places of the local shards among the `num_shards` shards.
       options: how batches are made.
       reader: see `Delivery.reader`.
-      padded: the sources that pad their rounds.
-      fingerprints: of the sources of each local shard.
+      padded: the names of the sources that pad their rounds to full batches.
+      fingerprints: for each local shard, the fingerprints of the sources by their names.
     """
 
     graphs: Sequence[Graph]
@@ -54,12 +55,14 @@ class WorkerSpec:
 
 @dataclasses.dataclass(frozen=True)
 class ShardBatch:
-    """What a worker returns for one shard of a batch.
+    """One shard of a batch, as a worker returns it.
 
     Attributes:
-      values: the outputs; present: ``bool[B]``, the samples that it has, None: all.
-      unread: see `SampleIds`; replaced: see `Batch`.
-      error: the exception of making it; the rest is then empty.
+      values: the outputs.
+      present: ``bool[B]``, the samples that the shard has; None: all.
+      unread: see `SampleIds`.
+      replaced: see `Batch`.
+      error: the exception of making the shard; the other attributes are then empty.
     """
 
     values: Sequence[Value] = ()
@@ -72,12 +75,12 @@ class ShardBatch:
 class BatchMaker:
     """Makes batches in a worker."""
 
-    def __init__(self, definition: WorkerSpec):
-        self._definition = definition
-        self._executors: dict[int, Executor] = {}
+    def __init__(self, spec: WorkerSpec):
+        self._spec = spec
+        self._executors: dict[int, Executor] = {}  # by local shard
 
     def make(self, shard: int, state: dict[str, Any]) -> ShardBatch:
-        """The batch of a local shard after `state`, which has this shard's cursors alone. Errors are in the result."""
+        """Makes a local shard of the batch after `state`, which has only this shard's cursors. Errors are in the result."""
         try:
             executor = self._executor(shard)
             if state["seed"] != executor.resources.seed:
@@ -96,16 +99,20 @@ class BatchMaker:
         return Statistics.merged(e.statistics() for e in self._executors.values())
 
     def _executor(self, shard: int) -> Executor:
+        """The executor of a local shard, made the first time. Raises RuntimeError if its sources have other data."""
         if shard not in self._executors:
-            d = self._definition
-            place = Shards(d.num_shards, (d.shard_ids[shard],), ((jax.local_devices(backend="cpu")[0],),))
-            executor = Executor([d.graphs[shard]], place, d.options, Delivery(as_arrays=False, reader=d.reader))
+            spec = self._spec
+            shards = Shards(spec.num_shards, (spec.shard_ids[shard],), ((jax.local_devices(backend="cpu")[0],),))
+            delivery = Delivery(as_arrays=False, reader=spec.reader)
+            executor = Executor([spec.graphs[shard]], shards, spec.options, delivery)
             for name, source in executor.reader.named.items():
-                if name in d.padded:
+                if name in spec.padded:
                     source.pad_rounds()
-                (found,), expected = source.fingerprint(), d.fingerprints[shard][name]
-                if found != expected:
-                    different = ", ".join(k for k in {**found, **expected} if found.get(k) != expected.get(k))
+                (fingerprint,), expected = source.fingerprint(), spec.fingerprints[shard][name]
+                if fingerprint != expected:
+                    different = ", ".join(
+                        k for k in {**fingerprint, **expected} if fingerprint.get(k) != expected.get(k)
+                    )
                     raise RuntimeError(
                         f"a worker finds other data for {name!r} than the process that uses the iterator ({different} differ): all need "
                         "the same files under the same paths"
@@ -116,18 +123,18 @@ class BatchMaker:
 
 
 class WorkerPool(Protocol):
-    """Workers that make the batches of one executor."""
+    """The workers that make the batches of one executor."""
 
     def submit(self, shard: int, state: dict[str, Any]) -> Any:
-        """Begins to make a shard of a batch. Returns a ticket for `result`."""
+        """Begins to make a shard of the batch after `state`. Returns a ticket for `result`."""
         ...
 
     def result(self, ticket: Any) -> ShardBatch:
-        """Waits for it."""
+        """Waits for the shard of a ticket, and returns it."""
         ...
 
     def statistics(self) -> Sequence[Statistics]:
-        """Of all workers."""
+        """Returns the statistics of each worker."""
         ...
 
     def close(self) -> None:
@@ -136,19 +143,20 @@ class WorkerPool(Protocol):
 
 
 class WorkerBackend(Protocol):
-    """Where batches are made: the argument `workers` of iterators."""
+    """The argument `workers` of iterators: starts workers that make batches. `jaxdali.ray.Workers` is one."""
 
     num_workers: int
 
     def start(self, definition: WorkerSpec) -> WorkerPool:
-        """Starts workers. Raises TypeError if the definition can't be sent to them."""
+        """Starts the workers. Raises TypeError if `definition` can't be sent to them."""
         ...
 
 
 class RemoteReader(BatchReader):
     """Advances the sources without reading them."""
 
-    def read(self, state: dict, asked: InFlightBatch | None = None) -> InFlightBatch:
+    def read(self, state: dict, begun: InFlightBatch | None = None) -> InFlightBatch:
+        """Returns a batch with the ids of its samples, and no values."""
         after = {**state, "iteration": state["iteration"] + 1, "sources": {}}
         batch = InFlightBatch(state, after)
         for node in self._nodes:
@@ -196,12 +204,12 @@ class RemoteExecutor(Executor):
 
     @property
     def max_dispatched(self) -> int:
-        return 2 * self._workers.num_workers
+        return 2 * self._workers.num_workers  # so that each worker has its next batch when it finishes one
 
     def tuner(self, depth: int) -> None:
         return None
 
-    def _definition(self) -> WorkerSpec:
+    def _worker_spec(self) -> WorkerSpec:
         named = self.reader.named
         return WorkerSpec(
             graphs=self._graphs,
@@ -218,38 +226,41 @@ class RemoteExecutor(Executor):
 
     def dispatch(self, batch: InFlightBatch) -> InFlightBatch:
         if self._pool is None:
-            self._pool = self._workers.start(self._definition())
+            self._pool = self._workers.start(self._worker_spec())
         for s in range(len(self._graphs)):
+            # The state before the batch, with the cursors of this shard alone.
             sources = {name: {"cursors": [entry["cursors"][s]]} for name, entry in batch.before["sources"].items()}
             batch.tickets.append(self._pool.submit(s, {**batch.before, "sources": sources}))
         return batch
 
     def check(self, batch: InFlightBatch) -> Batch:
         assert self._pool is not None and batch.ids is not None
-        made = []
+        shards = []
         for s, ticket in enumerate(batch.tickets):
             with self.resources.meter.stage("wait", "for a worker", "batch"):
-                made.append(self._pool.result(ticket))
-            if (error := made[s].error) is not None:
+                shards.append(self._pool.result(ticket))
+            if (error := shards[s].error) is not None:
                 if isinstance(error, SampleError):
-                    error.index += s * self.B
+                    error.index += s * self.B  # from a place in the shard to one in the batch
                 raise error
-        if any(m.present is not None for m in made):
-            present = np.concatenate([np.ones(self.B, bool) if m.present is None else m.present for m in made])
-            unread = {s * self.B + i: reason for s, m in enumerate(made) for i, reason in m.unread.items()}
+        if any(shard.present is not None for shard in shards):
+            present = np.concatenate(
+                [np.ones(self.B, bool) if shard.present is None else shard.present for shard in shards]
+            )
+            unread = {s * self.B + i: reason for s, shard in enumerate(shards) for i, reason in shard.unread.items()}
             batch.identify(dataclasses.replace(batch.ids, present=present, unread=unread))
-        elif any(m.unread for m in made):
-            unread = {s * self.B + i: reason for s, m in enumerate(made) for i, reason in m.unread.items()}
+        elif any(shard.unread for shard in shards):
+            unread = {s * self.B + i: reason for s, shard in enumerate(shards) for i, reason in shard.unread.items()}
             batch.identify(dataclasses.replace(batch.ids, unread=unread))
         for k, ref in enumerate(self.plan.outputs):
-            batch.values[ref] = _joined([m.values[k] for m in made])
-        batch.replaced += [report for m in made for report in m.replaced]
+            batch.values[ref] = _joined([shard.values[k] for shard in shards])
+        batch.replaced += [report for shard in shards for report in shard.replaced]
         with self.resources.meter.stage("output", "", "outputs"):
             return self._finished(batch, batch.ids)
 
     def statistics(self) -> Statistics:
-        own = super().statistics()
-        return own if self._pool is None else Statistics.merged([own, *self._pool.statistics()])
+        local = super().statistics()
+        return local if self._pool is None else Statistics.merged([local, *self._pool.statistics()])
 
     def close(self):
         pool, self._pool = self._pool, None
@@ -260,6 +271,7 @@ class RemoteExecutor(Executor):
 
 
 def _check_movable(executor: Executor, setups: Sequence[Callable[[], None]]):
+    """Raises an error if a pipeline has parts that work in this process only."""
     for node in executor.graph.nodes:
         source = executor.sources.get(node.id)
         if source is not None and not source.movable:
@@ -276,13 +288,14 @@ def _check_movable(executor: Executor, setups: Sequence[Callable[[], None]]):
 
 
 def _on_host(data: Any) -> np.ndarray | Packed:
+    """Returns the data of an output as NumPy arrays, without unused memory, to be sent to another process."""
     if isinstance(data, Packed):
         return Packed(np.ascontiguousarray(data.data[:, : data.used]), data.offsets, data.shapes)
     return np.asarray(data)
 
 
 def _joined(parts: Sequence[Value]) -> Value:
-    """The values of several shards as one."""
+    """Joins the values of several shards into one."""
     first = parts[0]
     if len(parts) == 1:
         return first

@@ -1,4 +1,6 @@
-"""Samples that fail: found in the status of programs, and then raised or made again; see Note [Repair alone]."""
+"""Repair of failed samples: the status of programs shows them, and they are made again, or raise an error. See Note
+[Repair alone].
+"""
 
 from __future__ import annotations
 
@@ -26,135 +28,134 @@ from .meter import Meter
 Bad: TypeAlias = Mapping[int, Mapping[int, int]]  # by native step, the samples that failed, with their codes
 
 
-def _any_set(codes: Any) -> bool:
-    """Whether a code is not 0; waits for the program that writes them."""
+def _any_nonzero(codes: Any) -> bool:
+    """Waits for the program that writes the codes. Returns whether one is not 0."""
     if isinstance(codes, jax.Array) and len(codes.sharding.device_set) == 1:
         try:
-            return _cpu.any_set(codes)  # NumPy takes longer
-        except (BufferError, RuntimeError):  # it is on an accelerator, or the program has failed
+            return _cpu.any_set(codes)  # faster than NumPy
+        except (BufferError, RuntimeError):  # they are on an accelerator, or the program has failed
             pass
     return bool(np.asarray(codes).any())
 
 
 def failed(batch: InFlightBatch, meter: Meter) -> dict[int, dict[int, int]]:
-    """Waits for the programs launched so far. Returns the samples that failed and can be repaired, by native step, with
-    their codes.
+    """Waits for the programs launched so far. Returns the samples that failed and can be repaired, see `Bad`.
 
     Raises:
       SampleError: a sample can't be repaired.
     """
     bad: dict[int, dict[int, int]] = {}
-    for at, (program, native, codes, times) in enumerate(batch.status):
+    for k, (program, native, codes, times) in enumerate(batch.status):
         with meter.stage("check", " ".join(s.op.name for s in native), program):
-            some = _any_set(codes)
+            has_failures = _any_nonzero(codes)
         if meter.enabled:
             meter.count("check", program, len(codes), codes.nbytes)
         if times is not None:
             for step, seconds in zip(native, np.asarray(times).mean(axis=0) * TIME_UNIT, strict=True):
                 meter.took("program", step.name, float(seconds), len(codes))
-            batch.status[at] = program, native, codes, None  # only once: a later phase reads the status again
-        if not some:
+            batch.status[k] = program, native, codes, None  # counted only once: a later phase reads the status again
+        if not has_failures:
             continue
         codes = np.asarray(codes)
         for column, step in enumerate(native):
-            found = {i: int(codes[i, column]) for i in np.flatnonzero(codes[:, column]).tolist()}
+            code_of_sample = {i: int(codes[i, column]) for i in np.flatnonzero(codes[:, column]).tolist()}
             assert isinstance(step.op, NativeOperator)
-            for i, code in found.items():
+            for i, code in code_of_sample.items():
                 if not step.op.repairs(code):
                     raise sample_error(step, batch, i, code, step.op.reason(batch.setups[step.id], i, code))
-            if found:
-                bad[step.id] = found
+            if code_of_sample:
+                bad[step.id] = code_of_sample
     return bad
 
 
-def again(batch: InFlightBatch, bad: Bad) -> InFlightBatch:
-    """The same batch, in which samples that failed are replaced or processed on the host. They are added to those found
-    before.
+def batch_to_relaunch(batch: InFlightBatch, bad: Bad) -> InFlightBatch:
+    """Returns a new batch of the same samples, as it was read. Its operators replace the samples that failed so far, or
+    process them on the host, see `HostContext.bad`.
     """
-    values, known = dict(batch.read), known_after(batch, bad)
     return InFlightBatch(
         batch.before,
         batch.after,
         batch.read,
-        values,
+        dict(batch.read),
         origins=batch.origins,
         ids=batch.ids,
-        drawn=batch.drawn,
-        bad=known,
+        random_keys=batch.random_keys,
+        bad=all_bad(batch, bad),
         unread=batch.unread,
     )
 
 
-def known_after(batch: InFlightBatch, bad: Bad) -> Bad:
-    """All samples that failed in a batch so far, including those that failed now."""
-    known = batch.bad
+def all_bad(batch: InFlightBatch, bad: Bad) -> Bad:
+    """All samples that failed in a batch: those of earlier launches (`batch.bad`), and those of this one (`bad`)."""
+    earlier = batch.bad
     for step, samples in bad.items():
-        if samples.keys() <= known.get(step, {}).keys():
+        # A step must not fail again for the same samples, or the batch would be repaired forever.
+        if samples.keys() <= earlier.get(step, {}).keys():
             raise AssertionError(f"step {step}: samples {sorted(samples)} failed again")
-    return {s: {**known.get(s, {}), **bad.get(s, {})} for s in {*known, *bad}}
+    return {s: {**earlier.get(s, {}), **bad.get(s, {})} for s in {*earlier, *bad}}
 
 
-def makers_alone(plan: Plan, batch: InFlightBatch, bad: Bad) -> frozenset[int] | None:
-    """The steps that make samples again which an accelerator's kernels left to the host, in programs that have run.
+def steps_to_run_again(plan: Plan, batch: InFlightBatch, bad: Bad) -> frozenset[int] | None:
+    """The ids of the steps that must run again to repair samples which an accelerator's kernels left to the host: the
+    steps that failed, and those that depend on them, in programs that have run.
 
-    None: these samples can't be made again alone, because some failed in another way, or others depend on them.
+    None: these samples can't be made again alone, because some failed in another way, or other samples depend on them.
     """
     if any(code != Status.REFUSED for samples in bad.values() for code in samples.values()):
         return None
-    makers: set[int] = set()
+    affected: set[int] = set()
     for step in plan.steps:
         if step.phase not in batch.memory or not isinstance(step.op, ProgramOperator) or step.stage == "host":
             continue
-        if step.id in bad or any(r.step in makers for r in step.inputs):
-            makers.add(step.id)
+        if step.id in bad or any(r.step in affected for r in step.inputs):
+            affected.add(step.id)
             if step.op.mixes:
                 return None
-    return frozenset(makers)
+    return frozenset(affected)
 
 
-def written_over(old: Any, new: Any, repaired: np.ndarray, offsets: np.ndarray | None, shapes: np.ndarray) -> Any:
-    """The result of a program, with some samples replaced by those of another run; on each device separately.
+def overwritten(old: Any, new: Any, repaired: np.ndarray, offsets: np.ndarray | None, shapes: np.ndarray) -> Any:
+    """Returns the result of a program, in which some samples are replaced by those of another run. Each device
+    overwrites its own part.
 
     Args:
       old, new: ``[N, ...]`` or ``[S, B, ...]``, or `Ragged`.
       repaired: ``bool[N]``, the samples to replace.
-      offsets: of ragged values; shapes: of all.
+      offsets: of ragged values, in blocks of `ALIGNMENT` elements; None for others.
+      shapes: ``i64[N, ndim]``.
     """
     if not isinstance(old, Ragged):
-        return _rows_over(old, new, repaired)
+        return _with_rows(old, new, repaired)
     assert offsets is not None
+    # Each sample of a ragged value is a run of blocks, so blocks are the rows that are replaced.
     shards = len(repaired) // old.shapes.sharding.shard_shape(old.shapes.shape)[0]
-    blocks = np.zeros((shards, old.data.shape[0] // shards // ALIGNMENT), bool)
+    is_repaired_block = np.zeros((shards, old.data.shape[0] // shards // ALIGNMENT), bool)
     for i in np.flatnonzero(repaired).tolist():
         first = int(offsets[i])
-        blocks[i * shards // len(repaired), first : first + -(-int(shapes[i].prod()) // ALIGNMENT)] = True
-    return dataclasses.replace(old, data=_rows_over(old.data, new.data, blocks.reshape(-1)))
+        end = first + -(-int(shapes[i].prod()) // ALIGNMENT)
+        is_repaired_block[i * shards // len(repaired), first:end] = True
+    return dataclasses.replace(old, data=_with_rows(old.data, new.data, is_repaired_block.reshape(-1)))
 
 
-def _rows_over(old: jax.Array, new: jax.Array, chosen: np.ndarray) -> jax.Array:
-    """Two arrays, viewed as rows: the chosen rows come from the second, all others from the first."""
-    there = {s.device: s.data for s in new.addressable_shards}
+def _with_rows(old: jax.Array, new: jax.Array, is_new: np.ndarray) -> jax.Array:
+    """Returns `old` with some rows of `new`. The arrays are viewed as ``len(is_new)`` rows of equal size."""
+    new_of_device = {s.device: s.data for s in new.addressable_shards}
     parts = []
     for shard in old.addressable_shards:
         start, stop, _ = shard.index[0].indices(len(old))
-        parts.append(
-            _over(
-                shard.data,
-                there[shard.device],
-                chosen[start * len(chosen) // len(old) : stop * len(chosen) // len(old)],
-            )
-        )
+        is_new_here = is_new[start * len(is_new) // len(old) : stop * len(is_new) // len(old)]
+        parts.append(_select_rows(shard.data, new_of_device[shard.device], is_new_here))
     return jax.make_array_from_single_device_arrays(old.shape, old.sharding, parts)
 
 
 @jax.jit
-def _over(old: jax.Array, new: jax.Array, chosen: jax.Array) -> jax.Array:
-    rows = len(chosen), old.size // max(1, len(chosen))
-    return jnp.where(chosen[:, None], new.reshape(rows), old.reshape(rows)).reshape(old.shape)
+def _select_rows(old: jax.Array, new: jax.Array, is_new: jax.Array) -> jax.Array:
+    rows = len(is_new), old.size // max(1, len(is_new))
+    return jnp.where(is_new[:, None], new.reshape(rows), old.reshape(rows)).reshape(old.shape)
 
 
 def sample_error(step: Step, batch: InFlightBatch, i: int, code: int, reason: str) -> SampleError:
-    """The error for a sample that failed in a step."""
+    """The error for sample `i`, which failed in a step with a status code. `reason`: details, or ""."""
     text, path = _ffi.STATUS.get(code, f"status {code}"), batch.path_of(step.node, i)
     reason = redacted(reason).removeprefix(f"{path}: ") or text
     advice = unpacking_hint(step.node)

@@ -1,4 +1,4 @@
-"""The resources that an executor's batches are made with."""
+"""`RunResources`: the devices, threads, memory and settings with which an executor makes batches."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ class RunResources:
       options, delivery: see `Executor`.
 
     Attributes:
-      S: local shards; N: samples of all.
-      cpu_shards: where operators run that the user did not place on the accelerator.
+      S: number of local shards; B: samples of each; N: samples of all.
+      cpu_shards: the shards on CPU devices, for operators that the user did not place on the accelerator.
       kernels: the native kernels that all accelerators have; empty if the shards are on the CPU.
       seed, as_arrays, x64: see the options and the delivery; the seed may come from a checkpoint.
       settings: JAX's settings in the user's thread.
-      meter: of all stages.
+      meter: measures all stages.
       of_operators: objects that operators share or keep, by the names of their nodes, see `HostContext.resource`.
-      pool: of the buffers of operands; output_pool: of those of outputs on the host; output_reuse: of the memory of
-        outputs; num_threads, pool_id: of the native threads.
+      pool: the pool of operands' buffers.
+      output_pool: the pool of buffers for outputs on the host.
+      output_reuse: the memory of earlier outputs, see Note [Output reuse].
+      num_threads, pool_id: number of native threads, and the id of their pool.
     """
 
     def __init__(self, shards: Shards, options: RunOptions, delivery: Delivery):
@@ -57,15 +59,17 @@ class RunResources:
         self.kernels = frozenset[str]()
         if self.accelerator:
             self.kernels = frozenset.intersection(*map(_ffi.kernels_on, set(shards.primaries)))
-        self._called: dict[int, Node] = {}  # by thread, which changes its own entry alone
+        # The nodes whose user functions run now, by the id of the thread. Each thread changes only its own entry.
+        self._called_nodes: dict[int, Node] = {}
         self.meter = Meter(options.statistics or bool(options.tuned))
         self._process = os.getpid()
         self.of_operators: dict[str, Any] = {}
-        self._making = threading.RLock()  # guards `of_operators`
+        self._of_operators_lock = threading.RLock()
         self.pool = BufferPool(functools.partial(_ffi.pinned_memory, shards.primaries[0]) if self.accelerator else None)
-        self.output_pool = BufferPool() if self.accelerator else self.pool  # users may keep outputs, and fork
+        # Not from page-locked memory: users may keep outputs, and fork.
+        self.output_pool = BufferPool() if self.accelerator else self.pool
         self.output_reuse = OutputReuse()
-        self._pools: dict[int, int] = {}
+        self._thread_pools: dict[int, int] = {}  # pool ids by number of threads
         if options.pool_id is None:
             self.use_threads(options.num_threads)
         else:
@@ -73,40 +77,40 @@ class RunResources:
 
     def use_threads(self, num_threads: int):
         """Sets the number of threads for later batches. Batches in flight keep theirs."""
-        if num_threads not in self._pools:
-            self._pools[num_threads] = _cpu.pool_create(num_threads)
-        self.num_threads, self.pool_id = num_threads, self._pools[num_threads]
+        if num_threads not in self._thread_pools:
+            self._thread_pools[num_threads] = _cpu.pool_create(num_threads)
+        self.num_threads, self.pool_id = num_threads, self._thread_pools[num_threads]
 
     @property
     def called_node(self) -> Node | None:
-        """A node whose user function one of our threads is currently running, for messages."""
-        return next(iter(list(self._called.values())), None)
+        """A node whose user function runs now in one of our threads; None: there is none."""
+        return next(iter(list(self._called_nodes.values())), None)
 
     def note_call(self, node: Node | None):
-        """Notes that this thread begins to run a node's user function; None: that it has ended."""
+        """Notes that this thread begins to run a node's user function; None: that the function has returned."""
         if node is None:
-            self._called.pop(threading.get_ident(), None)
+            self._called_nodes.pop(threading.get_ident(), None)
         else:
-            self._called[threading.get_ident()] = node
+            self._called_nodes[threading.get_ident()] = node
 
     @functools.cached_property
     def zeros(self) -> np.ndarray:
-        """``i64[N]``."""
+        """``i64[N]`` of zeros."""
         return np.zeros(self.N, np.int64)
 
     @functools.cached_property
     def no_offsets(self) -> np.ndarray:
-        """``i32[N]``: of samples that have no memory."""
+        """``i32[N]``, the offsets of samples that have no memory."""
         return np.zeros(self.N, np.int32)
 
     @functools.cached_property
-    def everywhere(self) -> np.ndarray:
-        """``bool[N]``: all samples are present."""
+    def all_present(self) -> np.ndarray:
+        """``bool[N]``, all True."""
         return np.ones(self.N, bool)
 
     def resource(self, name: str, make: Callable[[], Any]) -> Any:
         """See `HostContext.resource`."""
-        with self._making:
+        with self._of_operators_lock:
             if name not in self.of_operators:
                 self.of_operators[name] = make()
             return self.of_operators[name]
@@ -115,6 +119,7 @@ class RunResources:
         """Releases threads, resources and memory for outputs."""
         self.of_operators.clear()
         self.output_reuse.clear()
-        if os.getpid() == self._process:  # in a fork, the threads of the pool, which this would wait for, do not exist
-            for pool in self._pools.values():
+        # In a forked process the threads of the pools do not exist, and this would wait for them forever.
+        if os.getpid() == self._process:
+            for pool in self._thread_pools.values():
                 _cpu.pool_destroy(pool)

@@ -1,4 +1,4 @@
-"""``num_threads="auto"`` and ``prefetch_queue_depth="auto"``: settings that are tuned by the meter's waiting times."""
+"""`Tuner`: tunes ``num_threads="auto"`` and ``prefetch_queue_depth="auto"`` by the waiting times of the meter."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from .meter import Meter
 WINDOW = 16  # batches between two decisions
 MOST_AHEAD = 8  # batches, which are all in memory
 
-_WAITS = 0.05  # waiting for less than this part of the time does not count
-_GAIN = 0.05  # twice the threads are worthwhile if batches take this much less time
-_IDLE = 0.6  # half the threads are tried if a full queue is made in less than the rest of the time
+# Parts of the time of a window.
+_MIN_WAIT = 0.05  # the user waits for batches, or the queue for the user, if it takes more than this part
+_MIN_GAIN = 0.05  # more threads are kept if a batch takes at least this much less time
+_MAX_IDLE = 0.6  # half the threads are tried if the queue is full for more than this part
 
 _log = logging.getLogger("jaxdali")
 
@@ -27,9 +28,10 @@ class Tuner:
 
     Args:
       meter: an enabled meter.
-      tuned: which of the settings, by the names of the pipeline's arguments.
+      tuned: the settings to tune, by the names of the pipeline's arguments.
       threads, depth: the initial values.
       cores: maximum number of threads.
+      clock: returns seconds.
 
     Attributes:
       threads, depth: the current values.
@@ -46,46 +48,51 @@ class Tuner:
     ):
         self.threads, self.depth = threads, depth
         self._meter, self._clock = meter, clock
-        self._least, self._most = (1, max(cores, 1)) if "num_threads" in tuned else (threads, threads)
-        self._farthest = MOST_AHEAD if "prefetch_queue_depth" in tuned else depth
-        self._taken = 0
-        self._window: tuple[float, float, float] | None = None  # its begin, and the waiting times up to then
-        # The threads and the time of a batch, before another number was tried.
-        self._before: tuple[int, float] | None = None
+        self._min_threads, self._max_threads = (1, max(cores, 1)) if "num_threads" in tuned else (threads, threads)
+        self._max_depth = MOST_AHEAD if "prefetch_queue_depth" in tuned else depth
+        self._num_taken = 0
+        # When the window began, and the waiting times of the user and of the queue up to then, in seconds.
+        self._window_start: tuple[float, float, float] | None = None
+        # While another number of threads is tried: the number before, and the seconds of a window's work with it.
+        self._before_trial: tuple[int, float] | None = None
 
     def note_taken(self) -> bool:
-        """Called when the user has taken a batch. Returns whether `threads` or `depth` changed."""
-        self._taken += 1
-        if self._taken % WINDOW:
+        """Notes that the user has taken a batch. Returns whether `threads` or `depth` changed."""
+        self._num_taken += 1
+        if self._num_taken % WINDOW:
             return False
-        now = self._clock(), self._meter.seconds("wait", "user"), self._meter.seconds("wait", "queue")
-        last, self._window = self._window, now
-        if last is None:  # programs are compiled in the first window
+        times = self._clock(), self._meter.seconds("wait", "user"), self._meter.seconds("wait", "queue")
+        start, self._window_start = self._window_start, times
+        if start is None:  # programs are compiled in the first window
             return False
-        before = self.threads, self.depth
-        self._decide(*(a - b for a, b in zip(now, last, strict=True)))
-        changed = (self.threads, self.depth) != before
+        old_settings = self.threads, self.depth
+        self._decide(*(a - b for a, b in zip(times, start, strict=True)))
+        changed = (self.threads, self.depth) != old_settings
         if changed:
-            _log.info("num_threads=%d, prefetch_queue_depth=%d; were %d and %d", self.threads, self.depth, *before)
+            _log.info(
+                "num_threads=%d, prefetch_queue_depth=%d; were %d and %d", self.threads, self.depth, *old_settings
+            )
         return changed
 
-    def _decide(self, seconds: float, user: float, queue: float):
-        """Decides after `seconds`, of which the user waited `user` for batches, and the queue waited `queue` for the
-        user.
+    def _decide(self, seconds: float, user_wait: float, queue_wait: float):
+        """Decides after a window of `seconds`. In this time the user waited `user_wait` seconds for batches, and a full
+        queue waited `queue_wait` seconds for the user.
         """
-        batch, starved, tried = seconds - queue, user > _WAITS * seconds, self._before
-        self._before = None
-        if tried is not None and tried[0] < self.threads and batch > (1 - _GAIN) * tried[1]:
-            self.threads = self._most = tried[0]
-        elif tried is not None and tried[0] > self.threads and starved:
-            self.threads = self._least = tried[0]
-        elif starved and queue > _WAITS * seconds:
-            self.depth = min(self.depth + 1, self._farthest)
-        elif starved:
-            self._try(min(2 * self.threads, self._most), batch)
-        elif queue > _IDLE * seconds:
-            self._try(max(self.threads // 2, self._least), batch)
+        work = seconds - queue_wait  # the time in which batches were made
+        user_waits, before = user_wait > _MIN_WAIT * seconds, self._before_trial
+        self._before_trial = None
+        if before is not None and before[0] < self.threads and work > (1 - _MIN_GAIN) * before[1]:
+            self.threads = self._max_threads = before[0]  # more threads were not faster: go back, and never try again
+        elif before is not None and before[0] > self.threads and user_waits:
+            self.threads = self._min_threads = before[0]  # fewer threads were too slow: the same
+        elif user_waits and queue_wait > _MIN_WAIT * seconds:
+            self.depth = min(self.depth + 1, self._max_depth)  # both wait, so batches differ: keep more of them
+        elif user_waits:
+            self._try(min(2 * self.threads, self._max_threads), work)
+        elif queue_wait > _MAX_IDLE * seconds:
+            self._try(max(self.threads // 2, self._min_threads), work)
 
-    def _try(self, threads: int, batch: float):
+    def _try(self, threads: int, work: float):
+        """Tries another number of threads. `work`: seconds of a window's work with the present one."""
         if threads != self.threads:
-            self._before, self.threads = (self.threads, batch), threads
+            self._before_trial, self.threads = (self.threads, work), threads

@@ -47,7 +47,7 @@ class Segment:
     @functools.cached_property
     def names(self) -> str:
         """The same, with the names that the user gave, for profiles."""
-        return " ".join(called(s.op.name, s.name) for s in self.steps)
+        return " ".join(profile_name(s.op.name, s.name) for s in self.steps)
 
     @functools.cached_property
     def key(self) -> tuple:
@@ -118,6 +118,6 @@ def segments(
     return tuple(result)
 
 
-def called(operator: str, name: str) -> str:
+def profile_name(operator: str, name: str) -> str:
     """The name of a step in profiles: its operator, and the user's name, which does not begin with two underscores."""
     return operator if name.startswith("__") else f"{operator} ({name})"

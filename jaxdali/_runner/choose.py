@@ -15,8 +15,8 @@ def runner_of(executor: Executor, state: dict[str, Any], depth: int, *, ahead: i
 
     Args:
       state: the initial state.
-      depth: batches made ahead, if any are.
-      ahead: for how many batches the sources that belong to the thread that takes batches are read ahead.
+      depth: number of batches made ahead, if any are.
+      ahead: number of batches whose sources are read ahead, for sources that belong to the thread that takes batches.
       by_user: whether batches are made only on the user's request, for example because the user's code supplies the
         data of each.
     """

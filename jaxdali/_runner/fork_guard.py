@@ -1,4 +1,4 @@
-"""What all runners share: only one thread at a time takes batches, and errors are items of the queue."""
+"""Helpers of all runners: a lock that refuses forked processes, and the result of a queue's item."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ class ExclusiveUse:
 
 
 def result_of(kind: str, item: Any) -> Batch:
-    """The batch of an item. Raises the item's error, or StopIteration."""
+    """Returns `item` if it is a batch. Raises it if it is an error, and StopIteration at the end of the data.
+
+    Args:
+      kind: "batch", "error" or "end".
+    """
     if kind == "end":
         raise StopIteration
     if kind == "error":

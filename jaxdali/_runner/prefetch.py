@@ -1,6 +1,4 @@
-"""The threads that make batches ahead: *produce* (host pass, launch), *check* (waits, repairs), for many native threads
-*read* (lists).
-"""
+"""`Prefetch`: makes batches ahead in two or three threads, see Note [Threads and queues]."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ from .._core.system import Thread
 from . import shutdown
 from .fork_guard import ExclusiveUse, result_of
 
-# What stands for a batch in the queues: "batch", "error" or "end", the batch or the error, and the executor's state
-# after it.
+# An item of the queues: its kind ("batch", "error" or "end"), the batch or the error, and the executor's state after it.
 _Item: TypeAlias = tuple[str, Any, dict]
 
 # The producer starts this long after a full queue gets a free slot, so that the user's own step is dispatched first:
@@ -28,13 +25,63 @@ _Item: TypeAlias = tuple[str, Any, dict]
 HEAD_START = 0.002  # seconds
 
 
+# Note [Threads and queues]
+# A batch passes through three or four threads. Each queue has one thread that puts items and one that takes them, so
+# batches stay in order. An error or the end of the data travels through the queues like a batch.
+#
+#     user's thread                 sources that must be read there        jaxdali-read      only if the executor
+#          | begin_batches          (`reader.begins_in_caller`)                 |           `uses_reader_thread`
+#          v                                                                    v
+#      _requests                                                           _read_items       at most one item
+#          |                                                                    |
+#          +------------------------------+  one of the two, or neither  +------+
+#                                         v                              v
+#                                    jaxdali-produce    reads, unless jaxdali-read does; prepares; dispatches
+#                                         |
+#                                         v
+#                                  _dispatched_items
+#                                         |
+#                                         v
+#                                    jaxdali-check      waits for the programs; repairs samples
+#                                         |
+#                                         v
+#                                   _finished_items     guarded by the condition _item_finished
+#                                         |
+#                                         v
+#                                    user's thread      get
+#
+# The queues have no limits of their own. Semaphores limit what is in them, and are released downstream:
+#
+#     semaphore         acquired by, before         released by, after
+#     _read_slot        read, reading an item       produce, taking it from _read_items (the first: dispatching it)
+#     _free_slots       produce, taking up an item  the user: `get` of the batch, `restart` after the end
+#     _dispatch_slots   produce, dispatching        check, finishing
+#     _epoch_started    read (or produce, where     the user: `restart`
+#                       it reads), after the end
+#
+# An end: the thread that reads passes on an item "end", and waits for `_epoch_started`. `restart` removes the item.
+#
+# To stop, `close` and `park` set `_stopping` and wake every thread: they release each semaphore once, notify the
+# condition, and put None into the first two queues. None ends the thread that takes it. Read and produce put None into
+# the queue behind them in a `finally`, because an exception may be raised in them anywhere (SystemExit, see Note
+# [Exit]). So check ends after produce, when it has finished all that was dispatched.
+#   * `park` keeps everything: produce dispatches the batch that it has, and check finishes it. What was requested or
+#     read stays in its queue, without None. The semaphores are made anew, and `begin_batches` starts new threads.
+#   * `close` also sets `_closing`. A source that waits for data is closed first, and nothing more is dispatched. If a
+#     thread has not ended within the time limit, `join` waits for it later.
+#   * A forked process has none of the threads. There no batch can be taken (RuntimeError), and `close` does nothing.
+#   * An interrupt (KeyboardInterrupt) is raised in the user's thread: while `begin_batches` reads a source, which leaves
+#     the batch unrequested, or while `get` waits, which leaves the item in the queue. So the next call continues with the
+#     same batch.
 class Prefetch:
-    """Makes batches ahead of `get`: as many dispatched ones as the executor allows, and one that is read and prepared
-    meanwhile; and no more than `depth` and one in all. If the executor reads aside, one more is read in a thread of its
-    own, and there are as many more in all as it dispatches more than two at a time.
+    """Makes batches ahead of `get`, see Note [Threads and queues].
+
+    Up to `executor.max_dispatched` batches are dispatched and unfinished, while one more is read and prepared. At most
+    ``depth + 1`` batches are made and not taken. If the executor `uses_reader_thread`, at most
+    ``depth + max(1, max_dispatched - 1)`` are, and one more is read.
 
     The threads start when a batch is first requested. Sources that must be called in the thread that takes the batches
-    are read there, `ahead` batches in all: before a batch is taken, as many are read as were taken since.
+    are read there, `ahead` batches before they are taken. Each later call reads as many batches as were taken since.
 
     Exceptions reach the caller of `get` in order. An exception consumes its batch, and the next `get` returns the batch
     after it. After a StopIteration the threads wait for `restart`. One thread at a time may take batches.
@@ -46,66 +93,80 @@ class Prefetch:
     def __init__(self, executor: Executor, state: dict, depth: int, ahead: int):
         self._executor = executor
         self.state = state
-        self._state = state  # after the batch that was read last
-        self._asked_state = state  # after the batch that was requested last
-        self._asks = executor.reader.begins_in_caller
-        self._ahead = ahead
-        self._asked = 0  # batches that were requested and not taken
-        self._met_end = False  # the last request met the end of the data
-        self._requested: queue.SimpleQueue[InFlightBatch | None] = queue.SimpleQueue()  # requested, not yet read
-        self._unread: InFlightBatch | None = None  # taken from there when the thread was parked
-        self._reads_aside = executor.uses_reader_thread
-        self._read: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()  # read aside, not yet prepared
-        self._read_room = threading.Semaphore(1)
-        self._first = True  # no batch has been dispatched yet
-        # The last batch to be read met the end of the data: the next one is read after `restart`
-        self._read_end = False
-        self._stop = self._closing = False
         self.depth = depth
         self._tuner = executor.tuner(depth)
-        # For batches that are made and not taken.
-        self._room = depth + max(1, executor.max_dispatched - 1 if self._reads_aside else 0)
-        self._slots = threading.Semaphore(self._room)
-        self._launched: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
-        self._launch_room = threading.Semaphore(executor.max_dispatched)
-        self._finished: collections.deque[_Item] = collections.deque()
-        self._ready = threading.Condition()
-        self._resume = threading.Semaphore(0)
-        self._threads: list[threading.Thread] = []
         self._exclusive_use = ExclusiveUse("pipeline or iterator")
-        self._closed = threading.RLock()  # the garbage collector may call `close` again in the same thread
+
+        # Requests: batches whose sources in the user's thread have been read, for jaxdali-produce.
+        self._begins_in_caller = executor.reader.begins_in_caller
+        self._requests: queue.SimpleQueue[InFlightBatch | None] = queue.SimpleQueue()
+        self._parked_request: InFlightBatch | None = None  # was taken from the queue, but not read, before parking
+        self._max_requests = ahead
+        self._num_requests = 0  # batches that were requested and not taken
+        self._requested_state = state  # after the batch that was requested last
+        self._end_requested = False  # the last request met the end of the data
+
+        # Reading: in jaxdali-read if there is such a thread, otherwise in jaxdali-produce.
+        self._has_reader_thread = executor.uses_reader_thread
+        self._read_items: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()  # of jaxdali-read alone
+        self._read_slot = threading.Semaphore(1)
+        self._read_state = state  # after the batch that was read last
+        self._end_read = False  # the last read met the end of the data: the next one waits for `restart`
+        self._epoch_started = threading.Semaphore(0)
+
+        # Dispatch, by jaxdali-produce.
+        self._before_first_dispatch = True
+        self._dispatched_items: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._dispatch_slots = threading.Semaphore(executor.max_dispatched)
+
+        # Results, from jaxdali-check to the user's thread. `_capacity` limits the batches between the beginning of
+        # jaxdali-produce's work and `get`.
+        self._capacity = depth + max(1, executor.max_dispatched - 1 if self._has_reader_thread else 0)
+        self._free_slots = threading.Semaphore(self._capacity)
+        self._finished_items: collections.deque[_Item] = collections.deque()
+        self._item_finished = threading.Condition()
+
+        # The life of the threads.
+        self._threads: list[threading.Thread] = []
+        self._stopping = False  # the threads must end: they are parked or closed
+        self._closing = False  # for good
+        self._close_lock = threading.RLock()  # the garbage collector may call `close` again in the same thread
 
     def begin_batches(self):
         """Builds the executor and starts the threads, the first time. Reads the sources that belong to the caller's
-        thread.
+        thread, and requests the rest of these batches from the threads.
         """
         self._exclusive_use.check()
-        if self._stop:
+        if self._stopping:
             raise RuntimeError("the iterator is closed")
         if not self._threads:
             self._executor.build()
             self._start()
-        while self._asks and self._asked < self._ahead and not (self._met_end or self._stop):
-            batch = self._executor.reader.begin_batch(self._asked_state)
-            self._asked_state, self._met_end = batch.after, batch.ended
-            self._asked += 1
-            self._requested.put(batch)
+        while (
+            self._begins_in_caller
+            and self._num_requests < self._max_requests
+            and not (self._end_requested or self._stopping)
+        ):
+            batch = self._executor.reader.begin_batch(self._requested_state)
+            self._requested_state, self._end_requested = batch.after, batch.ended
+            self._num_requests += 1
+            self._requests.put(batch)
 
     def _start(self):
         shutdown.close_at_exit(self)
         try:
-            targets = [(self._produce_all, "jaxdali-produce"), (self._check, "jaxdali-check")]
-            for target, name in [(self._read_all, "jaxdali-read")] * self._reads_aside + targets:
+            targets = [(self._run_producer, "jaxdali-produce"), (self._run_checker, "jaxdali-check")]
+            for target, name in [(self._run_reader, "jaxdali-read")] * self._has_reader_thread + targets:
                 thread = Thread(target=target, name=name, daemon=True)
                 thread.start()
                 self._threads.append(thread)
         except BaseException:  # no memory, for example: one thread would wait for another forever
-            self._stop = True
+            self._stopping = True
             self._wake()
             raise
 
     def request(self, batches: int) -> int:
-        """Starts the threads, the first time. They make batches ahead by themselves."""
+        """Starts the threads, the first time. They make batches ahead without requests, so the number has no effect."""
         self.begin_batches()
         return batches
 
@@ -114,32 +175,32 @@ class Prefetch:
         `restart`.
         """
         self.begin_batches()
-        with self._ready:
-            kind, item, state = self._head()
-            if kind != "end":
-                self._finished.popleft()
-                self._asked -= 1
+        with self._item_finished:
+            kind, item, state = self._first_finished()
+            if kind != "end":  # an end stays until `restart`
+                self._finished_items.popleft()
+                self._num_requests -= 1
                 self.state = state
-                self._slots.release()
+                self._free_slots.release()
         if self._tuner is not None and self._tuner.note_taken():
             self._executor.resources.use_threads(self._tuner.threads)
-            self._deepen(self._tuner.depth)
+            self._increase_depth(self._tuner.depth)
         batch = result_of(kind, item)
         self._executor.note_taken(batch)
         return batch
 
-    def _deepen(self, depth: int):
+    def _increase_depth(self, depth: int):
         """Makes more batches ahead from now on."""
-        more = depth - self.depth
-        self.depth, self._ahead, self._room = depth, self._ahead + more, self._room + more
-        for _ in range(more):
-            self._slots.release()
+        added = depth - self.depth  # the tuner never lowers the depth
+        self.depth, self._max_requests, self._capacity = depth, self._max_requests + added, self._capacity + added
+        for _ in range(added):
+            self._free_slots.release()
 
     def peek(self) -> Batch:
         """Returns or raises what the next `get` does, without taking it."""
         self.begin_batches()
-        with self._ready:
-            kind, item, _ = self._head()
+        with self._item_finished:
+            kind, item, _ = self._first_finished()
         return result_of(kind, item)
 
     def wait(self) -> bool:
@@ -147,101 +208,111 @@ class Prefetch:
         an error.
         """
         self.begin_batches()
-        with self._ready:
-            return self._head()[0] != "end"
+        with self._item_finished:
+            return self._first_finished()[0] != "end"
 
     def ended(self) -> bool:
         """Whether the next `get` raises StopIteration; waits until that is known."""
         self.wait()
         return self.at_end
 
-    def _head(self) -> tuple[str, Any, dict]:
-        if not self._finished:
+    def _first_finished(self) -> tuple[str, Any, dict]:
+        """Waits for the first finished item, and leaves it in the queue. The caller holds `_item_finished`."""
+        if not self._finished_items:
             with self._executor.resources.meter.stage("wait", "for a batch", "user"):
-                while not self._finished:
-                    if self._stop:
+                while not self._finished_items:
+                    if self._stopping:
                         raise RuntimeError("the iterator is closed")
-                    self._ready.wait()
-        if self._closing and self._finished[0][0] == "error":  # the error of a source that was closed while it was read
+                    self._item_finished.wait()
+        # While closing, the error is probably that of a source that was closed while it was read.
+        if self._closing and self._finished_items[0][0] == "error":
             raise RuntimeError("the iterator is closed")
-        return self._finished[0]
+        return self._finished_items[0]
 
     @property
     def at_end(self) -> bool:
         """Whether the next `get` raises StopIteration."""
-        with self._ready:
-            return bool(self._finished) and self._finished[0][0] == "end"
+        with self._item_finished:
+            return bool(self._finished_items) and self._finished_items[0][0] == "end"
 
     @property
     def full(self) -> bool:
         """Whether the queue of finished batches is full (for benchmarks)."""
-        return self._slots._value == 0 and self._launched.empty()
+        return self._free_slots._value == 0 and self._dispatched_items.empty()
 
     def restart(self):
         """Continues with the next epoch after `get` has reached the end of the data."""
         if not self.at_end:
             return
-        state = self._finished.popleft()[2]
-        self._unread = None
-        while not self._requested.empty():  # requested before the end of another source was known
-            self._requested.get()
-        # The thread that reads waits to be resumed.
-        self.state = self._state = self._asked_state = self._executor.reader.after_end(state)
-        self._asked, self._met_end, self._read_end = 0, False, False
-        self._slots.release()
-        self._resume.release()
+        state = self._finished_items.popleft()[2]
+        self._parked_request = None
+        while not self._requests.empty():  # requested before the end of another source was known
+            self._requests.get()
+        # The states may be set here, because the thread that reads waits for `_epoch_started`.
+        self.state = self._read_state = self._requested_state = self._executor.reader.after_end(state)
+        self._num_requests, self._end_requested, self._end_read = 0, False, False
+        self._free_slots.release()
+        self._epoch_started.release()
 
     def close(self, collected: bool = False):
         """Stops the threads and waits for them for a bounded time, because one may be in a user function. See Note
         [Exit].
 
-        Safe to call twice, and from any thread but these. `collected`: because it was garbage-collected; otherwise the
-        user closes it.
+        It may be called twice, and from any thread but these.
+
+        Args:
+          collected: whether the runner was garbage-collected; otherwise the user closes it.
         """
-        stopped, self._stop = self._stop, True
-        if os.getpid() != self._exclusive_use.process:
+        was_stopping, self._stopping = self._stopping, True
+        if os.getpid() != self._exclusive_use.process:  # a fork has none of the threads
             return
-        with self._closed:
+        with self._close_lock:
             self._closing = True
             for source in self._executor.sources.values():
                 if source.ends_reads:
                     source.close()  # a thread may wait for data there
             self._wake()
-            if not (collected and stopped) or shutdown.exiting():
+            # For the garbage collector nobody waits again, after `park` or an earlier `close` has waited in vain.
+            if not (collected and was_stopping) or shutdown.exiting():
                 shutdown.wait_for(self._threads, self._executor.resources, collected=collected)
-        self._finished.clear()
+        self._finished_items.clear()
 
     def _wake(self):
         """Makes waiting threads notice that they must stop."""
-        self._requested.put(None)
-        self._read.put(None)
-        self._slots.release()
-        self._read_room.release()
-        self._resume.release()
-        self._launch_room.release()
-        with self._ready:
-            self._ready.notify_all()
+        self._requests.put(None)
+        self._read_items.put(None)
+        self._free_slots.release()
+        self._read_slot.release()
+        self._epoch_started.release()
+        self._dispatch_slots.release()
+        with self._item_finished:
+            self._item_finished.notify_all()
 
     def park(self):
-        """Ends the threads and keeps what was requested and made. They start again when a batch is requested.
+        """Ends the threads and keeps what was requested and made. New threads start when a batch is requested.
 
         If the threads can't be waited for, because one is in a user function, this is the same as `close`.
         """
-        if self._stop or not self._threads:
+        if self._stopping or not self._threads:
             return
-        self._stop = True
+        self._stopping = True
         self._wake()
         shutdown.wait_for(self._threads, self._executor.resources, collected=True)
         if self.busy:
             self.close(collected=True)
             return
-        with self._ready:
-            _without_wakes(self._requested)
-            _without_wakes(self._read)
-            self._read_room = threading.Semaphore(int(self._read.empty()))
-            self._slots = threading.Semaphore(self._room - len(self._finished))
-            self._launch_room, self._resume = threading.Semaphore(self._executor.max_dispatched), threading.Semaphore(0)
-            self._threads, self._stop = [], False
+        # All threads have ended, so what they passed on is in `_requests`, `_read_items` and `_finished_items`. The
+        # semaphores get the values that belong to these, without the releases that woke the threads.
+        with self._item_finished:
+            _drop_wakes(self._requests)
+            _drop_wakes(self._read_items)
+            self._read_slot = threading.Semaphore(int(self._read_items.empty()))
+            self._free_slots = threading.Semaphore(self._capacity - len(self._finished_items))
+            self._dispatch_slots, self._epoch_started = (
+                threading.Semaphore(self._executor.max_dispatched),
+                threading.Semaphore(0),
+            )
+            self._threads, self._stopping = [], False
 
     @property
     def busy(self) -> bool:
@@ -253,98 +324,106 @@ class Prefetch:
         for t in self._threads:
             t.join()
 
-    def _read_all(self):
+    def _run_reader(self):
+        """The thread jaxdali-read."""
         try:
             with own_settings():
-                while not self._stop:
-                    self._read_room.acquire()
-                    if self._may_read():
-                        self._read.put(self._next_read(None))
+                while not self._stopping:
+                    self._read_slot.acquire()
+                    if self._wait_for_epoch():
+                        self._read_items.put(self._read_next(None))
         finally:  # it may be interrupted anywhere
-            self._read.put(None)
+            self._read_items.put(None)
 
-    def _may_read(self) -> bool:
-        """Waits at the end of the data until the next epoch begins. Returns False if the thread must stop."""
-        while self._read_end and not self._stop:
-            self._resume.acquire()
-        return not self._stop
+    def _wait_for_epoch(self) -> bool:
+        """Waits at the end of the data until the next epoch begins. Returns whether to read, False if the thread must
+        stop.
+        """
+        while self._end_read and not self._stopping:
+            self._epoch_started.acquire()
+        return not self._stopping
 
-    def _next_read(self, asked: InFlightBatch | None) -> _Item:
-        """Reads the next batch."""
+    def _read_next(self, request: InFlightBatch | None) -> _Item:
+        """Reads the next batch. `request`: the batch with the sources that were read in the user's thread, if any."""
         try:
-            batch = self._executor.reader.read(self._state, asked)
-            self._state = batch.after  # the next batch is another one, even if this one fails
-            return "batch", batch, self._state
+            batch = self._executor.reader.read(self._read_state, request)
+            self._read_state = batch.after  # the next batch is another one, even if this one fails
+            return "batch", batch, self._read_state
         except StopIteration:
-            self._read_end = True
-            return "end", None, self._state
+            self._end_read = True
+            return "end", None, self._read_state
         except SourceError as e:
-            self._state = e.after
-            return "error", e.__cause__, self._state
+            self._read_state = e.after
+            return "error", e.__cause__, self._read_state
         except BaseException as e:
-            return "error", e, self._state
+            return "error", e, self._read_state
 
-    def _produce_all(self):
+    def _run_producer(self):
+        """The thread jaxdali-produce."""
         try:
             with own_settings():
-                while not self._stop and self._has_slot() and (item := self._taken_up()) is not None:
-                    item = _after(item, self._executor.prepare)
-                    self._launch_room.acquire()
+                while not self._stopping and self._wait_for_slot() and (item := self._next_item()) is not None:
+                    # Prepared before it waits, so that it can be dispatched at once.
+                    item = _apply_step(item, self._executor.prepare)
+                    self._dispatch_slots.acquire()
                     if self._closing:
                         break
-                    self._launched.put(_after(item, self._executor.dispatch))
-                    del item
-                    if self._first:
-                        self._first = False
-                        self._read_room.release()
+                    self._dispatched_items.put(_apply_step(item, self._executor.dispatch))
+                    del item  # this thread must not keep the batch's memory while it waits
+                    if self._before_first_dispatch:
+                        self._before_first_dispatch = False
+                        self._read_slot.release()  # which `_next_item` did not do
         finally:  # it may be interrupted anywhere
-            self._launched.put(None)
+            self._dispatched_items.put(None)
 
-    def _has_slot(self) -> bool:
-        """Waits for room for a batch. Returns False if the thread must stop."""
-        if not self._slots.acquire(blocking=False):
+    def _wait_for_slot(self) -> bool:
+        """Waits for a free slot for a batch. Returns whether there is one, False if the thread must stop."""
+        if not self._free_slots.acquire(blocking=False):
             with self._executor.resources.meter.stage("wait", "for room", "queue"):
-                self._slots.acquire()
-            if not self._stop:
+                self._free_slots.acquire()
+            if not self._stopping:
                 threading.Event().wait(HEAD_START)
-        return not self._stop
+        return not self._stopping
 
-    def _taken_up(self) -> _Item | None:
-        """The next batch, which is read now or was read aside. None: the thread must stop."""
-        waits = self._read_end and self._read.empty()
+    def _next_item(self) -> _Item | None:
+        """The next item: from jaxdali-read, or read here. None: the thread must stop."""
+        waits = self._end_read and self._read_items.empty()
         with (
             self._executor.resources.meter.stage("wait", "for the next epoch", "queue")
             if waits
             else contextlib.nullcontext()
         ):
-            if self._reads_aside:
-                item = self._read.get()
-                if not self._first:  # it tells how large the buffers are that the next ones are read into
-                    self._read_room.release()
+            if self._has_reader_thread:
+                item = self._read_items.get()
+                # The second batch is read only after the first dispatch, which shows how large the buffers are that
+                # later batches are read into.
+                if not self._before_first_dispatch:
+                    self._read_slot.release()
                 return item
-            if not self._may_read():
+            if not self._wait_for_epoch():
                 return None
-        asked, self._unread = self._unread, None
-        if asked is None and self._asks:
-            asked = self._requested.get()
-        if self._stop:
-            self._unread = asked
+        request, self._parked_request = self._parked_request, None
+        if request is None and self._begins_in_caller:
+            request = self._requests.get()
+        if self._stopping:  # the request may be None, which only woke this thread
+            self._parked_request = request
             return None
-        return self._next_read(asked)
+        return self._read_next(request)
 
-    def _check(self):
+    def _run_checker(self):
+        """The thread jaxdali-check. It ends with the None that jaxdali-produce puts last."""
         with own_settings():
-            while (item := self._launched.get()) is not None:
-                item = _after(item, self._executor.check)
-                self._launch_room.release()
-                with self._ready:
-                    self._finished.append(item)
-                    self._ready.notify_all()
+            while (item := self._dispatched_items.get()) is not None:
+                item = _apply_step(item, self._executor.check)
+                self._dispatch_slots.release()
+                with self._item_finished:
+                    self._finished_items.append(item)
+                    self._item_finished.notify_all()
                 del item
 
 
-def _after(item: _Item, step: Callable[[Any], Any]) -> _Item:
-    """The item after another step of making it, if it is a batch."""
+def _apply_step(item: _Item, step: Callable[[Any], Any]) -> _Item:
+    """Applies a step to the batch of an item. An exception of the step makes it an error; errors and ends stay."""
     kind, batch, state = item
     if kind != "batch":
         return item
@@ -354,8 +433,8 @@ def _after(item: _Item, step: Callable[[Any], Any]) -> _Item:
         return "error", e, state
 
 
-def _without_wakes(waiting: queue.SimpleQueue[Any]):
-    """Removes from a queue what only woke a thread; the rest keeps its order."""
-    for _ in range(waiting.qsize()):
-        if (item := waiting.get()) is not None:
-            waiting.put(item)
+def _drop_wakes(items: queue.SimpleQueue[Any]):
+    """Removes each None from a queue, which only woke a thread. The rest keeps its order."""
+    for _ in range(items.qsize()):
+        if (item := items.get()) is not None:
+            items.put(item)

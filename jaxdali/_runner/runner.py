@@ -33,8 +33,10 @@ class Runner(Protocol):
         ...
 
     def request(self, batches: int) -> int:
-        """Makes this many more batches, if it makes none by itself. Returns how many more `get` will return, or raise
-        errors for.
+        """Makes this many more batches, unless the runner makes batches ahead without requests.
+
+        Returns:
+          For how many of them `get` will return a batch or raise an error. These are fewer at the end of the data.
         """
         ...
 
@@ -53,7 +55,7 @@ class Runner(Protocol):
         ...
 
     def ended(self) -> bool:
-        """The same as `at_end`, but waits until it is known for what was requested."""
+        """Whether the next `get` raises StopIteration. Waits until that is known, for batches that were requested."""
         ...
 
     def restart(self) -> None:
@@ -69,5 +71,5 @@ class Runner(Protocol):
         ...
 
     def close(self, collected: bool = False) -> None:
-        """Stops. `collected`: because it was garbage-collected; otherwise the user closes it."""
+        """Stops the runner. `collected`: whether it was garbage-collected; otherwise the user closes it."""
         ...

@@ -1,5 +1,5 @@
-"""Ends runners, their threads and their executors: when they are closed, when they are collected, and at exit. See Note
-[Exit].
+"""Ends runners, their threads and their executors: when they are closed, when they are garbage-collected, and at exit.
+See Note [Exit].
 """
 
 from __future__ import annotations
@@ -40,20 +40,22 @@ INTERRUPT_PATIENCE = 0.5  # seconds
 # the process.
 BATCH_PATIENCE = 60.0  # seconds
 
-# Seconds until an interrupt is sent again: by then the finalizer has returned, and so has JAX's own at the end of a
-# collection.
-_AGAIN = 0.25
+# The time until an interrupt is sent again. By then the finalizer has returned, and so has JAX's own finalizer at the
+# end of a garbage collection.
+_INTERRUPT_DELAY = 0.25  # seconds
 
 _JAX = os.path.join(os.path.dirname(jax.__file__), "")
 _log = logging.getLogger("jaxdali")
 _deadline: float | None = None
 _live: weakref.WeakSet[Runner] = weakref.WeakSet()  # runners that have threads
-_closing: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+_closers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # threads that close executors when they are idle
 
 
 def close_together(runners: Sequence[Runner], executors: Sequence[Executor], *, collected: bool):
-    """Closes runners, then their executors. `collected`: because they were garbage-collected; otherwise the user closes
-    them.
+    """Closes runners, then their executors.
+
+    Args:
+      collected: whether they were garbage-collected; otherwise the user closes them.
     """
 
     def close():
@@ -83,8 +85,8 @@ def close_aside(close: Callable[[], None]):
     """Calls a function that closes runners. Pipelines and iterators use it when they are closed or collected.
 
     Garbage is collected in whatever thread happens to allocate. A thread of a runner or source can't wait for itself,
-    nor for another thread that may be waiting for it, so a new thread does the work there. Our threads are recognized
-    by their names.
+    nor for another thread that may be waiting for it. So if the caller is such a thread, a new thread calls the
+    function. Our threads are recognized by their names.
     """
     if threading.current_thread().name.startswith("jaxdali-"):
         _start(close, daemon=False)
@@ -93,8 +95,8 @@ def close_aside(close: Callable[[], None]):
 
 
 def close_collected(close: Callable[[], None]):
-    """`close_aside` for finalizers. Python prints and drops their exceptions, so an interrupt is raised again after
-    them.
+    """Like `close_aside`, for finalizers. Python prints and drops the exceptions of finalizers, so a KeyboardInterrupt
+    is raised again after them.
     """
     try:
         close_aside(close)
@@ -103,7 +105,7 @@ def close_collected(close: Callable[[], None]):
 
 
 def _close_and_interrupt(close: Callable[[], None]):
-    time.sleep(_AGAIN)
+    time.sleep(_INTERRUPT_DELAY)
     if not exiting():
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # this also wakes the main thread
     close()
@@ -118,7 +120,7 @@ def _start(close: Callable[[], None], *, daemon: bool):
         # with the process; an error here would hide the original one.
         return
     if daemon:
-        _closing.add(thread)
+        _closers.add(thread)
 
 
 def close_at_exit(runner: Runner):
@@ -128,35 +130,35 @@ def close_at_exit(runner: Runner):
 
 @atexit.register
 def _at_exit():
-    """Stops live daemon threads: if they run Python or XLA while the interpreter shuts down they abort it, and so do
-    native ones that end.
+    """Stops live daemon threads. If they run Python or XLA while the interpreter shuts down they abort it, and so do
+    native threads that end then.
     """
     for r in list(_live):
         r.close(collected=True)
-    join(list(_closing), time.monotonic() + INTERRUPT_PATIENCE)
+    join(list(_closers), time.monotonic() + INTERRUPT_PATIENCE)
 
 
 def wait_for(threads: Sequence[threading.Thread], resources: RunResources, *, collected: bool):
     """Waits for threads to end, for a limited time.
 
     Args:
-      threads: those that make batches.
+      threads: the threads of a runner.
       resources: the resources that they use.
-      collected: whether it was garbage-collected. If not, the user closes it, and is told if it takes too long.
+      collected: whether the runner was garbage-collected. If not, the user closes it, and is told if it takes too long.
     """
     if exiting():
-        _leave(threads, resources)
+        _wait_at_exit(threads, resources)
         return
     patience = COLLECTED_PATIENCE if collected else PATIENCE
     join(threads, time.monotonic() + patience)
     if not collected and _any_alive(threads):
         node = resources.called_node
-        waits = (
+        awaited = (
             f"{node.op.name} (created at {node.where}), which has not returned"
             if node is not None
             else "a batch in the making"
         )
-        _log.warning("close() gave up after %g s of waiting for %s; the thread ends when it returns", patience, waits)
+        _log.warning("close() gave up after %g s of waiting for %s; the thread ends when it returns", patience, awaited)
 
 
 def join(threads: Sequence[threading.Thread], deadline: float):
@@ -171,7 +173,8 @@ def exiting() -> bool:
     return not threading.main_thread().is_alive()
 
 
-def _leave(threads: Sequence[threading.Thread], resources: RunResources):
+def _wait_at_exit(threads: Sequence[threading.Thread], resources: RunResources):
+    """Waits for threads while the process exits, and interrupts a thread in a user's function."""
     deadline = _exit_deadline()
     join(threads, deadline)
     # For example tracing, which may take long, and whose result is no longer needed.
@@ -179,6 +182,8 @@ def _leave(threads: Sequence[threading.Thread], resources: RunResources):
         for t in threads:
             if t.is_alive():
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(t.ident or 0), ctypes.py_object(SystemExit))
+    # An interrupted function gets a little time. While no thread is in a user's function, or while one is in JAX, the
+    # limit is put off, up to `BATCH_PATIENCE`.
     last = deadline + INTERRUPT_PATIENCE
     while _any_alive(threads) and time.monotonic() < last:
         join(threads, time.monotonic() + 0.02)

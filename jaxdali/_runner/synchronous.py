@@ -18,8 +18,9 @@ class Synchronous:
         self._executor = executor
         self.depth = depth
         self.state = state
-        self._state = state
+        self._launched_state = state  # after the batch that was launched last
         self._exclusive_use = ExclusiveUse("pipeline")
+        # Requested and not taken: "batch", "error" or "end"; the batch or the error; the executor's state after it.
         self._items: collections.deque[tuple[str, Any, dict]] = collections.deque()
         self._closed = False
 
@@ -38,18 +39,18 @@ class Synchronous:
         return self.at_end
 
     @property
-    def _no_more(self) -> bool:
-        """Whether the end of the data was met. Then nothing can be requested before `restart`."""
+    def _end_requested(self) -> bool:
+        """Whether the last request met the end of the data. Then nothing can be requested before `restart`."""
         return bool(self._items) and self._items[-1][0] == "end"
 
     def request(self, batches: int) -> int:
         """Launches more batches. Errors are raised when they are taken."""
         self._exclusive_use.check()
-        for made in range(batches):
-            if not self._no_more:
-                self._items.append((*self._launch(), self._state))
-            if self._no_more:
-                return made
+        for num_launched in range(batches):
+            if not self._end_requested:
+                self._items.append((*self._launch(), self._launched_state))
+            if self._end_requested:
+                return num_launched
         return batches
 
     def begin_batches(self):
@@ -77,11 +78,11 @@ class Synchronous:
         return result_of(kind, item)
 
     def wait(self) -> bool:
-        """Returns False at the end of the data, True for a batch or an error."""
+        """Waits for the next batch. Returns False at the end of the data, True for a batch or an error."""
         return self._head()[0] != "end"
 
     def _head(self) -> tuple[str, Any, dict]:
-        """The item that was requested first, after waiting for it."""
+        """Waits for the item that was requested first, and leaves it in the queue."""
         if self._closed:
             raise RuntimeError("the pipeline is closed")
         if not self._items:
@@ -102,7 +103,7 @@ class Synchronous:
     def restart(self):
         """Continues with the next epoch after `get` has reached the end of the data."""
         if self.at_end:
-            self.state = self._state = self._executor.reader.after_end(self._items[0][2])
+            self.state = self._launched_state = self._executor.reader.after_end(self._items[0][2])
             self._items.clear()
 
     def close(self, collected: bool = False):
@@ -111,17 +112,18 @@ class Synchronous:
         self._items.clear()
 
     def _launch(self) -> tuple[str, Any]:
+        """Reads and launches the next batch. Returns the kind and the content of its item in the queue."""
         try:
             self._executor.build()  # not earlier, because fed data determine the types
-            asked = self._executor.reader.begin_batch(self._state)
+            request = self._executor.reader.begin_batch(self._launched_state)
             with own_settings():
-                batch = self._executor.reader.read(self._state, asked)
-                self._state = batch.after  # the next batch is another one, even if this one fails
+                batch = self._executor.reader.read(self._launched_state, request)
+                self._launched_state = batch.after  # the next batch is another one, even if this one fails
                 return "batch", self._executor.launch(batch)
         except StopIteration:
             return "end", None
         except SourceError as e:
-            self._state = e.after
+            self._launched_state = e.after
             return "error", e.__cause__
         except Exception as e:
             return "error", e

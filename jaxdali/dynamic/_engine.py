@@ -339,7 +339,8 @@ class _BoundExecutor:
     def record(self, types: dict[Any, Any], batch: InFlightBatch) -> bool:
         """Adds the facts that a batch shows to `types`, and to the executor's if they fit. Returns whether they fit."""
         types |= {
-            step: [(s.dtype, s.ndim, s.layout) for s in results.specs] for step, results in (batch.called or {}).items()
+            step: [(s.dtype, s.ndim, s.layout) for s in results.specs]
+            for step, results in (batch.eager_results or {}).items()
         }
         shapes, samples_of_ref = self.executor.binding_facts(batch)
         types |= shapes

@@ -116,7 +116,7 @@ def test_nothing_is_compiled_when_they_change(monkeypatch):
             assert (batch == np.array([2 * k, 2 * k + 1], np.uint8).reshape(2, 1, 1, 1)).all()
         (made,) = iterator._stream.executors
         assert len(made._launcher._compiled) == 1
-        assert made.resources._pools.keys() >= {1, 2, 3}
+        assert made.resources._thread_pools.keys() >= {1, 2, 3}
         assert len(read) == 2 * (6 + 5)  # six batches were taken, and the source was called for five more
         assert iterator.statistics()
 

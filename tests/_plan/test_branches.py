@@ -38,7 +38,7 @@ def alone(x, which):
 
 
 def test_images_get_what_their_branch_makes_and_nothing_is_compiled_for_who_takes_which(monkeypatch):
-    monkeypatch.setattr(ahead_compiler, "FIRST", 100)  # no program for larger batches
+    monkeypatch.setattr(ahead_compiler, "FIRST_BATCH", 100)  # no program for larger batches
     rng = np.random.default_rng(0)
     chosen = [rng.permutation([0, 1, 2, 3, 0, 1]) for _ in range(5)] + [np.zeros(6), np.full(6, 3)]
 

@@ -52,7 +52,7 @@ def batches(filenames, then=lambda frames: frames, devices=0, device="gpu", **ar
     ) as it:
         found = [{k: np.asarray(v) for k, v in next(it).items()} for _ in range(2)]
         launcher = it._stream.executors[0]._launcher
-        names = [s.op.name for phase in launcher._phases._known for segment in phase.segments for s in segment.steps]
+        names = [s.op.name for phase in launcher._phases._phases for segment in phase.segments for s in segment.steps]
         return found, names, [sum(a.nbytes for a in jax.tree.leaves(operands)) for _, operands in launcher.ran.values()]
 
 

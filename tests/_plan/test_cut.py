@@ -49,7 +49,7 @@ def second_batch(define, sharding=None, **arguments):
         next(it)
         images = next(it)["images"]
         launcher = it._stream.executors[0]._launcher
-        segments = [s for phase in launcher._phases._known for s in phase.segments]
+        segments = [s for phase in launcher._phases._phases for s in phase.segments]
         read = [sum(a.nbytes for a in jax.tree.leaves(operands)) for _, operands in launcher.ran.values()]
     return np.asarray(images), [[s.op.name for s in segment.steps] for segment in segments], read
 

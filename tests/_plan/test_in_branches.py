@@ -335,7 +335,7 @@ def test_bad_files_are_replaced_by_samples_of_the_branch(folder):
 
 def test_nothing_is_compiled_when_other_samples_take_a_branch(monkeypatch):
     """Branches with values of the host, ragged and dense ones in programs, asked for by a program, nested."""
-    monkeypatch.setattr(ahead_compiler, "FIRST", 100)  # no program for larger batches
+    monkeypatch.setattr(ahead_compiler, "FIRST_BATCH", 100)  # no program for larger batches
     rng = np.random.default_rng(0)
     chosen = [*(rng.integers(0, 4, 6) for _ in range(4)), np.zeros(6), np.full(6, 3)]
 

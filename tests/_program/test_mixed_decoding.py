@@ -54,7 +54,7 @@ def played(monkeypatch):
 
     @contextlib.contextmanager
     def context():
-        spy, make, compact, known_after = Spy(), _cpu.make_jpeg_tables, _cpu.compact_jpegs, repair.known_after
+        spy, make, compact, all_bad = Spy(), _cpu.make_jpeg_tables, _cpu.compact_jpegs, repair.all_bad
 
         def spied_make(data, offsets, sizes, info, usable, tables, pool):
             make(data, offsets, sizes, info, usable, tables, pool)
@@ -67,7 +67,7 @@ def played(monkeypatch):
 
         def spied_after(work, bad):
             spy.refused += bad.values()
-            return known_after(work, bad)
+            return all_bad(work, bad)
 
         with monkeypatch.context() as m:
             m.setattr(Shards, "accelerator", property(lambda self: True))
@@ -75,7 +75,7 @@ def played(monkeypatch):
             m.setattr(_ffi, "call", jpeg_checks.native_calls(kernels))
             m.setattr(_cpu, "make_jpeg_tables", spied_make)
             m.setattr(_cpu, "compact_jpegs", spied_compact)
-            m.setattr(repair, "known_after", spied_after)
+            m.setattr(repair, "all_bad", spied_after)
             m.setattr(_decode, "_refused", _decode._Refused())  # as in a new process
             yield spy
 

@@ -298,7 +298,7 @@ def test_batches_are_made_ahead(files):
 
     with DALIGenericIterator(slow(), ["x"]) as it:
         next(it)
-        assert counts.until(lambda: len(it._stream.lease.runners[0]._finished) == 3)
+        assert counts.until(lambda: len(it._stream.lease.runners[0]._finished_items) == 3)
         iterations_read = copy.copy(iterations)
     assert len(iterations_read) == 4  # 3 in the queue, and the one that was taken
 
