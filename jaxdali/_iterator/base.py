@@ -1,4 +1,4 @@
-"""`BaseIterator`: what the iterators of all frameworks offer."""
+"""`BaseIterator`: the methods that the iterators of all frameworks have."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BaseIterator:
     _instead = "; a source of batches (batch=True) may end with a smaller one"
     _stream: BatchStream | SharedStream
     output_map: list[str]
-    _warned = False  # of what a state can't do
+    _warned = False  # whether `get_state` has warned of states that can't go on with other shards
 
     def _start(self, lease: Lease, options: IteratorOptions, *, padded: bool = False):
         """Starts to make batches, or continues where the previous iterator stopped. Closes the lease if that fails."""
@@ -47,10 +47,10 @@ class BaseIterator:
         if self._stream.closed:
             return f"{type(self).__name__}: closed"
         stream = self._stream
-        of = f" of {len(self)}" if stream.length is not None else ""
+        total = f" of {len(self)}" if stream.length is not None else ""
         pipelines = "1 pipeline" if len(self.pipelines) == 1 else f"{len(self.pipelines)} pipelines"
-        taken = f"{stream.num_taken} batches{of} taken, {self.batch_size} samples of each of {pipelines}"
-        lines = [f"{type(self).__name__}: epoch {stream.epoch}, {taken}"]
+        progress = f"{stream.num_taken} batches{total} taken, {self.batch_size} samples of each of {pipelines}"
+        lines = [f"{type(self).__name__}: epoch {stream.epoch}, {progress}"]
         for executor in stream.executors[:1]:  # a process that loads nothing has none
             for i, (name, x, spec) in enumerate(
                 zip(self.output_map, executor.graph.outputs, executor.plan.output_specs)
@@ -59,7 +59,7 @@ class BaseIterator:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows: the text of `repr`, and the graph with the names of the outputs; None if the iterator
+        """The form in notebooks: the text of `repr`, and the graph with the names of the outputs; None if the iterator
         is closed.
         """
         if self._stream.closed:
@@ -74,7 +74,7 @@ class BaseIterator:
         return (self.batch_size,)
 
     def _placed(self, i: int) -> str:
-        """What `repr` adds to output `i`."""
+        """The text that `repr` adds to output `i`."""
         return ""
 
     # --- iteration ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The form of batches that have metadata."""
+"""`BatchWithMetadata`: the form of batches that have metadata."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BatchWithMetadata(dict[str, Any]):
         return {name: x for name, x in self.items() if name in self._metadata}
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the first images of each entry that has images, and the text of all others."""
+        """The form in notebooks: the first images of each entry that has images, and the text of all others."""
         parts = []
         for name, x in self.items():
             first = [] if name in self._metadata else [np.asarray(row) for row in x[:SHOWN]]

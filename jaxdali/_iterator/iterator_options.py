@@ -13,12 +13,12 @@ from .._core.declaration import check_fields, checked
 from .._core.errors import TooFewError
 from .._pipeline.pipeline import Pipeline
 
-# By their annotations.
+# The options that are checked by their annotations alone.
 _CHECKED = ("size", "reader_name", "last_batch_padded", "last_batch_policy", "prepare_first_batch", "repeat")
 
 
 class LastBatchPolicy(enum.Enum):
-    """What an iterator does if the samples of an epoch don't fill its last batch.
+    """The policy of an iterator if the samples of an epoch don't fill its last batch.
 
     Attributes:
       FILL: the batch is filled with repetitions of the last sample (if padded), or with the first samples of the next
@@ -87,7 +87,7 @@ class IteratorOptions:
         return names
 
     def _set(self, name: str, x: Any):
-        object.__setattr__(self, name, x)
+        object.__setattr__(self, name, x)  # the dataclass is frozen
 
     @property
     def common_options(self) -> Self:
@@ -96,7 +96,7 @@ class IteratorOptions:
 
     @property
     def has_epoch_size(self) -> bool:
-        """Whether the samples of an epoch are counted; if not, it goes on until the data end."""
+        """Whether an epoch has a number of samples; if not, it goes on until the data end."""
         return self.size > 0 or self.reader_name is not None
 
     def check_number(self, pipelines: int):
@@ -108,16 +108,16 @@ class IteratorOptions:
 
 
 def list_of(pipelines: Any) -> list[Pipeline]:
-    """One pipeline or several, as a list."""
+    """Returns one pipeline or several as a list, and checks their types."""
     if isinstance(pipelines, Pipeline):
         return [pipelines]
     try:
-        several: list[Any] = list(() if pipelines is None else pipelines)
+        result: list[Any] = list(() if pipelines is None else pipelines)
     except TypeError:
         raise TypeError(f"pipelines must be a Pipeline or a list of them, got {type(pipelines).__name__}") from None
-    if not several:
+    if not result:
         raise TooFewError("at least one pipeline is needed, got none")
-    for p in several:
+    for p in result:
         if not isinstance(p, Pipeline):
             raise TypeError(f"pipelines must be Pipeline objects, got {type(p).__name__}")
-    return several
+    return result

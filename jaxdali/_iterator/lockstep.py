@@ -1,4 +1,4 @@
-"""`Lockstep`: several runners as one."""
+"""`Lockstep`: several runners whose batches are taken together."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from .._runner.runner import Runner
 # error is raised. A `StopIteration` of one ends the epoch of all, or, with a mask, is followed by batches without
 # samples until all have ended.
 class Lockstep:
-    """Runners whose batches are taken together: the n-th of one with the n-th of all others, even after errors.
+    """Runners whose batches are taken together: the n-th of one with the n-th of all others, even after errors. See
+    Note [Lockstep].
 
     Attributes:
       pads_ended: whether a runner whose data have ended gives batches without samples until the data of all have ended.
 
     Args:
       runners: one for each executor. The owner of the list may replace them.
-      executors: those of the runners, for `pads_ended`.
+      executors: the executors of the runners. They are needed only with `pads_ended`.
     """
 
     def __init__(self, runners: Sequence[Runner], executors: Sequence[Executor] = ()):
@@ -45,20 +46,19 @@ class Lockstep:
             r.begin_batches()
 
     def wait(self) -> bool:
-        """Waits until every runner has its next batch, or its error. Returns False if the data have ended. Takes
-        nothing.
+        """Waits until every runner has its next batch or its error, and takes nothing. Returns False if the data have
+        ended: those of one runner, or with `pads_ended` those of all.
         """
-        ready = [r.wait() for r in self._runners]
-        return any(ready) if self.pads_ended else all(ready)
+        has_next = [r.wait() for r in self._runners]
+        return any(has_next) if self.pads_ended else all(has_next)
 
     def get(self) -> list[Batch]:
-        """Takes a batch of each runner, even if one fails."""
+        """Takes a batch of each runner, even if one fails. Then raises the first error."""
         batches: list[Batch | None] = []
         error: BaseException | None = None
-        ended = self._ended
-        for r, at_end in zip(self._runners, ended):
+        for r, is_padded in zip(self._runners, self._is_padded):
             try:
-                batches.append(None if at_end else r.get())
+                batches.append(None if is_padded else r.get())
             except BaseException as e:
                 error = error or e
         if error is not None:
@@ -66,24 +66,20 @@ class Lockstep:
                 raise error
             finally:
                 del error  # it refers to this frame
-        return self._filled(batches)
+        return self._padded(batches)
 
     @property
-    def _ended(self) -> list[bool]:
-        """The runners that give batches without samples now."""
+    def _is_padded(self) -> list[bool]:
+        """Whether the next batch of each runner is one without samples, because its data have ended."""
         ended = self.at_end if self.pads_ended else [False] * len(self._runners)
-        return [False] * len(ended) if all(ended) else ended
+        return [False] * len(ended) if all(ended) else ended  # if all have ended, `get` raises StopIteration
 
-    def _filled(self, batches: Sequence[Batch | None]) -> list[Batch]:
-        """Replaces None by batches without samples, which are copies of another runner's batch whose samples are
-        absent.
-        """
-        found = [b for b in batches if b is not None]
-        if len(found) < len(batches):
-            found = [
-                b or _without_samples(found[0], e, r.state) for b, e, r in zip(batches, self._executors, self._runners)
-            ]
-        return found
+    def _padded(self, batches: Sequence[Batch | None]) -> list[Batch]:
+        """Replaces each None by a copy of another runner's batch in which no sample is present."""
+        taken = [b for b in batches if b is not None]
+        if len(taken) == len(batches):
+            return taken
+        return [b or _without_samples(taken[0], e, r.state) for b, e, r in zip(batches, self._executors, self._runners)]
 
     def drop(self):
         """Takes and drops a batch of each runner, and ignores its errors."""
@@ -92,12 +88,12 @@ class Lockstep:
                 r.get()
 
     def peek(self) -> list[Batch]:
-        """The batches or the error that `get` gives next."""
-        return self._filled([None if at_end else r.peek() for r, at_end in zip(self._runners, self._ended)])
+        """Returns the batches, or raises the error, of the next `get`, without taking them."""
+        return self._padded([None if is_padded else r.peek() for r, is_padded in zip(self._runners, self._is_padded)])
 
     @property
     def at_end(self) -> list[bool]:
-        """Which runners are at the end of their data."""
+        """Whether each runner is at the end of its data."""
         return [r.at_end for r in self._runners]
 
     def restart(self):
@@ -113,17 +109,21 @@ class Lockstep:
             r.join()
 
 
-def _without_samples(like: Batch, executor: Executor, state: dict) -> Batch:
-    """A batch of an executor with the shapes and types of another executor's batch, in which no sample is present."""
+def _without_samples(template: Batch, executor: Executor, state: dict) -> Batch:
+    """Returns a batch of an executor with the shapes and types of another executor's batch, in which no sample is
+    present.
+    """
     with own_settings():
-        outputs = tuple(_absent(x, executor.shards.primaries[0]) for x in like.outputs)
-    n = len(like.ids.epoch)
-    ids = dataclasses.replace(like.ids, names=[""] * n, paths=[""] * n, present=np.zeros(n, bool), unread={})
+        outputs = tuple(_absent(x, executor.shards.primaries[0]) for x in template.outputs)
+    n = len(template.ids.epoch)
+    ids = dataclasses.replace(template.ids, names=[""] * n, paths=[""] * n, present=np.zeros(n, bool), unread={})
     return Batch(outputs, state, ids, ())
 
 
 def _absent(output: Any, device: jax.Device) -> Any:
-    """An output without samples, on another device. Lengths are 0, and a list is empty."""
+    """Returns an output for a batch without samples, on another device. Its contents don't matter, but lengths are 0,
+    and the arrays of a list are empty.
+    """
     if isinstance(output, list):
         return [jax.device_put(np.zeros((0,) * x.ndim, x.dtype), device) for x in output]
     if isinstance(output, tuple):

@@ -1,4 +1,4 @@
-"""`SharedStream`: batches that some processes make, and all get."""
+"""`SharedStream`: batches that some processes make and all processes get."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ _NO_IDS = SampleIds(np.zeros(0, np.int64), np.zeros(0, np.int64), (), ())
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What is known once the loading processes have built their pipelines.
+    """Facts about the pipelines, which loading processes tell the others when they have built them.
 
     Attributes:
-      batch_size: of a shard; metadata: the names of the outputs that are metadata; enable_checkpointing: of the
-        pipelines.
-      state_warning: as of `BatchStream`, once the stream has begun.
+      batch_size: samples of a shard.
+      metadata: the names of the outputs that are metadata.
+      enable_checkpointing: the argument of the pipelines.
+      state_warning: see `BatchStream.state_warning`.
     """
 
     batch_size: int
@@ -45,24 +46,26 @@ class Facts:
 
 @dataclasses.dataclass
 class _Position:
-    """Where a stream is."""
+    """The position of a stream, by the attributes of `BatchStream`."""
 
     epoch: int
     num_taken: int
     length: int | None
     size: int | None
     closed: bool
-    state: dict[str, Any] | BaseException  # or why it has none
+    state: dict[str, Any] | BaseException  # or the error of `get_state`
 
 
 @dataclasses.dataclass
 class _Message:
-    """What a loading process tells the others after each step.
+    """The message of a loading process to the others after each step.
 
     Attributes:
-      error: the exception of the step; ended: whether it raised StopIteration.
-      outputs: of a batch: for each output, the shape and type of its arrays (one, or samples and lengths), or its lists
-        by shard.
+      error: the exception of the step.
+      ended: whether the step raised StopIteration.
+      facts, position: the state of the stream after the step.
+      outputs: if the step took a batch, for each output the shape and type of its arrays (one, or samples and lengths),
+        or its lists by shard.
       rows: ``bool[B]`` by shard, the samples that belong to the epoch.
     """
 
@@ -75,19 +78,18 @@ class _Message:
 
 
 # Note [Loading processes]
-# Only some processes have pipelines. A step that concerns all (a batch, the end of an epoch, a reset) is done by these.
-# Then all exchange messages: what came of it, and the position afterwards. So an error or an end reaches every process
-# in the same step, and none waits for arrays that never come. The arrays follow by a program with collectives over the
-# devices. Messages and arrays are sent in the user's thread: collectives, the user's own included, must begin in one
-# order in all processes. For the same reason all processes must call the same methods. Shards, random numbers and
-# states are those of an iterator whose processes all load.
+# Only some processes have pipelines. They do each step that concerns all processes: a batch, the end of an epoch, a
+# reset. Then all processes exchange messages with the result of the step, and the position afterwards. So an error or
+# an end reaches every process in the same step, and none waits for arrays that never come. The arrays follow by a
+# program with collectives over the devices. Messages and arrays are sent in the user's thread: collectives, the user's
+# own included, must begin in one order in all processes. For the same reason all processes must call the same methods.
+# Shards, random numbers and states are those of an iterator whose processes all load.
 class SharedStream:
-    """What a `BatchStream` is to an iterator, in each process of an iterator with loading processes. See Note [Loading
-    processes].
+    """The `BatchStream` of an iterator with `loading_processes`, in every process. See Note [Loading processes].
 
     Args:
-      loading: who makes which shard.
-      shardings: of each output, and of its lengths if it is ragged.
+      loading: the process and the device that make each shard.
+      shardings: the sharding of each output, and that of its lengths if it is ragged.
       user: name of the iterator, for messages.
       masked: whether incomplete batches are allowed.
     """
@@ -101,20 +103,25 @@ class SharedStream:
         self._shardings = shardings
         self._user = user
         self._masked = masked
-        self._inner: BatchStream | None = None
+        self._inner: BatchStream | None = None  # of this process's shards; None: it loads nothing
         self._closed = False
         self._messages = Messages(loading.everyone)
         self._transfer = Transfer(loading)
         self._facts: Facts | None = None
         self._position: _Position | None = None
-        self._looked: tuple[list[Batch], Any] | None = None
+        self._peeked: tuple[list[Batch], Any] | None = None  # the result of `look`, for the next `take`
 
     # --- life ---------------------------------------------------------------------------------------------------
 
     def begin(self, make: Callable[[], tuple[BatchStream, frozenset[str]]]):
-        """Begins. `make` is called in loading processes, and makes the stream of their shards."""
+        """Begins to take batches.
 
-        def begin() -> None:
+        Args:
+          make: is called in loading processes, and returns the stream of their shards, and the names of the outputs that
+            are metadata.
+        """
+
+        def make_stream() -> None:
             self._inner, metadata = make()
             self.executors = self._inner.executors
             self._facts = Facts(
@@ -122,7 +129,7 @@ class SharedStream:
             )
 
         try:
-            self._together(begin)
+            self._run_step(make_stream)
         except BaseException:
             if self._inner is not None:
                 self._inner.close()
@@ -136,7 +143,7 @@ class SharedStream:
 
     @property
     def closed(self) -> bool:
-        return self._closed or self._at.closed
+        return self._closed or self._current_position.closed
 
     @property
     def facts(self) -> Facts:
@@ -158,57 +165,58 @@ class SharedStream:
     # --- position -----------------------------------------------------------------------------------------------
 
     @property
-    def _at(self) -> _Position:
+    def _current_position(self) -> _Position:
         assert self._position is not None
         return self._position
 
     @property
     def epoch(self) -> int:
-        return self._at.epoch
+        return self._current_position.epoch
 
     @property
     def num_taken(self) -> int:
-        return self._at.num_taken
+        return self._current_position.num_taken
 
     @property
     def length(self) -> int | None:
-        return self._at.length
+        return self._current_position.length
 
     @property
     def size(self) -> int | None:
-        return self._at.size
+        return self._current_position.size
 
     def get_state(self) -> dict[str, Any]:
-        """The state after the last step. Sends nothing."""
+        """Returns the state after the last step. Other processes need not call this."""
         with self.turn:
-            if isinstance(self._at.state, BaseException):
-                raise self._at.state
-            return json.loads(json.dumps(self._at.state))  # a copy
+            state = self._current_position.state
+            if isinstance(state, BaseException):
+                raise state
+            return json.loads(json.dumps(state))  # a copy
 
     def set_state(self, state: Mapping[str, Any] | Sequence[bytes], *, restart_epoch: bool = False):
         """As `BatchStream.set_state`, in all processes."""
         with self.turn:
-            self._together(lambda inner: inner.set_state(state, restart_epoch=restart_epoch))
-            self._looked = None
+            self._run_step(lambda inner: inner.set_state(state, restart_epoch=restart_epoch))
+            self._peeked = None
 
     # --- batches ------------------------------------------------------------------------------------------------
 
     def take(self) -> tuple[list[Batch], Any]:
-        """As `BatchStream.take`; in place of the numbers of samples, ``bool[shards, B]``: those that belong to the
-        epoch.
+        """As `BatchStream.take`, but in place of the numbers of samples returns ``bool[shards, B]``, the samples that
+        belong to the epoch.
         """
         refuse_tracing(f"next() of {self._user}")
         with self.turn:
-            looked, self._looked = self._looked, None
-            return self._batch(lambda inner: inner.take(), looked)
+            peeked, self._peeked = self._peeked, None
+            return self._batch(lambda inner: inner.take(), peeked)
 
     def look(self) -> tuple[list[Batch], Any]:
-        """What `take` returns or raises next, without taking it; with the same arrays."""
+        """Returns or raises the same as the next `take`, without taking the batch. `take` then returns the same arrays."""
         refuse_tracing(f"peek() of {self._user}")
         with self.turn:
-            if self._looked is None:
-                self._looked = self._batch(lambda inner: inner.look())
-            return self._looked
+            if self._peeked is None:
+                self._peeked = self._batch(lambda inner: inner.look())
+            return self._peeked
 
     def peek(self) -> list[Batch]:
         """The next batch, even if it belongs to the next epoch."""
@@ -218,26 +226,32 @@ class SharedStream:
     def begin_loop(self, level: int = logging.WARNING):
         """As `BatchStream.begin_loop`, in all processes."""
         with self.turn:
-            self._together(lambda inner: inner.begin_loop(level))
+            self._run_step(lambda inner: inner.begin_loop(level))
 
     def reset(self, level: int = logging.WARNING):
         """As `BatchStream.reset`, in all processes."""
         with self.turn:
-            self._together(lambda inner: inner.reset(level))
+            self._run_step(lambda inner: inner.reset(level))
 
     def mask(self, rows: np.ndarray | None, sharding: Sharding) -> jax.Array:
-        """``rows[shards, B]`` of all shards as an array over the batch axis; None: all True."""
-        every = np.ones((self._loading.num, self.batch_size), bool) if rows is None else rows
+        """Returns the mask of a batch: ``rows[shards, B]`` as an array over the batch axis; None: all True."""
+        mask = np.ones((self._loading.num, self.batch_size), bool) if rows is None else rows
         with own_settings():
             return jax.make_array_from_callback(
-                (every.size,), sharding, lambda index: every.reshape(-1)[index], dtype=bool
+                (mask.size,), sharding, lambda index: mask.reshape(-1)[index], dtype=bool
             )
 
     def _batch(
         self, act: Callable[[BatchStream], tuple[list[Batch], Any]], ready: tuple[list[Batch], Any] | None = None
     ) -> tuple[list[Batch], Any]:
-        """A batch of all shards. `ready`: the same batch, if this process has it already."""
-        made: dict[int, Any] = {}  # the arrays of this process's shards, by the number of the array
+        """Returns a batch of all shards, and its rows as in `take`.
+
+        Args:
+          act: takes the batch of this process's shards, or peeks at it.
+          ready: the result, if an earlier call returned it already. Then no arrays are sent again.
+        """
+        # The arrays of this process's shards, by the number of the array: an output is one array, or samples and lengths.
+        local_arrays: dict[int, Any] = {}
         ids = self._loading.made_by(jax.process_index())
 
         def step(inner: BatchStream) -> _Message:
@@ -246,67 +260,72 @@ class SharedStream:
                 inner.check_full([batch], " (or pass mask_name, with last_batch_policy=PARTIAL)")
             outputs: list[Any] = []
             for x in batch.outputs[: len(self._shardings)]:
-                if isinstance(x, list):
-                    per = len(x) // len(ids)
-                    outputs.append({i: [_movable(e) for e in x[k * per : (k + 1) * per]] for k, i in enumerate(ids)})
+                if isinstance(x, list):  # samples of any shapes, or metadata: they travel in the message itself
+                    B = len(x) // len(ids)
+                    outputs.append({i: [_picklable(e) for e in x[k * B : (k + 1) * B]] for k, i in enumerate(ids)})
                     continue
-                pair = (x,) if isinstance(x, ShardArrays) else x
-                for parts in pair:
-                    made[len(made)] = dict(zip(ids, parts, strict=True))
-                outputs.append(tuple((parts[0].shape, np.dtype(parts[0].dtype)) for parts in pair))
+                arrays = (x,) if isinstance(x, ShardArrays) else x
+                for parts in arrays:
+                    local_arrays[len(local_arrays)] = dict(zip(ids, parts, strict=True))
+                outputs.append(tuple((parts[0].shape, np.dtype(parts[0].dtype)) for parts in arrays))
             rows = inner.rows([batch.ids], valid)
             return _Message(outputs=outputs, rows=dict(zip(ids, rows, strict=True)))
 
-        messages = self._together(step)
+        messages = self._run_step(step)
         if ready is not None:
             return ready
         rows = {i: r for m in messages for i, r in m.rows.items()}
-        outputs = self._global(messages, made)
+        outputs = self._global_outputs(messages, local_arrays)
         return [Batch(outputs, {}, _NO_IDS, ())], np.stack([rows[i] for i in range(self._loading.num)])
 
-    def _global(self, messages: Sequence[_Message], made: Mapping[int, Any]) -> tuple[Any, ...]:
-        """The outputs as the user gets them."""
-        held = self._loading.held_by(jax.process_index())
-        described = [m.outputs for m in messages if m.outputs is not None]
+    def _global_outputs(self, messages: Sequence[_Message], local_arrays: Mapping[int, Any]) -> tuple[Any, ...]:
+        """Sends the arrays of all shards to the processes that hold them. Returns the outputs as the user gets them:
+        global arrays, pairs of samples and lengths, or lists.
+        """
+        device_of_shard = self._loading.held_by(jax.process_index())
+        descriptions = [m.outputs for m in messages if m.outputs is not None]  # of each loading process
         specs: list[PartSpec] = []
-        for k, (sharding, lengths) in enumerate(self._shardings):
-            each = [outputs[k] for outputs in described]
-            if isinstance(each[0], dict):
+        for k, (sharding, lengths_sharding) in enumerate(self._shardings):
+            of_output = [outputs[k] for outputs in descriptions]
+            if isinstance(of_output[0], dict):  # a list, which the messages contain
                 continue
-            if any(e != each[0] for e in each):
-                shapes = sorted({f"{d}{list(s)}" for e in each for s, d in e})
-                raise ValueError(f"output {k} of the loading processes differs in shape or type: {', '.join(shapes)}")
-            specs += [PartSpec(s, d, where) for (s, d), where in zip(each[0], (sharding, lengths))]
-        arrays = iter(self._transfer.arrays(specs, [made.get(k, {}) for k in range(len(specs))]))
+            if any(types != of_output[0] for types in of_output):
+                names = sorted({f"{dtype}{list(shape)}" for types in of_output for shape, dtype in types})
+                raise ValueError(f"output {k} of the loading processes differs in shape or type: {', '.join(names)}")
+            specs += [
+                PartSpec(s, d, placement) for (s, d), placement in zip(of_output[0], (sharding, lengths_sharding))
+            ]
+        arrays = iter(self._transfer.arrays(specs, [local_arrays.get(k, {}) for k in range(len(specs))]))
         result: list[Any] = []
         for k in range(len(self._shardings)):
-            form = described[0][k]
-            if isinstance(form, dict):
-                of_shard = {i: x for outputs in described for i, x in outputs[k].items()}
+            description = descriptions[0][k]
+            if isinstance(description, dict):
+                list_of_shard = {i: x for outputs in descriptions for i, x in outputs[k].items()}
                 with own_settings():
                     result.append(
                         [
-                            jax.device_put(e.x, d) if isinstance(e, _Moved) else e
-                            for i, d in held.items()
-                            for e in of_shard[i]
+                            jax.device_put(e.x, d) if isinstance(e, _SentArray) else e
+                            for i, d in device_of_shard.items()
+                            for e in list_of_shard[i]
                         ]
                     )
             else:
-                result.append(next(arrays) if len(form) == 1 else (next(arrays), next(arrays)))
+                result.append(next(arrays) if len(description) == 1 else (next(arrays), next(arrays)))
         return tuple(result)
 
     # --- all processes together ---------------------------------------------------------------------------------
 
-    def _together(self, act: Callable[..., Any]) -> list[_Message]:
-        """Does one step: calls `act` in loading processes, and tells all what came of it. Returns the messages of
-        loading processes.
+    def _run_step(self, act: Callable[..., Any]) -> list[_Message]:
+        """Runs one step: calls `act` in loading processes, and exchanges messages between all processes. Returns the
+        messages of the loading processes.
 
         Raises:
-          What `act` raised, in all processes: this process's own exception, or else that of the first one.
+          BaseException: the exception of `act`, in all processes: this process's own exception, or else that of the
+            first process that has one.
         """
         if self._closed:
             raise RuntimeError("the iterator is closed")
-        message, own = _Message(), None
+        message, own_error = _Message(), None
         if jax.process_index() in self._loading.processes:
             try:
                 result = act() if self._inner is None else act(self._inner)
@@ -314,31 +333,33 @@ class SharedStream:
             except StopIteration:
                 message.ended = True
             except BaseException as e:
-                own, message.error = e, _sendable(e)
+                own_error, message.error = e, _sendable(e)
             if self._inner is not None:
                 message.facts = self._facts
-                message.position = self._where()
+                message.position = self._position_of_inner()
         process = jax.process_index()
-        sent = self._messages.exchange(pickle.dumps(message) if process in self._loading.processes else b"")
-        found = {p: pickle.loads(data) for p, data in zip(self._loading.everyone, sent, strict=True) if data}
-        for m in found.values():
+        received = self._messages.exchange(pickle.dumps(message) if process in self._loading.processes else b"")
+        messages = {p: pickle.loads(data) for p, data in zip(self._loading.everyone, received, strict=True) if data}
+        # All processes take the position of the first one, so they agree.
+        for m in messages.values():
             if m.position is not None:
                 self._facts, self._position = m.facts, m.position
                 break
-        if own is not None:
-            raise own
-        for p, m in found.items():
+        if own_error is not None:
+            raise own_error
+        for p, m in messages.items():
             if m.error is not None:
                 m.error.add_note(f"raised in the loading process {p}")
                 raise m.error
-        if any(m.ended for m in found.values()):
+        if any(m.ended for m in messages.values()):
             raise StopIteration
-        return [found[p] for p in self._loading.processes]
+        return [messages[p] for p in self._loading.processes]
 
-    def _where(self) -> _Position:
+    def _position_of_inner(self) -> _Position:
         inner = self._inner
         assert inner is not None
         state: dict[str, Any] | BaseException = {}
+        # Only the first loading process sends its state, which all others take.
         if jax.process_index() == self._loading.processes[0] and not inner.closed:
             try:
                 state = inner.get_state()
@@ -348,18 +369,18 @@ class SharedStream:
 
 
 @dataclasses.dataclass
-class _Moved:
-    """An array of a list, on its way."""
+class _SentArray:
+    """An array of a list in a message. The receiver puts it on its device."""
 
     x: np.ndarray
 
 
-def _movable(x: Any) -> Any:
-    return _Moved(np.asarray(x)) if isinstance(x, jax.Array) else x
+def _picklable(x: Any) -> Any:
+    return _SentArray(np.asarray(x)) if isinstance(x, jax.Array) else x
 
 
 def _sendable(error: BaseException) -> BaseException:
-    """An exception as other processes can get it."""
+    """Returns an exception that can be pickled: this one, or a RuntimeError with its text."""
     if isinstance(error, Exception):
         try:
             pickle.loads(pickle.dumps(error))

@@ -1,4 +1,4 @@
-"""`BatchStream`: gives batches epoch by epoch, and knows the position."""
+"""`BatchStream`: divides the batches of pipelines into epochs, and keeps the position in them."""
 
 from __future__ import annotations
 
@@ -33,17 +33,19 @@ _log = logging.getLogger(__name__)
 
 
 class BatchStream:
-    """The batches that the executors of a lease make in lockstep, divided into epochs. Several threads may take them;
-    each gets different ones.
+    """The batches that the executors of a lease make in lockstep, divided into epochs. Several threads may take
+    batches; each gets different ones.
 
     Attributes:
-      lease: of the pipelines. Its runners and batches pass to the next stream that replaces this one.
+      lease: the lease of the pipelines. Its runners and their batches pass on to the stream that replaces this one.
       num_taken: batches taken in this epoch.
       num_resumed: how many of them were taken before the state that was restored; 0: none.
       turn: a lock that is held while batches are taken or peeked at.
 
     Args:
-      user: name of the iterator; instead: how it gives samples that fill no batch; both for messages.
+      options: the options of the iterator.
+      user: name of the iterator, for messages.
+      instead: how the iterator can give samples that fill no batch, for messages.
     """
 
     def __init__(self, lease: Lease, options: IteratorOptions, user: str, instead: str):
@@ -52,9 +54,13 @@ class BatchStream:
         self.turn = ExclusiveUse("iterator")
         self._runners = Lockstep(lease.runners, lease.executors)  # see Note [Lockstep]
         self._options = options
-        self._user = user  # for messages
+        self._user = user
+        # Whether the runners may still be at the end of the last epoch's data: if samples are counted, an epoch may be
+        # over before that end is met.
         self._may_restart = False
-        self._endless_from = 0  # the batch number from which a loop over a reader is known to be endless; 0: not known
+        # A loop that takes this batch has taken all samples of the only reader, and goes on without end: it warns. The
+        # number counts from 1 in the epoch; 0: no warning.
+        self._endless_at = 0
         self._instead = instead
         self._epochs = checkpoint.Epochs(
             options.last_batch_policy.name, options.size, options.reader_name, options.last_batch_padded
@@ -68,7 +74,9 @@ class BatchStream:
         """Builds the executors and starts to make batches, or continues where the previous stream stopped. Closes the
         lease if that fails.
 
-        With `padded`, the reader, and readers of lists with the same size, start each epoch at the start of a shard.
+        Args:
+          padded: whether the last batch of an epoch may have fewer samples. Then the reader, and readers of lists with
+            the same size, start each epoch at the start of a shard.
         """
         options, lease = self._options, self.lease
         self._runners.pads_ended = padded and options.size > 0
@@ -92,11 +100,11 @@ class BatchStream:
                     )
                 self._plan = _epoch_plan(lease.pipelines, options) if options.has_epoch_size else None
                 self._counter = EpochCounter(self._plan) if self._plan is not None else None
-                starts = lease.states
+                states = lease.states
                 restored = lease.restored
                 if restored is not None:
-                    starts = self._go_to(*restored)
-                self.lease.runners[:] = self._made(starts)
+                    states = self._go_to(*restored)
+                self.lease.runners[:] = self._new_runners(states)
         except BaseException:
             lease.close()
             raise
@@ -105,6 +113,7 @@ class BatchStream:
             self._prepare(may_be_at_end=restored is not None)
 
     def _take_over(self):
+        """Continues with the runners of the previous stream, in the next epoch if that stream had finished its epoch."""
         self._plan = self._counter.plan if self._counter is not None else None
         if self.lease.at_end:
             self._reset()
@@ -127,10 +136,11 @@ class BatchStream:
             self.close()
             raise
 
-    def _made(self, starts: Sequence[dict[str, Any]]) -> list[Runner]:
-        # As in DALI, a source is called for the batch that replaces the one just taken before the user gets that one.
+    def _new_runners(self, states: Sequence[dict[str, Any]]) -> list[Runner]:
+        # As in DALI, a source is called for the batch that replaces the one just taken before the user gets that one:
+        # so one more batch is requested ahead than the queue holds.
         depth = self.lease.depth
-        return [runner_of(e, s, depth, ahead=depth + 1) for e, s in zip(self.executors, starts)]
+        return [runner_of(e, s, depth, ahead=depth + 1) for e, s in zip(self.executors, states)]
 
     @property
     def closed(self) -> bool:
@@ -152,7 +162,7 @@ class BatchStream:
 
     @property
     def executors(self) -> list[Executor]:
-        """One for all pipelines, or one for each."""
+        """One executor for all pipelines, or one for each."""
         return self.lease.executors
 
     @property
@@ -183,27 +193,27 @@ class BatchStream:
     # --- batches ------------------------------------------------------------------------------------------------
 
     def take(self) -> tuple[list[Batch], tuple[int, ...] | None]:
-        """The next batch of each executor, and for each pipeline how many of its first samples belong to this epoch
-        (None: all).
+        """Returns the next batch of each executor, and for each pipeline the number of its first samples that belong to
+        this epoch (None: all samples belong to it).
         """
         refuse_tracing(f"next() of {self._user}")
         with self.turn:
             self._check_use()
-            self._await()
-            lacking = 0
+            self._wait_for_batch()
+            num_missing = 0
             try:
                 batches = self._runners.get()
-                lacking = self._lacking(batches)
+                num_missing = self._num_missing(batches)
             finally:  # a failure consumes its batch
-                valid = self._count(lacking)
+                valid = self._count(num_missing)
             self.lease.check_outputs()
             return batches, valid
 
     def look(self) -> tuple[list[Batch], tuple[int, ...] | None]:
-        """What `take` returns or raises next, without taking it."""
+        """Returns or raises the same as the next `take`, without taking the batch."""
         refuse_tracing(f"peek() of {self._user}")
         with self.turn:
-            self._await()
+            self._wait_for_batch()
             return self._runners.peek(), self._counter.valid() if self._counter is not None else None
 
     def peek(self) -> list[Batch]:
@@ -211,32 +221,33 @@ class BatchStream:
         with self.turn:
             return self._runners.peek()
 
-    def _await(self):
+    def _wait_for_batch(self):
         """Waits for the next batch. Raises StopIteration at the end of an epoch; with `repeat` only if the epoch had no
         batch.
         """
-        while (self._counter is not None and self._counter.is_over) or not self._found():
+        while (self._counter is not None and self._counter.is_over) or not self._has_next():
             self._end()
 
-    def _found(self) -> bool:
+    def _has_next(self) -> bool:
         """Waits for the next batch. Returns False if the data have ended."""
         self._runners.begin_batches()
+        # An epoch whose samples are counted may have ended before the runners met the end of their data. Then that end
+        # comes before the first batch of the next epoch, and is passed over.
         while not self._runners.wait() or (self._may_restart and not self.num_taken and any(self._runners.at_end)):
             if not self._may_restart or self.num_taken:
                 return False
-            # If the samples of an epoch are counted, the data may end together with the epoch, which shows only now.
             self._may_restart = False
             self._runners.restart()
         return True
 
     def check_full(self, batches: Sequence[Batch], instead: str = ""):
-        """Checks that batches are full if the samples of an epoch are counted. `instead`: what the user may do."""
+        """Checks that batches are full if the samples of an epoch are counted. `instead`: advice for the message."""
         for b in batches if self._counter is not None else ():
             if b.ids.present is not None and not b.ids.present.all():
-                there = f"{int(b.ids.present.sum())} of {len(b.ids.present)} samples"
-                why = next((f"; not read: {b.ids.paths[i]}: {reason}" for i, reason in b.ids.unread.items()), "")
+                counts = f"{int(b.ids.present.sum())} of {len(b.ids.present)} samples"
+                cause = next((f"; not read: {b.ids.paths[i]}: {reason}" for i, reason in b.ids.unread.items()), "")
                 raise ValueError(
-                    f"a source gave {there}; where size or reader_name is given, batches must be full{instead}{why}"
+                    f"a source gave {counts}; where size or reader_name is given, batches must be full{instead}{cause}"
                 )
 
     @property
@@ -245,14 +256,20 @@ class BatchStream:
         return self._runners.pads_ended
 
     def rows(self, ids: Sequence[SampleIds], valid: tuple[int, ...] | None) -> np.ndarray:
-        """Which samples of batches belong to their epoch: ``bool[pipelines, B]``. `valid`: as `take` returns it."""
+        """Returns ``bool[pipelines, B]``, whether each sample belongs to the epoch of its batch, and is present.
+
+        Args:
+          ids: the ids of the batches.
+          valid: as `take` returns it.
+        """
         B = self.batch_size
         rows = np.arange(B) < (
             np.full((len(self.lease.pipelines), 1), B) if valid is None else np.array(valid)[:, None]
         )
-        if ids and self.counts_samples and valid is not None:  # the first present ones, of any pipeline
-            given = np.concatenate([given_by_sources(i) for i in ids])
-            rows = (given & (np.cumsum(given) <= sum(valid))).reshape(-1, B)
+        # If exactly `size` samples are counted, the first ones belong to the epoch, whichever pipelines they come from.
+        if ids and self.counts_samples and valid is not None:
+            is_supplied = np.concatenate([supplied_samples(i) for i in ids])
+            rows = (is_supplied & (np.cumsum(is_supplied) <= sum(valid))).reshape(-1, B)
         if any(i.present is not None for i in ids):
             rows &= np.concatenate(
                 [np.ones(len(i.epoch), bool) if i.present is None else i.present for i in ids]
@@ -269,15 +286,16 @@ class BatchStream:
         """Samples per batch of one shard."""
         return self.executors[0].B
 
-    def _lacking(self, batches: Sequence[Batch]) -> int:
+    def _num_missing(self, batches: Sequence[Batch]) -> int:
         """Number of empty places in batches after the data of some shards have ended, if samples are counted by `size`."""
-        return sum(int((~given_by_sources(b.ids)).sum()) for b in batches) if self._runners.pads_ended else 0
+        return sum(int((~supplied_samples(b.ids)).sum()) for b in batches) if self._runners.pads_ended else 0
 
-    def _count(self, lacking: int) -> tuple[int, ...] | None:
+    def _count(self, num_missing: int) -> tuple[int, ...] | None:
+        """Counts a batch that is taken, with its empty places. Returns the numbers of valid samples, see `take`."""
         self.num_taken += 1
-        if self.num_taken == self._endless_from:
+        if self.num_taken == self._endless_at:
             self._warn_endless()
-        return self._counter.advance(lacking) if self._counter is not None else None
+        return self._counter.advance(num_missing) if self._counter is not None else None
 
     def _end(self):
         """Ends the epoch: raises StopIteration, or with `repeat` begins the next one if this one had a batch."""
@@ -301,48 +319,53 @@ class BatchStream:
             self._check_use()
             if self._options.repeat:
                 return
-            in_epoch = self._batches_of_reader()
-            self._endless_from = max(in_epoch, self.num_taken) + 1 if in_epoch else 0
-            if self.num_taken:  # after restoring a state in the middle of an epoch, a loop takes the rest
-                self._reset(logging.DEBUG if self.num_taken == self.num_resumed else level, in_loop=True)
+            batches_of_reader = self._batches_of_reader()
+            self._endless_at = max(batches_of_reader, self.num_taken) + 1 if batches_of_reader else 0
+            if self.num_taken:
+                # If the epoch is not over, the loop takes the rest. After a state was restored that is what the user
+                # wants, so it is not worth a warning.
+                only_resumed = self.num_taken == self.num_resumed
+                self._reset(logging.DEBUG if only_resumed else level, in_loop=True)
 
     def _only_reader(self) -> tuple[Node, Mapping[str, int]] | None:
         """The pipeline's reader and its metadata, if it has exactly one reader."""
         executor = self.executors[0]
-        found = [
+        readers = [
             (n, s.metas[0]) for n in executor.graph.nodes if (s := executor.sources.get(n.id)) is not None and s.metas
         ]
-        return found[0] if len(found) == 1 else None
+        return readers[0] if len(readers) == 1 else None
 
     def _batches_of_reader(self) -> int:
-        """Number of batches with all samples of the only reader, if nothing else determines the length of an epoch;
+        """Number of batches that contain all samples of the only reader, if nothing determines the length of an epoch;
         otherwise 0.
         """
-        found = self._only_reader() if self._counter is None else None
-        if found is None:
+        reader = self._only_reader() if self._counter is None else None
+        if reader is None:
             return 0
-        return -(-_samples_of(found[1]) // self.executors[0].B)
+        _, meta = reader
+        return -(-_num_samples(meta) // self.executors[0].B)
 
     def _warn_endless(self):
-        found = self._only_reader()
-        assert found is not None
-        node, meta = found
+        reader = self._only_reader()
+        assert reader is not None
+        node, meta = reader
         warn(
-            f"this loop has taken all {_samples_of(meta)} samples of {node.op.name} (created at {node.where}) and continues without end, "
+            f"this loop has taken all {_num_samples(meta)} samples of {node.op.name} (created at {node.where}) and continues without end, "
             "because nothing determines the length of an epoch. To end it with the data, pass "
             f'reader_name="{node.name}" to the iterator (or repeat=True if it should continue)'
         )
 
     def reset(self, level: int = logging.WARNING):
-        """Begins the next epoch. Earlier calls than at the end of an epoch are ignored, with a log message of `level`."""
+        """Begins the next epoch. A call before the end of an epoch is ignored, with a log message of `level`."""
         with self.turn:
             self._check_use()
             self._reset(level)
 
     def _reset(self, level: int = logging.WARNING, *, in_loop: bool = False):
+        """As `reset`. `in_loop`: whether the message is about a `for` loop."""
         if self._counter is not None:
             if self._counter.can_reset:
-                for _ in range(self._counter.reset()):
+                for _ in range(self._counter.reset()):  # batches that belong to no epoch
                     self._runners.drop()
             elif any(self._runners.at_end):  # the data ended before the epoch
                 self._counter = EpochCounter(self._counter.plan)
@@ -360,9 +383,13 @@ class BatchStream:
 
     def _log_ignored(self, level: int, in_loop: bool):
         """Logs that an epoch continues although a new one was requested."""
-        of = f"{self.num_taken} of {self.length}" if self.length is not None else str(self.num_taken)
-        what = "this loop goes on" if in_loop else "reset() before the end of the epoch is ignored; the epoch continues"
-        _log.log(level, "%s: %s in the middle of epoch %d (%s batches were taken)", self._user, what, self.epoch, of)
+        taken = f"{self.num_taken} of {self.length}" if self.length is not None else str(self.num_taken)
+        event = (
+            "this loop goes on" if in_loop else "reset() before the end of the epoch is ignored; the epoch continues"
+        )
+        _log.log(
+            level, "%s: %s in the middle of epoch %d (%s batches were taken)", self._user, event, self.epoch, taken
+        )
 
     # --- state --------------------------------------------------------------------------------------------------
 
@@ -394,7 +421,7 @@ class BatchStream:
 
     @property
     def state_warning(self) -> str:
-        """A warning that states of this stream can't go on with other shards, and what to do about it; "" if they can."""
+        """A warning that states of this stream can't be resumed with other shards, with advice; "" if they can."""
         if self._plan is None or not self._plan.moves_away:
             return ""
         return (
@@ -411,10 +438,10 @@ class BatchStream:
             raise RuntimeError("the iterator is closed")
         records, position = checkpoint.records_and_position(state)
         with self.turn:
-            starts = self._go_to(records, position, self._runners.stop, restart_epoch=restart_epoch)
+            states = self._go_to(records, position, self._runners.stop, restart_epoch=restart_epoch)
             for source in (s for e in self.executors for s in e.sources.values()):
                 source.reopen()  # closing the runners also closed the source, so that they need not wait for data
-            self.lease.runners[:] = self._made(starts)  # in place, because what closes the iterator holds this list
+            self.lease.runners[:] = self._new_runners(states)  # in place, because the finalizer holds this list
 
     def _go_to(
         self,
@@ -424,26 +451,33 @@ class BatchStream:
         *,
         restart_epoch: bool = False,
     ) -> list[dict[str, Any]]:
-        """Sets everything but the threads to a state. Returns the executors' states. Calls `stop` once it is certain
-        that this works.
+        """Sets everything but the runners to a state. Returns the state of each executor.
+
+        Args:
+          records: the states of the shards.
+          position: the position of the iterator, if the state has one.
+          stop: stops the runners. It is called when it is certain that the state can be resumed.
+          restart_epoch: see `BaseIterator.set_state`.
         """
         resume = checkpoint.restart if restart_epoch else checkpoint.resume
-        starts, counter = resume(self.executors, records, position, self._epochs, self._plan)
+        states, counter = resume(self.executors, records, position, self._epochs, self._plan)
         stop()
         if restart_epoch:
             position = None
         self._counter = counter
         self.num_taken = self.num_resumed = position["given"] if position is not None else 0
         self._may_restart = position["may_restart"] if position is not None else False
-        self.lease.reseed(starts)
-        return starts
+        self.lease.reseed(states)
+        return states
 
 
-def given_by_sources(ids: SampleIds) -> np.ndarray:
-    """Places of a batch with a sample, or with one that could not be read; ``bool[N]``."""
-    there = np.ones(len(ids.epoch), bool) if ids.present is None else ids.present.copy()
-    there[list(ids.unread)] = True
-    return there
+def supplied_samples(ids: SampleIds) -> np.ndarray:
+    """Returns ``bool[N]``, whether the sources supplied a sample for each place of a batch. A sample that could not be
+    read counts.
+    """
+    is_supplied = np.ones(len(ids.epoch), bool) if ids.present is None else ids.present.copy()
+    is_supplied[list(ids.unread)] = True
+    return is_supplied
 
 
 def _pad_rounds(executor: Executor, reader_name: str):
@@ -455,13 +489,14 @@ def _pad_rounds(executor: Executor, reader_name: str):
             source.pad_rounds()
 
 
-def _samples_of(meta: Mapping[str, int]) -> int:
+def _num_samples(meta: Mapping[str, int]) -> int:
     """Number of samples in a reader's first round."""
-    first, behind = shard_bounds(meta["epoch_size"], meta["number_of_shards"], meta["shard_id"])
-    return behind - first
+    first, end = shard_bounds(meta["epoch_size"], meta["number_of_shards"], meta["shard_id"])
+    return end - first
 
 
 def _epoch_plan(pipelines: Sequence[Pipeline], options: IteratorOptions) -> EpochPlan:
+    """The length of an epoch, from the metadata of the reader, or from `size`."""
     batch_size, policy = pipelines[0].batch_size, options.last_batch_policy.name
     if options.reader_name is None:
         return EpochPlan.of_size(

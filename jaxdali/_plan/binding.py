@@ -1,4 +1,4 @@
-"""Binds the steps of a plan to the specs of their inputs."""
+"""`BoundPlan`: a plan whose steps are bound to the specs of their inputs."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ class BindingContext:
       options: how batches are made.
       kernels: the native kernels of the accelerator; none on the CPU.
       accelerator: whether programs run on devices that are not CPUs.
-      placed: the outputs that are put there in any case, by number.
+      placed: the outputs that are put on these devices in any case, by number.
       settings: JAX's settings in the user's thread.
       sources: the running source of each source step, by its id.
       of_shards: the operator of each node in each local shard's graph, by the node's id.
-      first_samples: the samples in the first batch of values that steps awaited; empty but while these steps are bound.
+      first_samples: the samples of the first batch, for values that steps awaited. It is filled only while these steps
+        are bound.
       first_shapes: the shapes of first samples, for values that steps awaited and for results of functions whose
         samples agree.
-      shape_refs, sample_refs: the values by whose first shapes, and those by whose first samples, steps are bound;
-        not those of sources.
+      shape_refs: the values whose first shapes have determined how steps are bound. Values of sources are left out.
+      sample_refs: the same for first samples.
     """
 
     options: RunOptions
@@ -56,12 +57,12 @@ class BindingContext:
 
 
 class BoundPlan:
-    """The plan of a graph, bound as far as its inputs are known. It is the only object that grows while batches are
-    made.
+    """The plan of a graph, bound as far as the inputs of its steps are known. It is the only object that grows while
+    batches are made.
 
     The specs of an eager function's results are known when it has run for the first time, and the shapes of some values
-    with the first batch. The steps that depend on them are bound then, so those who make batches read `plan` anew for
-    each batch.
+    with the first batch. The steps that depend on them are bound then. So the code that makes batches must read the
+    attribute `plan` anew for each batch.
 
     Args:
       plan: a plan that is not bound yet.
@@ -74,11 +75,11 @@ class BoundPlan:
     def __init__(self, plan: Plan, context: BindingContext):
         self.plan = plan
         self._context = context
-        self._is_read = False  # whether a batch has been read, in the form that sources then had
+        self._is_read = False  # whether a batch has been read: from then on the form of the sources' outputs is fixed
 
     @property
     def binding_refs(self) -> tuple[Set[Ref], Set[Ref]]:
-        """The values by whose first shapes, and those by whose first samples, steps are bound, see `BindingContext`."""
+        """`BindingContext.shape_refs` and `BindingContext.sample_refs`."""
         return self._context.shape_refs, self._context.sample_refs
 
     def bind_sources(self):
@@ -94,7 +95,7 @@ class BoundPlan:
         if self._context.accelerator:
             placed = frozenset(r for i, r in enumerate(plan.outputs) if i in self._context.placed)
             plan = cut(plan, self._context.kernels, placed)
-            if not self._is_read:  # these change what steps give that may have run
+            if not self._is_read:  # these passes change the outputs of steps that may have run
                 plan = compact(plan, self._context.kernels, placed, self._context.sources)
                 plan = narrowed(plan, self._context.kernels) if self._context.options.fuse else plan
         self.plan = fused(plan, self._context.kernels) if self._context.options.fuse else plan
@@ -114,7 +115,7 @@ class BoundPlan:
         """Stores the specs of an eager function's first results, and binds the steps that need them.
 
         Args:
-          first_shapes: those of the results whose samples agree.
+          first_shapes: the shapes of the results whose samples agree.
         """
         self._is_read = True
         for ref, shape in first_shapes.items():
@@ -122,36 +123,37 @@ class BoundPlan:
         self._bind(self.plan.with_specs(step, specs))  # outside the step's own errors: a later step reports its own
 
 
-def bound(plan: Plan, where: BindingContext, kind: type[Operator] = Operator) -> Plan:
-    """The plan in which every step of a kind whose inputs are known is bound; the same plan if there is none.
+def bound(plan: Plan, context: BindingContext, kind: type[Operator] = Operator) -> Plan:
+    """Binds every step whose operator is of a kind and whose inputs are known. Returns the same plan if there is none.
 
     Errors name the operator and the user's line.
     """
     steps: dict[int, Step] = {}
-    hosted = _wanted_on_host(plan)
+    wanted_on_host = _wanted_on_host(plan)
     for step in plan.steps:
         steps[step.id] = step
         if step.phase < 0 and isinstance(step.op, kind) and all(steps[r.step].known for r in step.needs):
-            steps[step.id] = _bound(step, where, steps, step.id in hosted)
-    same = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
-    return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
+            steps[step.id] = _bound(step, context, steps, step.id in wanted_on_host)
+    is_unchanged = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
+    return plan if is_unchanged else dataclasses.replace(plan, steps=tuple(steps.values()))
 
 
 def _wanted_on_host(plan: Plan) -> set[int]:
-    """The steps that can run on the host and whose results the host needs, as far as this is known before they are
-    bound.
+    """The ids of the steps that can run on the host and whose results the host needs, as far as this is known before
+    they are bound.
     """
-    needed: set[Ref] = set()
-    found: set[int] = set()
-    shown = {*plan.outputs, *plan.sinks}
+    needed: set[Ref] = set()  # values that the host needs
+    wanted: set[int] = set()
+    pipeline_outputs = {*plan.outputs, *plan.sinks}
+    # From the last step to the first: if a step runs on the host, the host needs its inputs, too.
     for step in reversed(plan.steps):
         op, outputs = step.op, [Ref(step.id, i) for i in range(step.op.num_outputs)]
         if (
             op.has_host_form
             and not needed.isdisjoint(outputs)
-            and not (step.stage == "device" and not shown.isdisjoint(outputs))
+            and not (step.stage == "device" and not pipeline_outputs.isdisjoint(outputs))
         ):
-            found.add(step.id)
+            wanted.add(step.id)
         if step.presence is not None:
             needed.update(step.presence.predicates)
         for i, r in enumerate(step.inputs):
@@ -160,38 +162,48 @@ def _wanted_on_host(plan: Plan) -> set[int]:
                 if isinstance(op, ProgramOperator)
                 else isinstance(op, HostOperator) and op.run_reads(i)
             )
-            if reads or step.id in found:
+            if reads or step.id in wanted:
                 needed.add(r)
-    return found
+    return wanted
 
 
 def _before_copies(ref: Ref, steps: Mapping[int, Step]) -> Ref:
-    """The value on the host of which this one is a copy; the value itself if there is none."""
-    copied = ref
-    while (m := steps[copied.step]).stage != "host":
-        if not m.op.is_identity(*(steps[r.step].specs[r.index] for r in m.inputs)):
+    """Follows a value through steps that only copy it, to a value on the host. Returns `ref` itself if it is not a copy
+    of such a value.
+    """
+    original = ref
+    while (maker := steps[original.step]).stage != "host":
+        if not maker.op.is_identity(*(steps[r.step].specs[r.index] for r in maker.inputs)):
             return ref
-        copied = m.inputs[0]
-    return copied
+        original = maker.inputs[0]
+    return original
 
 
-def _about_first(op: Operator, image: Spec, shape: tuple[int, ...]) -> str:
-    """A warning about an image, by the shape of a batch's first one; "" if there is none."""
-    # This is asked for each batch.
-    about = op.about_axes(dataclasses.replace(image, dims=shape)) if shape[-1] > 4 else ""
-    return about and f"{op.name}: {about}"
+def _doubt_about_first_image(op: Operator, image: Spec, shape: tuple[int, ...]) -> str:
+    """Returns a warning about an image, by the shape of a batch's first one; "" if there is none."""
+    # Each batch calls this, so the usual numbers of channels are dealt with first.
+    text = op.about_axes(dataclasses.replace(image, dims=shape)) if shape[-1] > 4 else ""
+    return text and f"{op.name}: {text}"
 
 
-def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted: bool) -> Step:
-    """Binds a step. `wanted`: the host needs its result, and it may be able to run there."""
+def _bound(step: Step, context: BindingContext, steps: Mapping[int, Step], wanted_on_host: bool) -> Step:
+    """Binds a step.
+
+    Args:
+      steps: the earlier steps, by id.
+      wanted_on_host: whether the host needs its result, and the operator has a form that runs there.
+    """
     node, op, stage = step.node, step.op, step.stage
-    if wanted and stage != "host":
-        copied = tuple(_before_copies(r, steps) for r in step.inputs)
+    if wanted_on_host and stage != "host":
+        host_inputs = tuple(_before_copies(r, steps) for r in step.inputs)
         # Values with more axes may be images, which belong into programs.
-        small = all(steps[r.step].specs[r.index].ndim <= 2 for r in copied)
-        if small and all(steps[r.step].stage == "host" for r in copied):
-            step, stage = dataclasses.replace(step, inputs=copied), "host"
-    makers, asked = ([steps[r.step] for r in refs] for refs in (step.inputs, step.needs[len(step.inputs) :]))
+        are_small = all(steps[r.step].specs[r.index].ndim <= 2 for r in host_inputs)
+        if are_small and all(steps[r.step].stage == "host" for r in host_inputs):
+            step, stage = dataclasses.replace(step, inputs=host_inputs), "host"
+    # The steps that make the inputs, and those that make the predicates of its branch.
+    makers, predicate_makers = (
+        [steps[r.step] for r in input_refs] for input_refs in (step.inputs, step.needs[len(step.inputs) :])
+    )
     inputs = tuple(m.specs[r.index] for m, r in zip(makers, step.inputs, strict=True))
     if (
         stage == "cpu"
@@ -201,37 +213,39 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
         stage = "host"  # an input was bound to a host operator
 
     def original(ref: Ref) -> Ref:
-        """The value that this one is a copy of: copies may be removed from the plan."""
-        while (m := steps[ref.step]).op.is_identity(*(steps[r.step].specs[r.index] for r in m.inputs)):
-            ref = m.inputs[0]
+        """Returns the value that this one is a copy of, since copies may be removed from the plan."""
+        while (maker := steps[ref.step]).op.is_identity(*(steps[r.step].specs[r.index] for r in maker.inputs)):
+            ref = maker.inputs[0]
         return ref
 
     def first_shape(i: int) -> tuple[int, ...] | None:
+        """Returns the shape of input `i` in the first batch. None: it is not known yet, and the step awaits it."""
         ref = original(step.inputs[i])
-        source = where.sources.get(ref.step)
+        source = context.sources.get(ref.step)
         shape = source.first_shape(ref.index) if source is not None else None
         if shape is None:
-            where.shape_refs.add(ref)
-            shape = where.first_shapes.get(ref)
+            context.shape_refs.add(ref)
+            shape = context.first_shapes.get(ref)
         if shape is None:
             awaits.append(ref)
         return shape
 
     def first_samples(i: int) -> Sequence[np.ndarray] | None:
+        """Returns the samples of input `i` in the first batch. None: as `first_shape`."""
         ref = original(step.inputs[i])
-        if ref.step not in where.sources:
-            where.sample_refs.add(ref)
-        samples = where.first_samples.get(ref)
+        if ref.step not in context.sources:
+            context.sample_refs.add(ref)
+        samples = context.first_samples.get(ref)
         if samples is None:
             awaits.append(ref)
         return samples
 
     def doubts() -> tuple[str, str]:
-        """Stores the doubts about the first input as an image, and about the arguments."""
+        """Returns the doubts about the first input as an image, and about the arguments; "" if there are none."""
         if not inputs:
             return "", ""
         image, ref = inputs[0], original(step.inputs[0])
-        source = where.sources.get(ref.step)
+        source = context.sources.get(ref.step)
         takes_image = not image.layout and node.op.takes_image(image)
         if (
             takes_image
@@ -240,13 +254,13 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
             and (shape := source.seen_shape(ref.index)) is not None
         ):
             image = dataclasses.replace(image, dims=shape)
-        about = node.op.about_axes(image) if takes_image else ""
+        image_doubt = node.op.about_axes(image) if takes_image else ""
         if takes_image and steps[ref.step].op.of_values:
-            about = about or flat_image_warning(image)
-        return about, node.op.doubts(image, *inputs[1:])
+            image_doubt = image_doubt or flat_image_warning(image)
+        return image_doubt, node.op.doubts(image, *inputs[1:])
 
     def advice() -> str:
-        """How the message of an error ends."""
+        """Returns the end of an error's message."""
         return "".join(
             f"; {x}" for x in (doubts()[0] if inputs and inputs[0].ndim > 2 else "", unpacking_hint(node)) if x
         )
@@ -254,14 +268,13 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
     specs: tuple[Spec, ...] = ()
     awaits: list[Ref] = []
     try:
-        of_shards = where.of_shards[node.id]
         ctx = BuildContext(
-            B=where.options.batch_size,
+            B=context.options.batch_size,
             stage=stage,
             where=node.where,
-            kernels=where.kernels,
-            settings=where.settings,
-            of_shards=of_shards,
+            kernels=context.kernels,
+            settings=context.settings,
+            of_shards=context.of_shards[node.id],
             first_shape=first_shape,
             first_samples=first_samples,
             literals=[steps[_before_copies(r, steps).step].op.literal for r in step.inputs],
@@ -270,7 +283,7 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
         )
         op = per_frame(op, *inputs).bind(ctx, *inputs)
         if isinstance(op, SourceOperator):
-            specs = tuple(where.sources[node.id].specs())
+            specs = tuple(context.sources[node.id].specs())
         elif not isinstance(op, EagerOperator):
             specs = tuple(op.infer(*inputs))
     except OperatorError:
@@ -286,25 +299,32 @@ def _bound(step: Step, where: BindingContext, steps: Mapping[int, Step], wanted:
         if isinstance(op, SourceOperator) or not isinstance(e, (ValueError, TypeError, RuntimeError)):
             raise
         # In DALI every error about an operator's inputs is a RuntimeError.
-        kind = type(e) if isinstance(e, RuntimeError) else InputTypeError if isinstance(e, TypeError) else ArgumentError
-        raise kind(located_message(op.name, node.where, f"{e}{advice()}")) from e
+        error_type = (
+            type(e) if isinstance(e, RuntimeError) else InputTypeError if isinstance(e, TypeError) else ArgumentError
+        )
+        raise error_type(located_message(op.name, node.where, f"{e}{advice()}")) from e
     for text in filter(None, doubts()):
         warn_or_defer(DeferredWarning(node.where, f"{node.op.name}: {text}"))
     if inputs and inputs[0].shape is None and node.op.takes_image(inputs[0]) and not inputs[0].layout:
         value = steps[original(step.inputs[0]).step].op
-        if value.of_values:
+        if value.of_values:  # its shapes are known only with each batch
             warn_or_defer(
                 DeferredWarning(
-                    node.where, value=value, text_of_shape=functools.partial(_about_first, node.op, inputs[0])
+                    node.where, value=value, text_of_shape=functools.partial(_doubt_about_first_image, node.op, inputs[0])
                 )
             )
-    eager = isinstance(op, EagerOperator)
-    on_host = eager or (isinstance(op, HostOperator) and not isinstance(op, ProgramOperator))
-    made = Step(node, op, step.inputs, "host" if on_host else stage, 0, specs, step.presence)
-    read = tuple(_before_copies(r, steps) if made.needs_on_host(i) else r for i, r in enumerate(made.inputs))
-    if read != made.inputs:
-        made, makers = dataclasses.replace(made, inputs=read), [steps[r.step] for r in read]
-    # A program ends with what an eager function or the host needs from it. The step runs after it.
-    waits = [eager or made.needs_on_host(i) for i in range(len(makers))] + [True] * len(asked)
-    phases = (m.phase + (wait and m.stage != "host") for m, wait in zip((*makers, *asked), waits, strict=True))
-    return dataclasses.replace(made, phase=max(phases, default=0))
+    is_eager = isinstance(op, EagerOperator)
+    on_host = is_eager or (isinstance(op, HostOperator) and not isinstance(op, ProgramOperator))
+    bound_step = Step(node, op, step.inputs, "host" if on_host else stage, 0, specs, step.presence)
+    # Where the host needs an input, it reads the value on the host, and not a copy in a program.
+    input_refs = tuple(
+        _before_copies(r, steps) if bound_step.needs_on_host(i) else r for i, r in enumerate(bound_step.inputs)
+    )
+    if input_refs != bound_step.inputs:
+        bound_step, makers = dataclasses.replace(bound_step, inputs=input_refs), [steps[r.step] for r in input_refs]
+    # A step that needs the result of a program on the host waits for it, and so stands in the phase after it.
+    waits = [is_eager or bound_step.needs_on_host(i) for i in range(len(makers))] + [True] * len(predicate_makers)
+    phases = (
+        m.phase + (wait and m.stage != "host") for m, wait in zip((*makers, *predicate_makers), waits, strict=True)
+    )
+    return dataclasses.replace(bound_step, phase=max(phases, default=0))

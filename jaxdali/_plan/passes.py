@@ -20,30 +20,31 @@ from .plan import Plan, Presence, Ref, Step
 
 def bypass_identities(plan: Plan) -> Plan:
     """Steps that read the output of an identity read its input instead. `drop_dead` removes the identity."""
-    instead: dict[Ref, Ref] = {}
+    replacements: dict[Ref, Ref] = {}
+    # New presences by old ones: steps of one branch must go on sharing one object.
     presences: dict[Presence | None, Presence | None] = {None: None}
 
-    def presence_of(old: Presence | None) -> Presence | None:
+    def new_presence(old: Presence | None) -> Presence | None:
         if old not in presences:
             assert old is not None
-            outer, predicate = presence_of(old.outer), instead.get(old.predicate, old.predicate)
-            same = outer is old.outer and predicate == old.predicate
-            presences[old] = old if same else dataclasses.replace(old, outer=outer, predicate=predicate)
+            outer, predicate = new_presence(old.outer), replacements.get(old.predicate, old.predicate)
+            is_unchanged = outer is old.outer and predicate == old.predicate
+            presences[old] = old if is_unchanged else dataclasses.replace(old, outer=outer, predicate=predicate)
         return presences[old]
 
     steps = []
     for step in plan.steps:
-        inputs, presence = tuple(instead.get(r, r) for r in step.inputs), presence_of(step.presence)
+        inputs, presence = tuple(replacements.get(r, r) for r in step.inputs), new_presence(step.presence)
         if inputs != step.inputs or presence is not step.presence:
             step = dataclasses.replace(step, inputs=inputs, presence=presence)
         if step.known and step.op.is_identity(*map(plan.spec, inputs)):
-            same = plan.spec(inputs[0]) == step.specs[0] and plan.maker(inputs[0]).stage == step.stage
-            if same:
-                instead[step.outputs[0]] = inputs[0]
+            # A copy to another device is an identity, too, but must stay.
+            if plan.spec(inputs[0]) == step.specs[0] and plan.maker(inputs[0]).stage == step.stage:
+                replacements[step.outputs[0]] = inputs[0]
         steps.append(step)
-    if not instead:
+    if not replacements:
         return plan
-    outputs, sinks = (tuple(instead.get(r, r) for r in refs) for refs in (plan.outputs, plan.sinks))
+    outputs, sinks = (tuple(replacements.get(r, r) for r in refs) for refs in (plan.outputs, plan.sinks))
     return Plan(tuple(steps), outputs, sinks)
 
 
@@ -69,25 +70,27 @@ def drop_dead(plan: Plan) -> Plan:
 # must have no other use, and must run on the same side and in the same phase, because the programs of a phase are
 # determined together.
 def absorb(plan: Plan) -> Plan:
-    """Lets steps do the work of steps before them that have no other use. `drop_dead` removes those."""
-    read = collections.Counter(r.step for s in plan.steps for r in s.needs)
-    read.update(r.step for r in (*plan.outputs, *plan.sinks))
+    """Lets steps absorb the steps before them that have no other use, see Note [Absorbing merges]. `drop_dead` removes
+    the absorbed ones.
+    """
+    num_uses = collections.Counter(r.step for s in plan.steps for r in s.needs)
+    num_uses.update(r.step for r in (*plan.outputs, *plan.sinks))
     steps: dict[int, Step] = {}
     for step in plan.steps:
         i = 0
         while step.known and i < len(step.inputs):
             inner = steps[step.inputs[i].step]
             # The programs of an earlier phase are fixed before the steps of this one are known.
-            beside = inner.known and (inner.stage, inner.phase) == (step.stage, step.phase)
-            alone = beside and read[inner.id] == 1 and inner.op.num_outputs == 1
-            op = step.op.absorb(i, inner.op) if alone else None
+            in_same_phase = inner.known and (inner.stage, inner.phase) == (step.stage, step.phase)
+            has_no_other_use = in_same_phase and num_uses[inner.id] == 1 and inner.op.num_outputs == 1
+            op = step.op.absorb(i, inner.op) if has_no_other_use else None
             if op is None:
                 i += 1
-            else:
+            else:  # the inputs of the inner step take its place, and may be absorbed in turn
                 step = dataclasses.replace(step, op=op, inputs=(*step.inputs[:i], *inner.inputs, *step.inputs[i + 1 :]))
         steps[step.id] = step
-    same = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
-    return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
+    is_unchanged = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
+    return plan if is_unchanged else dataclasses.replace(plan, steps=tuple(steps.values()))
 
 
 # Note [The chain]
@@ -99,40 +102,41 @@ def absorb(plan: Plan) -> Plan:
 # alone reads its images (`makes_windows`): a crop, mirrored and normalised. All other kernels are launched one by one;
 # for a decoder and a window see Note [Parts of images].
 def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
-    """Marks the steps whose image only one other step reads: they become one native call with that step, where there is
-    such a call.
+    """Marks the steps whose image only one other step reads, and which can be one native call with that step. See Note
+    [The chain].
 
     Args:
       kernels: the native kernels of the accelerator.
     """
-    read = collections.Counter(r for s in plan.steps for r in s.needs)
-    read.update((*plan.outputs, *plan.sinks))
+    num_uses = collections.Counter(r for s in plan.steps for r in s.needs)
+    num_uses.update((*plan.outputs, *plan.sinks))
     steps = {s.id: s for s in plan.steps}
-    length = collections.Counter[int]()
+    num_fused_before = collections.Counter[int]()  # by step: stages before it in its call
     for step in plan.steps:
         first = plan.maker(step.inputs[0]) if step.inputs else None
         if first is None or not (
             _chained_on_cpu(plan, first, step, kernels) or _chained_on_device(plan, first, step, kernels)
         ):
             continue
-        together = (first.phase, first.presence) == (step.phase, step.presence)
-        if together and read[step.inputs[0]] == 1 and length[first.id] < MOST_STAGES - 1:
+        run_together = (first.phase, first.presence) == (step.phase, step.presence)
+        if run_together and num_uses[step.inputs[0]] == 1 and num_fused_before[first.id] < MOST_STAGES - 1:
             steps[first.id] = dataclasses.replace(first, fused=True)
-            length[step.id] = length[first.id] + 1
-    same = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
-    return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
+            num_fused_before[step.id] = num_fused_before[first.id] + 1
+    is_unchanged = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
+    return plan if is_unchanged else dataclasses.replace(plan, steps=tuple(steps.values()))
 
 
 # Note [Parts of images]
 # A decoder of an accelerator makes whole images, and a crop behind it throws most pixels away. If nothing else reads
-# the images, the decoder makes only the part that the crop reads, as `decoders.image_crop` does. Which part that is
-# depends on the crop's arguments and on the size of the image, and the host must know it when it prepares the files: so
-# the arguments become inputs of the step that parses the headers, too. The image is made whole where a program makes
-# the arguments, because the steps are in different phases, or where it has another reader, which includes arguments
-# that depend on its size. The crop's own step remains. It reports the samples that fail in it, and does what is left to
-# do; if it only cuts, that is nothing. On the CPU, the chain has the same effect.
+# the images, the decoder makes only the part that the crop reads, as `decoders.image_crop` does. That part depends on
+# the crop's arguments and on the size of the image, and the host must know it when it prepares the files. So the
+# arguments also become inputs of the step that parses the headers. The image is made whole where a program makes the
+# arguments, because the steps are in different phases, or where it has another reader, which includes arguments that
+# depend on its size. The crop's own step remains. It reports the samples that fail in it, and does the rest of its
+# work; if it only cuts, there is none. On the CPU, the chain has the same effect.
 def narrowed(plan: Plan, kernels: frozenset[str]) -> Plan:
-    """Lets an accelerator's decoders make only the part of an image that the only step which reads it needs.
+    """Lets an accelerator's decoders make only a part of an image: the part that its only reader needs. See Note [Parts
+    of images].
 
     Args:
       kernels: the native kernels of the accelerator.
@@ -141,42 +145,53 @@ def narrowed(plan: Plan, kernels: frozenset[str]) -> Plan:
     for step in plan.steps:
         for r in step.needs:
             readers[r.step].add(step.id)
-    shown = {r.step for r in (*plan.outputs, *plan.sinks)}
+    output_steps = {r.step for r in (*plan.outputs, *plan.sinks)}
     steps: dict[int, Step] = {}
 
     def spec(ref: Ref) -> Spec:
         return steps[ref.step].specs[ref.index]
 
-    def is_between(before: Step, after: Step) -> bool:
-        """Whether only one step reads what another one gives, in the same phase and for the same samples."""
-        together = before.known and after.known and (before.phase, before.presence) == (after.phase, after.presence)
-        return together and before.id not in shown and readers[before.id] == {after.id}
+    def is_only_reader(reader: Step, maker: Step) -> bool:
+        """Whether only `reader` reads the outputs of `maker`, in the same phase and for the same samples."""
+        run_together = maker.known and reader.known and (maker.phase, maker.presence) == (reader.phase, reader.presence)
+        return run_together and maker.id not in output_steps and readers[maker.id] == {reader.id}
 
+    # The pattern is parser -> decoder -> window: the step that parses the headers, the one that makes the image, and the
+    # only one that reads it.
     for step in plan.steps:
-        steps[step.id] = step
-        image = plan.maker(step.inputs[0]) if step.inputs else step
-        if not isinstance(image.op, StageOperator) or not _on_device(image, kernels) or not _on_device(step, kernels):
+        window = steps[step.id] = step
+        decoder = plan.maker(window.inputs[0]) if window.inputs else window
+        if (
+            not isinstance(decoder.op, StageOperator)
+            or not _on_device(decoder, kernels)
+            or not _on_device(window, kernels)
+        ):
             continue
-        maker = plan.maker(image.inputs[0])
-        if image.inputs != maker.outputs or not is_between(maker, image) or not is_between(image, step):
+        parser = plan.maker(decoder.inputs[0])
+        if (
+            decoder.inputs != parser.outputs
+            or not is_only_reader(decoder, parser)
+            or not is_only_reader(window, decoder)
+        ):
             continue
-        ops = image.op.narrowed(maker.op, step.op, image.specs[0], step.specs[0])
+        ops = decoder.op.narrowed(parser.op, window.op, decoder.specs[0], window.specs[0])
         if ops is None:
             continue
-        # The first two move behind what makes the arguments. Nothing in between reads them.
-        del steps[maker.id], steps[image.id], steps[step.id]
-        given, arguments = maker.outputs, step.inputs[1:]
-        maker = _with_operator(maker, ops[0], (*maker.inputs, *arguments), spec)
-        steps[maker.id] = maker
-        image = _with_operator(image, ops[1], given, spec)
-        steps[image.id] = image
-        steps[step.id] = _with_operator(step, ops[2], (*image.outputs, maker.outputs[-1], *arguments), spec)
-    same = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
-    return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
+        parser_op, decoder_op, window_op = ops
+        # The first two move behind the steps that make the arguments. Nothing in between reads them.
+        del steps[parser.id], steps[decoder.id], steps[window.id]
+        decoder_inputs, arguments = parser.outputs, window.inputs[1:]
+        parser = _with_operator(parser, parser_op, (*parser.inputs, *arguments), spec)
+        steps[parser.id] = parser
+        decoder = _with_operator(decoder, decoder_op, decoder_inputs, spec)
+        steps[decoder.id] = decoder
+        steps[window.id] = _with_operator(window, window_op, (*decoder.outputs, parser.outputs[-1], *arguments), spec)
+    is_unchanged = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
+    return plan if is_unchanged else dataclasses.replace(plan, steps=tuple(steps.values()))
 
 
 def _with_operator(step: Step, op: Operator, inputs: tuple[Ref, ...], spec: Callable[[Ref], Spec]) -> Step:
-    """A step with another operator."""
+    """Returns a step with another operator and its inputs."""
     return dataclasses.replace(step, op=op, inputs=inputs, specs=tuple(op.infer(*map(spec, inputs))))
 
 
@@ -187,19 +202,14 @@ def _chained_on_cpu(plan: Plan, first: Step, step: Step, kernels: frozenset[str]
 
 def _chained_on_device(plan: Plan, first: Step, step: Step, kernels: frozenset[str]) -> bool:
     """Whether the accelerator can run two steps in one call: a resize or a warp, and a window."""
-    for each in (first, step):
-        if (
-            not isinstance(each.op, StageOperator)
-            or each.op.num_outputs > 1
-            or not each.known
-            or each.stage != "device"
-        ):
+    for s in (first, step):
+        if not isinstance(s.op, StageOperator) or s.op.num_outputs > 1 or not s.known or s.stage != "device":
             return False
     assert isinstance(first.op, StageOperator)
     assert isinstance(step.op, StageOperator)
-    image, (made,), (out,) = plan.spec(first.inputs[0]), first.specs, step.specs
+    image, (intermediate,), (out,) = plan.spec(first.inputs[0]), first.specs, step.specs
     on_device = {"chain", first.op.kernel, step.op.kernel} <= kernels
-    return on_device and first.op.makes_windows(image, made) and step.op.is_made_in_place(made, out)
+    return on_device and first.op.makes_windows(image, intermediate) and step.op.is_made_in_place(intermediate, out)
 
 
 def _is_stage(plan: Plan, step: Step, kernels: frozenset[str]) -> bool:
@@ -215,17 +225,17 @@ def _is_stage(plan: Plan, step: Step, kernels: frozenset[str]) -> bool:
 
 
 # Note [The cut]
-# An accelerator without native kernels, such as a TPU, is fed by the host, and what crosses the link should be few
-# bytes. Floats are four times as large as the pixels that they are made of. So the steps that make them are divided:
-# the host decodes, resizes and cuts out, and the accelerator normalises (`NativeOperator.divided`). A value that is on
-# the accelerator already stays there if the step can also be done in JAX's own operations (`NativeOperator.portable`):
-# otherwise it would cross the link twice.
+# An accelerator without native kernels, such as a TPU, is fed by the host, and few bytes should cross the link. Floats
+# are four times as large as the pixels that they are made of. So the steps that make them are divided: the host
+# decodes, resizes and cuts out, and the accelerator normalises (`NativeOperator.divided`). A value that is on the
+# accelerator already stays there if the step can also be done in JAX's own operations (`NativeOperator.portable`).
+# Otherwise it would cross the link twice.
 #
-# What a reader gives may have a smaller form, too: frames of a video are half as large as the planes that the codec
-# gives. If only an accelerator reads them, with native kernels or without, it gets that form (`Source.compact`), and
-# makes the output of it.
+# The output of a reader may have a smaller form, too: the planes that a video codec makes are half as large as the
+# frames. If only an accelerator reads the output, with native kernels or without, it gets that form (`Source.compact`),
+# and makes the output of it.
 def cut(plan: Plan, kernels: frozenset[str], placed: frozenset[Ref]) -> Plan:
-    """Moves the place where values go from the host to the accelerator, so that few bytes cross.
+    """Moves the place where values go from the host to the accelerator, so that few bytes cross. See Note [The cut].
 
     Args:
       kernels: the native kernels of the accelerator.
@@ -234,10 +244,12 @@ def cut(plan: Plan, kernels: frozenset[str], placed: frozenset[Ref]) -> Plan:
     steps: dict[int, Step] = {}
 
     for step in plan.steps:
-        op, there = step.op, step.stage == "device" or (step.stage == "cpu" and step.outputs[0] in placed - plan.read)
+        op = step.op
+        # A step for the CPU counts if its result is an output on the accelerator, and no other step reads it.
+        is_for_device = step.stage == "device" or (step.stage == "cpu" and step.outputs[0] in placed - plan.read)
         if (
             step.known
-            and there
+            and is_for_device
             and isinstance(op, NativeOperator)
             and op.kernel not in kernels
             and step.inputs
@@ -247,47 +259,52 @@ def cut(plan: Plan, kernels: frozenset[str], placed: frozenset[Ref]) -> Plan:
             if _on_device(steps[step.inputs[0].step], kernels):
                 step = dataclasses.replace(step, op=op.portable(spec, out) or op)
             elif (parts := op.divided(spec, out)) is not None:
-                (between,) = parts[0].infer(*map(plan.spec, step.inputs))
-                if between.shape is not None and out.shape is not None and _nbytes(between) < _nbytes(out):
-                    first = dataclasses.replace(step, node=_beside(step.node, "host"), op=parts[0], specs=(between,))
+                host_op, device_op = parts
+                (intermediate,) = host_op.infer(*map(plan.spec, step.inputs))
+                if intermediate.shape is not None and out.shape is not None and _nbytes(intermediate) < _nbytes(out):
+                    node = _added_node(step.node, "host")
+                    first = dataclasses.replace(step, node=node, op=host_op, specs=(intermediate,))
                     steps[first.id] = first
                     inputs = (first.outputs[0], *step.inputs[1:])
-                    step = dataclasses.replace(step, op=parts[1], inputs=inputs, stage="device")
+                    step = dataclasses.replace(step, op=device_op, inputs=inputs, stage="device")
         steps[step.id] = step
-    same = len(steps) == len(plan.steps) and all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
-    return plan if same else dataclasses.replace(plan, steps=tuple(steps.values()))
+    is_unchanged = len(steps) == len(plan.steps) and all(
+        a is b for a, b in zip(steps.values(), plan.steps, strict=True)
+    )
+    return plan if is_unchanged else dataclasses.replace(plan, steps=tuple(steps.values()))
 
 
 def compact(plan: Plan, kernels: frozenset[str], placed: frozenset[Ref], sources: Mapping[int, Source]) -> Plan:
-    """Lets sources whose first output only the accelerator reads give it in a smaller form, see Note [The cut].
+    """Lets sources give their first output in a smaller form, if only the accelerator reads it. See Note [The cut].
 
     Args:
       kernels, placed: as in `cut`.
       sources: by the id of their step.
     """
-    steps, instead = list[Step](), dict[Ref, Ref]()
+    steps, replacements = list[Step](), dict[Ref, Ref]()
     for step in plan.steps:
         source = sources.get(step.id)
         form = source.compact() if source is not None and step.known and step.phase == 0 else None
         if form is not None and _only_on_device(plan, step.outputs[0], kernels, placed):
-            spec, op = form
-            node = _beside(step.node, "pixels")
-            instead[step.outputs[0]] = Ref(node.id, 0)
-            steps.append(dataclasses.replace(step, specs=(spec, *step.specs[1:])))
+            compact_spec, op = form
+            # A new step on the device makes the output of the smaller form.
+            node = _added_node(step.node, "pixels")
+            replacements[step.outputs[0]] = Ref(node.id, 0)
+            steps.append(dataclasses.replace(step, specs=(compact_spec, *step.specs[1:])))
             steps.append(Step(node, op, (step.outputs[0],), "device", 0, step.specs[:1]))
         else:
-            steps.append(
-                dataclasses.replace(step, inputs=tuple(instead.get(r, r) for r in step.inputs)) if instead else step
-            )
-    return Plan(tuple(steps), tuple(instead.get(r, r) for r in plan.outputs), plan.sinks) if instead else plan
+            inputs = tuple(replacements.get(r, r) for r in step.inputs)
+            steps.append(dataclasses.replace(step, inputs=inputs) if replacements else step)
+    outputs = tuple(replacements.get(r, r) for r in plan.outputs)
+    return Plan(tuple(steps), outputs, plan.sinks) if replacements else plan
 
 
 def _only_on_device(plan: Plan, ref: Ref, kernels: frozenset[str], placed: frozenset[Ref]) -> bool:
     """Whether all steps that read a value, or a copy of it, run on the accelerator, and no output is on the host."""
-    asked = {r for s in plan.steps for r in s.needs[len(s.inputs) :]}
+    predicates = {r for s in plan.steps for r in s.needs[len(s.inputs) :]}
     if (
         ref in plan.sinks
-        or ref in asked
+        or ref in predicates
         or (ref in plan.outputs and ref not in placed and plan.maker(ref).stage != "device")
     ):
         return False
@@ -310,10 +327,10 @@ def _on_device(step: Step, kernels: frozenset[str]) -> bool:
     return step.stage == "device" and not (isinstance(step.op, NativeOperator) and step.op.kernel not in kernels)
 
 
-def _beside(node: Node, what: str) -> Node:
-    """A node for a step that the plan adds to that of a node."""
+def _added_node(node: Node, label: str) -> Node:
+    """Returns a node for a step that the plan adds to the step of a node. `label`: added to the name."""
     node = copy.copy(node)
-    node.id, node.name = -1 - node.id, f"{node.name} ({what})"  # numbers that no node has
+    node.id, node.name = -1 - node.id, f"{node.name} ({label})"  # the nodes of graphs have no negative numbers
     return node
 
 
@@ -325,14 +342,15 @@ def _nbytes(spec: Spec) -> int:
 def look_ahead(plan: Plan) -> Plan:
     """Tells steps, beginning with the last ones, which operators read their outputs."""
     readers: dict[int, dict[int, Step]] = collections.defaultdict(dict)
-    shown = {r.step for r in (*plan.outputs, *plan.sinks)} | {
+    # Steps whose values are also read otherwise than by operators.
+    has_other_use = {r.step for r in (*plan.outputs, *plan.sinks)} | {
         r.step for s in plan.steps if s.presence for r in s.presence.predicates
     }
     steps: dict[int, Step] = {}
     for step in reversed(plan.steps):
-        reading = list(readers[step.id].values())
-        if step.known and step.id not in shown and all(s.known for s in reading):
-            op = step.op.ahead_of([s.op for s in reading])
+        readers_of_step = list(readers[step.id].values())
+        if step.known and step.id not in has_other_use and all(s.known for s in readers_of_step):
+            op = step.op.ahead_of([s.op for s in readers_of_step])
             if op != step.op:
                 step = dataclasses.replace(step, op=op)
         steps[step.id] = step
@@ -348,6 +366,6 @@ PASSES: tuple[Callable[[Plan], Plan], ...] = (bypass_identities, absorb, drop_de
 
 def simplified(plan: Plan) -> Plan:
     """The plan after all passes."""
-    for each in PASSES:
-        plan = each(plan)
+    for simplify in PASSES:
+        plan = simplify(plan)
     return plan

@@ -19,18 +19,18 @@ class Ref(NamedTuple):
 
 
 # Note [Presence]
-# A branch of an `if` applies to some samples of a batch, and which ones is known only with the batch. Values in a
-# branch still have N places, of which some are empty; nothing is gathered or scattered. So the shapes of buffers do not
-# depend on the predicate, and another division of a batch compiles nothing. The mask is used where samples are
-# processed: in `HostContext.present`, and in the control operand of native calls. A short batch at the end of the data
-# is the same case, with a mask for all steps.
+# A branch of an `if` applies to some samples of a batch, and only the batch shows which. Values in a branch still have
+# N places, of which some are empty; nothing is gathered or scattered. So the shapes of buffers do not depend on the
+# predicate, and another division of a batch compiles nothing. The mask is used where samples are processed: in
+# `HostContext.present`, and in the control operand of native calls. A short batch at the end of the data is the same
+# case, with a mask for all steps.
 @dataclasses.dataclass(frozen=True, eq=False)
 class Presence:
     """The samples of a batch in a branch of an `if`. A plan has one presence for each branch, which the branch's steps
     share.
 
     Attributes:
-      predicate: a host value, a number for each sample.
+      predicate: a host value with a number for each sample.
       side: True: the samples for which the predicate is true; False: the others.
       outer: the presence in the enclosing branch; None: there is none.
     """
@@ -59,12 +59,12 @@ class Step:
       op: the operator; once the step is bound, the one that really runs.
       inputs: values of earlier steps.
       stage: "host", or in a program on the "cpu" or the "device".
-      phase: how many times programs must have been waited for before, because an eager function or the host needs their
-        results; -1: not bound, because its inputs are not known yet.
-      specs: of the outputs; () for an eager function that has not run yet.
+      phase: number of times that a batch waits for programs before the step can run, see Note [Phases]; -1: the step is
+        not bound, because its inputs are not known yet.
+      specs: the specs of the outputs; () for an eager function that has not run yet.
       presence: the samples that it works on; None: all.
       fused: whether its output exists only inside a native call, for the step that reads it.
-      awaits: values whose first samples' shapes are needed to bind it.
+      awaits: the values whose first shapes or samples are needed to bind it.
     """
 
     node: Node
@@ -87,7 +87,7 @@ class Step:
 
     @property
     def needs(self) -> tuple[Ref, ...]:
-        """The values that must exist before it runs: its inputs and its predicates."""
+        """The values that must exist before it runs: its inputs, then its predicates."""
         return self.inputs if self.presence is None else (*self.inputs, *self.presence.predicates)
 
     @functools.cached_property
@@ -143,11 +143,12 @@ class Plan:
     def alike(self, ref: Ref) -> set[Ref]:
         """The values that must have the same type as this one, because an `if` selects one of them."""
         groups = [{s.outputs[0], *(s.inputs[i] for i in s.op.joins)} for s in self.steps if s.op.joins]
-        found, before = {ref}, set[Ref]()
-        while found != before:
-            before = found
-            found = found.union(*(g for g in groups if g & found))
-        return found
+        # Merges may be nested, so groups that share a value are joined until nothing is added.
+        refs, previous = {ref}, set[Ref]()
+        while refs != previous:
+            previous = refs
+            refs = refs.union(*(g for g in groups if g & refs))
+        return refs
 
     @property
     def output_specs(self) -> tuple[Spec | None, ...]:
@@ -156,18 +157,18 @@ class Plan:
 
     @functools.cached_property
     def read(self) -> frozenset[Ref]:
-        """The values that some step needs."""
+        """The values that any step needs."""
         return frozenset(r for s in self.steps for r in s.needs)
 
     def fetched(self, step: Step) -> tuple[Ref, ...]:
         """The results of programs that a step needs on the host. The step waits for these."""
-        read = [r for i, r in enumerate(step.inputs) if step.needs_on_host(i)]
-        asked = step.presence.predicates if step.presence is not None else ()
-        return tuple(dict.fromkeys(r for r in (*read, *asked) if self.maker(r).stage != "host"))
+        host_inputs = [r for i, r in enumerate(step.inputs) if step.needs_on_host(i)]
+        predicates = step.presence.predicates if step.presence is not None else ()
+        return tuple(dict.fromkeys(r for r in (*host_inputs, *predicates) if self.maker(r).stage != "host"))
 
     @functools.cached_property
     def awaited(self) -> tuple[Ref, ...]:
-        """The values whose first samples' shapes determine how steps are bound."""
+        """The values that unbound steps await, see `Step.awaits`."""
         return tuple(dict.fromkeys(r for s in self.steps if s.phase < 0 for r in s.awaits))
 
     @functools.cached_property
@@ -186,8 +187,9 @@ class Plan:
 
 
 def make_plan(graph: Graph) -> Plan:
-    """The plan of a graph, not bound yet."""
+    """Returns the plan of a graph, not bound yet."""
     presences: dict[Branch | None, Presence | None] = {None: None}
+    # A path begins with the outermost branch, so the presence of the outer branch exists already.
     for b in (b for n in graph.nodes if n.branch is not None for b in n.branch.path):
         if b not in presences:
             presences[b] = Presence(Ref(b.predicate.node.id, b.predicate.index), b.side, presences[b.outer])

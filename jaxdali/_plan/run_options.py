@@ -1,4 +1,4 @@
-"""How batches are made."""
+"""`RunOptions`: the options for making batches."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Tuned = Literal["num_threads", "prefetch_queue_depth"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How batches are made. For a pipeline, `Settings.run_options` returns it.
+    """The options for making batches. For a pipeline, `Settings.run_options` returns them.
 
     Attributes:
       batch_size: samples per shard.
-      seed: of the pipeline.
-      num_threads: threads of the native operators, for all shards together.
-      num_workers: threads in which a source of samples may be called, if the user allows it.
+      seed: the seed of the pipeline.
+      num_threads: number of threads of the native operators, for all shards together.
+      num_workers: number of threads in which a source of samples may be called, if the user allows it.
       statistics: whether the stages are measured.
       fuse: whether native calls are fused where possible.
-      tuned: which of "num_threads" and "prefetch_queue_depth" are tuned by measurements.
+      tuned: the arguments that are tuned by measurements.
       pool_id: a pool of native threads that is shared with others; None: the executor has its own.
     """
 

@@ -41,12 +41,12 @@ class Segment:
 
     @functools.cached_property
     def name(self) -> str:
-        """The names of its operators."""
+        """The names of its operators, joined."""
         return " ".join(s.op.name for s in self.steps)
 
     @functools.cached_property
     def names(self) -> str:
-        """The same, with the names that the user gave, for profiles."""
+        """The same with the names that the user gave, for profiles."""
         return " ".join(profile_name(s.op.name, s.name) for s in self.steps)
 
     @functools.cached_property
@@ -81,6 +81,7 @@ def segments(
       kernels: the native kernels that programs on the pipeline's devices can call.
       host_outputs: whether the last program also returns the outputs made on the host.
     """
+    # The steps of one level make one program, which reads only results of lower levels.
     level: dict[int, int] = {}
     for step in plan.steps:
         if step.stage == "host" or step.phase != phase:
@@ -92,29 +93,30 @@ def segments(
         level[step.id] = earliest if not accelerator else earliest + (earliest % 2 != on_device)
     levels = sorted(set(level.values()))
     result = []
-    for at in levels:
-        steps = tuple(s for s in plan.steps if level.get(s.id) == at)
+    for current in levels:
+        steps = tuple(s for s in plan.steps if level.get(s.id) == current)
         operands: dict[Ref, None] = {}  # as ordered sets
         carried: dict[Ref, None] = {}
         exports: dict[Ref, None] = {}
-        read = [r for s in steps for i, r in enumerate(s.inputs) if not s.reads_on_host(i)]
-        for r in read:
+        inputs = [r for s in steps for i, r in enumerate(s.inputs) if not s.reads_on_host(i)]
+        for r in inputs:
             if plan.maker(r).stage == "host":
                 operands[r] = None
-            elif level.get(r.step, -1) < at:
+            elif level.get(r.step, -1) < current:  # -1: of an earlier phase
                 carried[r] = None
-        others = [s for s in plan.steps if level.get(s.id) != at]
-        later = [r for s in others for i, r in enumerate(s.inputs) if not s.reads_shape_only(i)]
-        later += [r for s in others for r in plan.fetched(s)]  # including predicates
-        exports |= {r: None for r in (*plan.outputs, *later) if level.get(r.step) == at}
-        if host_outputs and at == levels[-1]:
-            ride = [r for r in plan.outputs if plan.maker(r).stage == "host" and plan.spec(r).shape is not None]
-            ride = [r for r in ride if not plan.spec(r).is_metadata]
-            operands |= dict.fromkeys(ride)
-            exports |= dict.fromkeys(ride)
-        result.append(
-            Segment(plan, steps, tuple(operands), tuple(carried), tuple(exports), accelerator and at % 2 == 1)
-        )
+        other_steps = [s for s in plan.steps if level.get(s.id) != current]
+        needed = [r for s in other_steps for i, r in enumerate(s.inputs) if not s.reads_shape_only(i)]
+        needed += [r for s in other_steps for r in plan.fetched(s)]  # including predicates
+        exports |= {r: None for r in (*plan.outputs, *needed) if level.get(r.step) == current}
+        if host_outputs and current == levels[-1]:
+            passed_through = [
+                r for r in plan.outputs if plan.maker(r).stage == "host" and plan.spec(r).shape is not None
+            ]
+            passed_through = [r for r in passed_through if not plan.spec(r).is_metadata]
+            operands |= dict.fromkeys(passed_through)
+            exports |= dict.fromkeys(passed_through)
+        on_device = accelerator and current % 2 == 1
+        result.append(Segment(plan, steps, tuple(operands), tuple(carried), tuple(exports), on_device))
     return tuple(result)
 
 

@@ -1,4 +1,6 @@
-"""Programs that are compiled ahead, in threads of their own, and programs that are stored in JAX's compilation cache."""
+"""`Compilation`: compiles programs ahead, in a thread of its own; and `stored`, which stores programs in JAX's
+compilation cache.
+"""
 
 from __future__ import annotations
 
@@ -17,42 +19,39 @@ import jax
 from .._core.jax_settings import own_settings
 from .._core.system import Thread
 
-# How long the exit of the process waits for a compilation that has begun: it can't be interrupted, see Note [Exit].
+# At exit: the time for a compilation that has begun, which can't be interrupted, see Note [Exit].
 EXIT_PATIENCE = 60.0  # seconds
 
 _config: Any = jax.config  # type checkers do not know its attributes
 _log = logging.getLogger("jaxdali")
-_turn = threading.Lock()  # one compilation at a time: the others would take the cores of what makes batches
-_live: weakref.WeakSet[Compilation] = weakref.WeakSet()
+_turn = threading.Lock()  # one compilation at a time, so that cores are left for making batches
+_live: weakref.WeakSet[Compilation] = weakref.WeakSet()  # compilations that have started
 _exiting = False
 
 
 class Compilation(Thread):
-    """A thread that compiles programs which later batches may need, see Note [Compiled ahead]. It waits for those that
-    began before it.
-
-    `start` does nothing where no thread can be started.
+    """A thread that compiles programs which later batches may need, see Note [Compiled ahead]. One thread at a time
+    compiles. `start` has no effect if no thread can be started.
 
     Attributes:
       succeeded: whether the programs are compiled.
 
     Args:
-      compile: compiles the programs. It may outlive the pipeline.
+      compile: compiles the programs. The call may outlive the pipeline.
     """
 
     def __init__(self, compile: Callable[[], None]):
         super().__init__(name="jaxdali-compile", daemon=True)
         self.succeeded = False
         self._compile = compile
-        self._claim = threading.Lock()  # who acquires it decides: this thread compiles, any other cancels
+        # The first to acquire it decides: this thread compiles, or another one cancels. It is never released.
+        self._claim = threading.Lock()
 
     def start(self):
         try:
             super().start()
-        except (
-            RuntimeError,
-            MemoryError,
-        ):  # at exit, or without memory for a thread: each batch compiles what it needs
+        except (RuntimeError, MemoryError):
+            # At exit, or without memory for a thread. Each batch then compiles the programs that it needs.
             self.cancel()
         else:
             _live.add(self)
@@ -82,7 +81,7 @@ class Compilation(Thread):
 
 @atexit.register
 def _at_exit():
-    """Cancels what has not begun, and waits for the compilation that has."""
+    """Cancels the compilations that have not begun, and waits for the one that has."""
     global _exiting
     _exiting = True
     deadline = time.monotonic() + EXIT_PATIENCE
@@ -93,36 +92,37 @@ def _at_exit():
 
 
 def _in_child():
+    """Renews the locks in a forked process, whose parent may have held them in other threads."""
     global _turn, _storing
     _turn, _storing = threading.Lock(), _Storing()
     _live.clear()
 
 
 class _Storing:
-    """Makes JAX store all programs, while at least one thread wants that.
+    """A context in which JAX stores all programs, however short their compilation. Several threads may be in it.
 
-    JAX has the setting for the whole process only, so what others compile at the same time is stored, too.
+    JAX has the setting for the whole process only, so programs that others compile at the same time are stored, too.
     """
 
     NAME = "jax_persistent_cache_min_compile_time_secs"
 
     def __init__(self):
-        self._lock = threading.Lock()  # guards the two below and JAX's setting
-        self._threads = 0
-        self._before = 0.0
+        self._lock = threading.Lock()  # guards `_num_threads`, `_user_setting` and JAX's setting
+        self._num_threads = 0  # in this context
+        self._user_setting = 0.0
 
     def __enter__(self):
         with self._lock:
-            self._threads += 1
-            if self._threads == 1:
-                self._before = getattr(_config, self.NAME)
+            self._num_threads += 1
+            if self._num_threads == 1:
+                self._user_setting = getattr(_config, self.NAME)
                 _config.update(self.NAME, 0.0)
 
     def __exit__(self, *_):
         with self._lock:
-            self._threads -= 1
-            if not self._threads and getattr(_config, self.NAME) == 0:  # otherwise the user has set it meanwhile
-                _config.update(self.NAME, self._before)
+            self._num_threads -= 1
+            if not self._num_threads and getattr(_config, self.NAME) == 0:  # otherwise the user has set it meanwhile
+                _config.update(self.NAME, self._user_setting)
 
 
 _storing = _Storing()
@@ -131,7 +131,5 @@ if hasattr(os, "register_at_fork"):
 
 
 def stored() -> contextlib.AbstractContextManager[None]:
-    """Within this context JAX stores what it compiles, however short the compilation was, if the user has set a folder
-    for its cache.
-    """
+    """Returns a context in which JAX stores all programs that it compiles, if the user has set a folder for its cache."""
     return _storing if _config.jax_compilation_cache_dir else contextlib.nullcontext()

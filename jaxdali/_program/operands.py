@@ -1,8 +1,8 @@
 """The layout of a program's operands. No other file knows it.
 
 Small operands share the argument buffer ``i32[S, words]``; ragged and large ones have their own buffers ``[S, ...]``.
-`Operands` collects them on the host for all local shards, in the order of the segment. `Layout` says where each one is,
-and `Layout.read` extracts those of one shard inside the program.
+`Operands` collects them on the host for all local shards, in the order of the segment. `Layout` has the place of each
+one, and `Layout.read` extracts those of one shard inside the program.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from .._core.context import Out
 from .._core.ragged import BufferPool, Packed, Ragged, is_lent
 from .._core.values import Value
 
-# A dense host value with rows up to this many bytes goes into the argument buffer.
-SMALL_ROW = 256
+# A dense host value with rows up to this size goes into the argument buffer.
+SMALL_ROW = 256  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class OperandField:
-    """An operand in the argument buffer."""
+    """The place of an operand in the argument buffer."""
 
     dtype: np.dtype
     shape: tuple[int, ...]  # of one shard's part
-    first: int  # word
+    first: int  # the word of a row at which it begins
 
     @functools.cached_property
     def size(self) -> int:
@@ -57,16 +57,16 @@ class OperandField:
 
 @dataclasses.dataclass(frozen=True)
 class DenseOperand:
-    """A dense operand with its own buffer."""
+    """The place of a dense operand with its own buffer."""
 
-    buffer: int
+    buffer: int  # its number
     dtype: np.dtype
     shape: tuple[int, ...]  # of one shard's part
 
 
 @dataclasses.dataclass(frozen=True)
 class RaggedOperand:
-    """A ragged operand: `data` has its own buffer."""
+    """The places of a ragged operand: `data` has its own buffer."""
 
     data: DenseOperand
     offsets: OperandField
@@ -75,7 +75,7 @@ class RaggedOperand:
 
 @dataclasses.dataclass(frozen=True)
 class OutputPlacement:
-    """Where a step writes a ragged value."""
+    """The place to which a step writes a ragged value: a buffer of `capacity` elements, made by XLA."""
 
     capacity: int
     offsets: OperandField
@@ -87,8 +87,8 @@ class StepLayout:
     """The operands of one step besides its inputs.
 
     Attributes:
-      outputs: None for a static one.
-      params: by name.
+      outputs: for each output, the place of a ragged value; None for one with a static shape.
+      params: the places of the parameters, by name.
       scratch: bytes of working memory.
     """
 
@@ -99,7 +99,12 @@ class StepLayout:
 
 @dataclasses.dataclass(frozen=True)
 class LoadedOperands:
-    """The operands of one shard that `Layout.read` has extracted, traced."""
+    """The operands of one shard in a program, as `Layout.read` extracts them.
+
+    Attributes:
+      controls, values: see `Layout`.
+      steps: for each step, the places of its outputs, its parameters by name, and its working memory in bytes.
+    """
 
     controls: tuple[Any, ...]
     values: tuple[Any, ...]
@@ -113,9 +118,9 @@ class Layout:
     Attributes:
       controls: the control operands of native calls, one for each set of samples that steps work on.
       values: the segment's operands, in its order.
-      steps: for each step of the segment.
+      steps: the other operands of each step of the segment.
       fields: all fields, in the order of `Operands`.
-      words: size of the argument buffer.
+      words: number of words in a row of the argument buffer.
     """
 
     controls: tuple[OperandField, ...]
@@ -126,16 +131,17 @@ class Layout:
 
     @functools.cached_property
     def places(self) -> list[int]:
-        """Where each field begins in a row of the buffer, in bytes."""
+        """The byte of a row at which each field begins."""
         return [4 * field.first for field in self.fields]
 
     def read(self, row: jax.Array, buffers: Sequence[jax.Array], on_cpu: bool) -> LoadedOperands:
         """Reads the operands of one shard, in a program.
 
         Args:
-          row: ``i32[words]``; buffers: each ``[1, ...]``.
-          on_cpu: whether the program runs on a CPU, where a native call reads them, so that XLA need not compile a loop
-            for each.
+          row: ``i32[words]``, the shard's row of the argument buffer.
+          buffers: the other buffers, each ``[1, ...]``.
+          on_cpu: whether the program runs on a CPU. There one native call reads all fields, so that XLA need not compile
+            a loop for each.
         """
         fields = self._unpacked(row) if on_cpu else {f: f.read(row) for f in self.fields}
 
@@ -158,21 +164,22 @@ class Layout:
         return LoadedOperands(tuple(fields[c] for c in self.controls), tuple(map(value, self.values)), steps)
 
     def _unpacked(self, row: jax.Array) -> dict[OperandField, jax.Array]:
-        """The fields, read by a native call."""
-        there = [f for f in self.fields if f.size]
-        results = [jax.ShapeDtypeStruct(f.shape, np.uint8 if f.dtype == np.bool_ else f.dtype) for f in there]
-        found = (
-            jax.ffi.ffi_call("jaxdali_unpack", results)(row, places=np.array([4 * f.first for f in there], np.int64))
-            if there
+        """Reads the fields by a native call."""
+        nonempty = [f for f in self.fields if f.size]
+        types = [jax.ShapeDtypeStruct(f.shape, np.uint8 if f.dtype == np.bool_ else f.dtype) for f in nonempty]
+        arrays = (
+            jax.ffi.ffi_call("jaxdali_unpack", types)(row, places=np.array([4 * f.first for f in nonempty], np.int64))
+            if nonempty
             else []
         )
         fields = {f: jnp.zeros(f.shape, f.dtype) for f in self.fields if not f.size}
         # A bool of NumPy may be any byte, one of XLA is 0 or 1.
-        return fields | {f: x != 0 if f.dtype == np.bool_ else x for f, x in zip(there, found, strict=True)}
+        return fields | {f: x != 0 if f.dtype == np.bool_ else x for f, x in zip(nonempty, arrays, strict=True)}
 
 
 class Operands:
-    """The operands of one program for one batch: first each `control`, then each `value`, then each `step`.
+    """The operands of one program for one batch. They must be added in this order: each `control`, each `value`, each
+    `step`.
 
     Args:
       S, B: local shards, and samples in each.
@@ -182,15 +189,17 @@ class Operands:
     def __init__(self, S: int, B: int, pool: BufferPool | None):
         self._S, self._B = S, B
         self._pool = pool
-        self._fields: list[np.ndarray] = []
-        self._controls = 0
+        self._fields: list[np.ndarray] = []  # the contents of the argument buffer, each ``[S, ...]``
+        self._num_controls = 0
+        # For each value its class (`RaggedOperand`, `OperandField` or `DenseOperand`), then for each step: the
+        # capacities of its outputs, the names of its parameters, and its scratch.
         self._kinds: list[Any] = []
-        self._in_buffers: list[np.ndarray | Packed] = []  # what the buffers hold
+        self._buffer_data: list[np.ndarray | Packed] = []  # the values in the other buffers
         self.buffers: list[np.ndarray] = []
 
     @property
     def nbytes(self) -> int:
-        return sum(x.nbytes for x in (*self._fields, *self._in_buffers))
+        return sum(x.nbytes for x in (*self._fields, *self._buffer_data))
 
     def control(self, pool_id: int, present: np.ndarray | None):
         """Adds the thread pool of native calls, and the samples that they work on (None: all)."""
@@ -199,7 +208,7 @@ class Operands:
             control = control.copy()
             control[:, 1:] = present.reshape(self._S, self._B)
         self._fields.append(control)
-        self._controls += 1
+        self._num_controls += 1
 
     def value(self, value: Value, capacity: int):
         """Adds a host value. `capacity`: number of elements in each shard's buffer for a ragged value."""
@@ -207,15 +216,15 @@ class Operands:
         assert data is not None
         if isinstance(data, Packed):
             self._kinds.append(RaggedOperand)
-            self._in_buffers.append(data)
+            self._buffer_data.append(data)
             self.buffers.append(self._resized(data, capacity))
-            self._layout(data.offsets, data.shapes)
+            self._add_offsets_and_shapes(data.offsets, data.shapes)
         elif data[:1].nbytes <= SMALL_ROW:
             self._kinds.append(OperandField)
-            self._by_shard(data)
+            self._add_field(data)
         else:
             self._kinds.append(DenseOperand)
-            self._in_buffers.append(data)
+            self._buffer_data.append(data)
             shape = (self._S, self._B, *data.shape[1:])
             if self._pool is None:
                 self.buffers.append(np.broadcast_to(np.zeros((), data.dtype), shape))
@@ -223,9 +232,9 @@ class Operands:
             if is_lent(data):  # a source has written it to memory of the pool
                 self.buffers.append(data.reshape(shape))
                 return
-            copied = self._pool.empty(shape, data.dtype)
-            copied.reshape(data.shape)[...] = data
-            self.buffers.append(copied)
+            buffer = self._pool.empty(shape, data.dtype)
+            buffer.reshape(data.shape)[...] = data
+            self.buffers.append(buffer)
 
     def step(
         self,
@@ -237,20 +246,22 @@ class Operands:
 
         Args:
           outputs: (capacity, offsets, shapes) of each ragged output, None for a static one.
-          params: ``[S*B, ...]`` by name; scratch: bytes.
+          params: the parameters, ``[S*B, ...]`` by name.
+          scratch: bytes of working memory.
         """
         self._kinds.append((tuple(None if o is None else o[0] for o in outputs), tuple(params), scratch))
         for o in outputs:
             if o is not None:
-                self._layout(o[1], o[2])
+                _, offsets, shapes = o
+                self._add_offsets_and_shapes(offsets, shapes)
         for x in params.values():
-            self._by_shard(x)
+            self._add_field(x)
 
     @property
     def key(self) -> tuple:
         """A key: operands with equal keys have equal layouts."""
         fields = tuple((f.dtype.num, f.shape) for f in self._fields)
-        return self._controls, tuple(self._kinds), fields, tuple((b.dtype.num, b.shape) for b in self.buffers)
+        return self._num_controls, tuple(self._kinds), fields, tuple((b.dtype.num, b.shape) for b in self.buffers)
 
     def layout(self) -> Layout:
         """The places of all operands."""
@@ -258,26 +269,28 @@ class Operands:
         for x in self._fields:
             fields.append(OperandField(x.dtype, x.shape[1:], first))
             first += fields[-1].words + (fields[-1].words & 1)  # 64-bit fields start at even words
+        # In the order in which `control`, `value` and `step` have added them.
         field = iter(fields)
-        bulk = iter(DenseOperand(i, b.dtype, b.shape[1:]) for i, b in enumerate(self.buffers))
-        controls = tuple(next(field) for _ in range(self._controls))
+        dense = iter(DenseOperand(i, b.dtype, b.shape[1:]) for i, b in enumerate(self.buffers))
+        controls = tuple(next(field) for _ in range(self._num_controls))
         values: list[OperandField | DenseOperand | RaggedOperand] = []
         steps: list[StepLayout] = []
         for kind in self._kinds:
             if kind is OperandField:
                 values.append(next(field))
             elif kind is DenseOperand:
-                values.append(next(bulk))
+                values.append(next(dense))
             elif kind is RaggedOperand:
-                values.append(RaggedOperand(next(bulk), next(field), next(field)))
+                values.append(RaggedOperand(next(dense), next(field), next(field)))
             else:
                 capacities, names, scratch = kind
                 outputs = tuple(None if c is None else OutputPlacement(c, next(field), next(field)) for c in capacities)
                 steps.append(StepLayout(outputs, tuple((name, next(field)) for name in names), scratch))
-        return Layout(controls, tuple(values), tuple(steps), tuple(fields), -(-max(first, 1) // 16) * 16)
+        words = -(-max(first, 1) // 16) * 16  # each row begins at a multiple of 64 bytes
+        return Layout(controls, tuple(values), tuple(steps), tuple(fields), words)
 
     def packed(self, layout: Layout) -> np.ndarray:
-        """The argument buffer."""
+        """Writes the fields into the argument buffer, and returns it."""
         assert self._pool is not None
         args = self._pool.empty((self._S, layout.words), np.int32)
         fields = map(np.ascontiguousarray, self._fields)
@@ -285,15 +298,16 @@ class Operands:
         _cpu.pack_rows([x.view(np.uint8) if x.dtype.kind == "V" else x for x in fields], layout.places, args)
         return args
 
-    def _by_shard(self, x: np.ndarray):
+    def _add_field(self, x: np.ndarray):
         assert len(x) == self._S * self._B, x.shape
         self._fields.append(x.reshape(self._S, self._B, *x.shape[1:]))
 
-    def _layout(self, offsets: np.ndarray, shapes: np.ndarray):
-        self._by_shard(offsets)
-        self._by_shard(shapes.astype(np.int32))
+    def _add_offsets_and_shapes(self, offsets: np.ndarray, shapes: np.ndarray):
+        self._add_field(offsets)
+        self._add_field(shapes.astype(np.int32))
 
     def _resized(self, packed: Packed, capacity: int) -> np.ndarray:
+        """The data of a ragged value in buffers ``[S, capacity]``: in place if they are large enough, else a copy."""
         data = packed.data
         if data.shape[1] >= capacity:
             return data[:, :capacity]

@@ -26,12 +26,11 @@ from .sharding import Shards
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Program:
-    """A compiled program: ``run(args, buffers, carried, donated) -> (exports, status i32[S*B, native steps], times)``.
-
-    The times are None, or ``i32[shards that run at once, native steps]``: the time of each step's calls, in units of
-    `TIME_UNIT`.
+    """A compiled program.
 
     Attributes:
+      run: ``run(args, buffers, carried, donated) -> (exports, status i32[S*B, native steps], times)``. The times are
+        None, or ``i32[shards that run at once, native steps]``: the time of each step's calls, in units of `TIME_UNIT`.
       donated: shape and type of the array that is donated for each export that reuses memory.
     """
 
@@ -41,16 +40,17 @@ class Program:
 
 _programs: collections.OrderedDict[Any, Callable[..., Any]] = collections.OrderedDict()
 _capacities: dict[Any, Capacities] = {}
-_programs_lock = threading.Lock()  # guards both
+_programs_lock = threading.Lock()  # guards `_programs` and `_capacities`
 TIME_UNIT = 1e-7  # seconds
 MIN_DONATED_BYTES = 1 << 20  # malloc keeps the memory of smaller exports
 MAX_PROGRAMS = 256  # beyond this, the least recently used ones are dropped
 
 
 def capacities_for(key: Any, samples: int, roomy: bool) -> Capacities:
-    """The capacities of all iterators with the same programs, see Note [Shared capacities].
+    """The capacities that all iterators with the same programs share, see Note [Shared capacities].
 
     Args:
+      key: the key of the programs.
       samples, roomy: see `Capacities`.
     """
     with _programs_lock:
@@ -68,24 +68,24 @@ def program_for(
     reuse: bool,
     timed: bool,
 ) -> Program:
-    """The program of a segment, from the cache or newly made.
+    """Returns the program of a segment, from the cache or newly made.
 
     Args:
-      layout: of the operands; it contains the capacities of ragged values.
-      out_shardings: of each export (for a ragged one: of its three parts).
+      layout: the layout of the operands, which contains the capacities of ragged values.
+      out_shardings: the sharding of each export (for a ragged one, that of each of its three parts).
       narrowed: whether exports are narrowed to 32 bits.
       stacked: whether dense exports get a leading axis of the shards.
       reuse: whether large exports are written into donated arrays, see Note [Output reuse]. Only for one device.
       timed: whether it returns the times of its native steps. Only on the CPU.
     """
     donated = _donated(segment, layout, B, narrowed, stacked) if reuse else {}
-    written_over = tuple(map(segment.exports.index, donated))
-    key = segment.key, layout, shards.devices, B, out_shardings, narrowed, stacked, written_over, timed
+    donated_exports = tuple(map(segment.exports.index, donated))
+    key = segment.key, layout, shards.devices, B, out_shardings, narrowed, stacked, donated_exports, timed
     with _programs_lock:
         program = _programs.get(key)
         if program is None:
             program = _programs[key] = _jit(
-                segment, layout, shards, B, out_shardings, narrowed, stacked, written_over, timed
+                segment, layout, shards, B, out_shardings, narrowed, stacked, donated_exports, timed
             )
             while len(_programs) > MAX_PROGRAMS:
                 _programs.popitem(last=False)
@@ -97,14 +97,14 @@ def _donated(
     segment: Segment, layout: Layout, B: int, narrowed: bool, stacked: bool
 ) -> dict[Ref, jax.ShapeDtypeStruct]:
     """The exports for which arrays are donated: large ones that steps of the segment make."""
-    found: dict[Ref, jax.ShapeDtypeStruct] = {}
-    for step, at in zip(segment.steps, layout.steps, strict=True):
-        for ref, spec, out in zip(step.outputs, step.specs, at.outputs, strict=True):
+    donated: dict[Ref, jax.ShapeDtypeStruct] = {}
+    for step, step_layout in zip(segment.steps, layout.steps, strict=True):
+        for ref, spec, out in zip(step.outputs, step.specs, step_layout.outputs, strict=True):
             shape = (out.capacity,) if out is not None else (*(1,) * stacked, B, *(spec.shape or ()))
             dtype = narrow(spec.dtype) if narrowed else spec.dtype
             if ref in segment.exports and math.prod(shape) * dtype.itemsize >= MIN_DONATED_BYTES:
-                found[ref] = jax.ShapeDtypeStruct(shape, dtype)
-    return found
+                donated[ref] = jax.ShapeDtypeStruct(shape, dtype)
+    return donated
 
 
 def _jit(
@@ -115,13 +115,15 @@ def _jit(
     out_shardings: tuple[Sharding, ...],
     narrowed: bool,
     stacked: bool,
-    written_over: tuple[int, ...],
+    donated_exports: tuple[int, ...],
     timed: bool,
 ) -> Callable[..., Any]:
+    """Jits the function `Program.run`, see `program_for`. `donated_exports`: numbers of the exports that reuse memory."""
+
     def jaxdali_pipeline(
         args: jax.Array, buffers: Sequence[jax.Array], carried: Sequence[Any], donated: Sequence[jax.Array]
     ) -> tuple[tuple[Any, ...], jax.Array, jax.Array | None]:
-        """One shard. XLA uses only the memory of `donated`."""
+        """Computes one shard. XLA uses only the memory of `donated`."""
         arguments = layout.read(args[0], buffers, shards.devices[0][0].platform == "cpu")
         values: dict[Ref, Any] = dict(zip(segment.operands, arguments.values, strict=True))
         values |= zip(segment.carried, carried, strict=True)
@@ -143,14 +145,18 @@ def _jit(
     ragged = [segment.plan.spec(r).shape is None for r in segment.exports]
     outputs = tuple(Ragged(s, s, s) if r else s for r, s in zip(ragged, out_shardings, strict=True))
     if len(shards.devices) == 1:
-        donated = tuple(out_shardings[i] for i in written_over)
-        placed = shards.local, shards.local, shards.local, donated
-        results = outputs, shards.local, shards.local
+        donated_shardings = tuple(out_shardings[i] for i in donated_exports)
+        in_shardings = shards.local, shards.local, shards.local, donated_shardings
+        result_shardings = outputs, shards.local, shards.local
         return jax.jit(
-            jaxdali_pipeline, in_shardings=placed, out_shardings=results, donate_argnames="donated", keep_unused=True
+            jaxdali_pipeline,
+            in_shardings=in_shardings,
+            out_shardings=result_shardings,
+            donate_argnames="donated",
+            keep_unused=True,  # XLA must keep `donated`, whose contents the program does not use
         )
-    S = len(shards.devices) // len(set(shards.primaries))
-    each: Callable[..., Any] = jaxdali_pipeline
+    S = len(shards.devices) // len(set(shards.primaries))  # shards on each device
+    on_device: Callable[..., Any] = jaxdali_pipeline
     if S > 1:  # a device, such as the CPU beside several accelerators, runs its shards one after the other
 
         def in_turn(*operands: Any) -> Any:
@@ -161,11 +167,11 @@ def _jit(
             exports, status, times = jax.tree.map(lambda *parts: jnp.concatenate(parts), *results)
             return exports, status, None if times is None else times.sum(axis=0, keepdims=True)
 
-        each = in_turn
+        on_device = in_turn
     if len(set(shards.primaries)) == 1:
-        return jax.jit(each, in_shardings=shards.local, out_shardings=(outputs, shards.local, shards.local))
+        return jax.jit(on_device, in_shardings=shards.local, out_shardings=(outputs, shards.local, shards.local))
     spec = PartitionSpec("shard")
-    mapped = jax.shard_map(each, mesh=shards.mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    mapped = jax.shard_map(on_device, mesh=shards.mesh, in_specs=spec, out_specs=spec, check_vma=False)
     return jax.jit(mapped, in_shardings=shards.local, out_shardings=(outputs, shards.local, shards.local))
 
 
@@ -182,29 +188,31 @@ def lowered(
 
     Args:
       values: the values that the steps read; their results are added.
-      controls: the control operand of each step; placed: the places of its outputs, its parameters, and its working
-        memory in bytes.
-      times: the times of native steps by their ids, to which the time of each call is added.
+      controls: the control operand of each step.
+      placed: for each step the places of its outputs, its parameters, and its working memory in bytes.
+      times: lists by the ids of native steps, to which the time of each of their calls is appended; None: it is not
+        measured.
 
     Returns:
       The status of native steps, ``i32[B]`` each, by their ids.
     """
     codes: dict[int, Any] = {}
-    # For values inside a native call: the call's input, and its stages so far.
+    # By values that exist only inside a native call (Note [The chain]): the call's input, and its stages so far.
     chains: dict[Ref, tuple[Any, list[_Stage]]] = {}
     for step, control, (out, params, scratch) in zip(steps, controls, placed, strict=True):
         op = step.op
         assert isinstance(op, ProgramOperator)
-        took = None if times is None else times.get(step.id)
-        ctx = LowerContext(B, tuple(map(plan.spec, step.inputs)), step.specs, control, out, params, scratch, took)
+        times_of_step = None if times is None else times.get(step.id)
+        specs = tuple(map(plan.spec, step.inputs))
+        ctx = LowerContext(B, specs, step.specs, control, out, params, scratch, times_of_step)
         if step.fused or (step.inputs and step.inputs[0] in chains):
             assert isinstance(op, StageOperator)
-            image, before = chains.get(step.inputs[0]) or (values[step.inputs[0]], [])
-            stages = [*before, _Stage(step, op, ctx)]
-            if step.fused:
+            image, earlier_stages = chains.get(step.inputs[0]) or (values[step.inputs[0]], [])
+            stages = [*earlier_stages, _Stage(step, op, ctx)]
+            if step.fused:  # the call goes on with the step that reads this one's output
                 chains[step.outputs[0]] = image, stages
                 continue
-            results = _called(image, stages, codes)
+            results = _call_stages(image, stages, codes)
         else:
             with jax.named_scope(op.name):
                 results = op.lower(
@@ -226,11 +234,13 @@ class _Stage:
     ctx: LowerContext
 
 
-def _called(image: Any, stages: Sequence[_Stage], codes: dict[int, Any]) -> tuple[Any]:
-    """The result of a call's last stage. The status of each stage is added to `codes`."""
+def _call_stages(image: Any, stages: Sequence[_Stage], codes: dict[int, Any]) -> tuple[Any]:
+    """Makes one native call of several stages. Returns the result of the last one, and adds the status of each to
+    `codes`.
+    """
     with jax.named_scope(" ".join(s.op.name for s in stages)):
-        result, found = _ffi.call_chain(image, [(s.op.kernel, s.ctx, s.op.call(s.ctx)) for s in stages])
-    codes.update(zip((s.step.id for s in stages), found, strict=True))
+        result, codes_of_stages = _ffi.call_chain(image, [(s.op.kernel, s.ctx, s.op.call(s.ctx)) for s in stages])
+    codes.update(zip((s.step.id for s in stages), codes_of_stages, strict=True))
     return (result,)
 
 

@@ -1,4 +1,4 @@
-"""Batch slices of a sharding, the local mesh a program runs on, and assembly of global arrays."""
+"""`Shards`: the slices of a batch and their devices; also the assembly of global arrays, and choice of devices."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Shards:
     @staticmethod
     def single(device: jax.Device | TargetDevice) -> Shards:
         """A single shard on one device."""
-        on: Any = device
-        return Shards(1, (0,), ((on,),))
+        device_: Any = device  # a `TargetDevice` stands for a `jax.Device`
+        return Shards(1, (0,), ((device_,),))
 
     @staticmethod
     def of(sharding: Sharding, batch_size: int) -> Shards:
@@ -63,7 +63,7 @@ class Shards:
 
     @functools.cached_property
     def local(self) -> Sharding:
-        """How a program places ``[S, ...]`` values: as many rows on each primary device as it has slices."""
+        """The sharding of a program's ``[S, ...]`` values: as many rows on each primary device as it has slices."""
         if len(set(self.primaries)) == 1:
             return SingleDeviceSharding(self.devices[0][0])
         return NamedSharding(self.mesh, PartitionSpec("shard"))
@@ -86,10 +86,11 @@ class Shards:
 
 
 def on_mesh(sharding: Any, argument: str) -> Any:
-    """A bare `PartitionSpec` on the mesh that is set, as JAX's own functions take it; anything else as it is.
+    """Returns a bare `PartitionSpec` as a sharding on the mesh that is set, like JAX's own functions; any other object
+    unchanged.
 
     Args:
-      argument: for messages.
+      argument: the name of the argument, for messages.
 
     Raises:
       ValueError: no mesh is set, or it lacks an axis of the spec.
@@ -132,7 +133,8 @@ def _rank(sharding: Sharding) -> int:
 
 
 def assemble(parts: Sequence[Any], shards: Shards, sharding: Sharding) -> jax.Array:
-    """One global array on `sharding` from the local shards' arrays ``[B, ...]`` (NumPy, or jax on the primaries).
+    """Assembles one global array on `sharding` from the local shards' arrays ``[B, ...]`` (NumPy, or jax on the
+    primaries).
 
     Copies to replicas, cuts along non-batch axes, and works over several processes: no device of another process is
     touched.
@@ -141,12 +143,12 @@ def assemble(parts: Sequence[Any], shards: Shards, sharding: Sharding) -> jax.Ar
     shape = (shards.num * per_shard, *parts[0].shape[1:])
     if _rank(sharding) > len(shape):
         raise ValueError(f"{sharding} names {_rank(sharding)} axes, the batch has {len(shape)}")
-    row = {shard: parts[i] for i, shard in enumerate(shards.ids)}
+    part_of_shard = {shard: parts[i] for i, shard in enumerate(shards.ids)}
     arrays = []
     for device, index in sharding.addressable_devices_indices_map(shape).items():
         assert index is not None
         start, stop, _ = index[0].indices(shape[0]) if index else (0, shape[0], 1)
-        part = row[start // per_shard]
+        part = part_of_shard[start // per_shard]
         if stop - start != per_shard:
             raise ValueError(
                 f"{sharding} cuts the batch of {shape[0]} samples at {start}:{stop}, not into shards of {per_shard}"
@@ -159,7 +161,9 @@ def assemble(parts: Sequence[Any], shards: Shards, sharding: Sharding) -> jax.Ar
 
 
 def local_devices(platform: str) -> list[jax.Device]:
-    """This process's devices of a platform as JAX lowers programs for it: "cpu", "cuda", "rocm" or "tpu"."""
+    """Returns this process's devices of a platform, by the name for which JAX lowers programs: "cpu", "cuda", "rocm" or
+    "tpu".
+    """
     try:
         return jax.local_devices(backend=platform)
     except RuntimeError:  # it has none, or may use none
@@ -167,9 +171,7 @@ def local_devices(platform: str) -> list[jax.Device]:
 
 
 def device_of(platform: str) -> jax.Device | TargetDevice:
-    """A device of a platform, without kernels if one of them has none; or what stands for one where this process has
-    none.
-    """
+    """Returns a device of a platform, if possible one without kernels; a `TargetDevice` if this process has none."""
     if platform == "cpu":
         return cpu_device()
     devices = local_devices(platform)
