@@ -46,7 +46,7 @@ def test_each_stage_of_each_step_is_measured():
     assert [(m.calls, m.samples, m.bytes) for m in arithmetic] == [(3, 12, 48)]
 
 
-def test_it_is_off_unless_asked_for():
+def test_meter_is_off_by_default():
     pipe = pipeline()
     assert not pipe.enable_statistics
     with pytest.raises(RuntimeError, match="has not run yet"):
@@ -63,7 +63,7 @@ def test_it_is_off_unless_asked_for():
     assert meter.statistics() == ()
 
 
-def test_iterators_add_up_their_pipelines():
+def test_statistics_of_iterators_add_up_pipelines():
     def source():
         return fn.external_source([np.zeros((2, 3), np.float32)] * 3, name="x")
 
@@ -85,7 +85,7 @@ def test_repr_is_a_table():
     ]
 
 
-def test_names_that_the_user_gave(tmp_path):
+def test_rows_and_profiles_have_user_names(tmp_path):
     """In the table, and in JAX's profile."""
 
     @pipeline_def(batch_size=2, num_threads=1, enable_statistics=True, prefetch_queue_depth=1)
@@ -108,7 +108,7 @@ def test_names_that_the_user_gave(tmp_path):
 
 
 @pytest.mark.parametrize("fuse", [True, False])
-def test_what_operators_take_inside_programs(fuse, tmp_path):
+def test_times_of_operators_in_programs(fuse, tmp_path):
     """By the user's names; together no more than the time that went by."""
     file = tmp_path / "ramp.jpg"
     Image.fromarray(
@@ -138,7 +138,7 @@ def test_what_operators_take_inside_programs(fuse, tmp_path):
     assert took["my_blur"] > took["my_decoder"]  # 33 x 33 taps
 
 
-def test_what_operators_take_in_several_shards_and_phases():
+def test_times_over_several_shards_and_phases():
     """Shards that run at once are no reason for a sum beyond the time that went by; what a later phase waits for counts
     once.
     """

@@ -46,7 +46,7 @@ def tuner_of(machine, tuned=BOTH, threads=4, depth=2, cores=32):
     return Tuner(machine, tuned, threads, depth, cores, clock=lambda: machine.now)
 
 
-def test_threads_are_doubled_while_that_helps():
+def test_threads_are_doubled_while_batches_get_faster():
     """Eight cores are worth something; 16 threads are tried once, and given up."""
     machine = Machine(lambda threads: 8.0 / min(threads, 8))
     assert machine.run(tuner_of(machine), 6) == [(4, 2), (8, 2), (16, 2), (8, 2), (8, 2), (8, 2)]
@@ -57,7 +57,7 @@ def test_no_more_threads_than_cores():
     assert machine.run(tuner_of(machine, threads=2, cores=6), 5) == [(2, 2), (4, 2), (6, 2), (6, 2), (6, 2)]
 
 
-def test_threads_that_nobody_misses_are_given_back():
+def test_needless_threads_are_released():
     """The user takes 8 s for a batch: two threads make it in 4, one in 8.5, for which he would have to wait."""
     machine = Machine(lambda threads: 8.5 / threads if threads < 2 else 8.0 / threads, step=8.0)
     found = machine.run(tuner_of(machine, threads=8), 8)
@@ -75,7 +75,7 @@ def test_uneven_batches_are_made_farther_ahead():
 
 
 @pytest.mark.parametrize("tuned", [BOTH[:1], BOTH[1:]])
-def test_what_is_not_auto_stays(tuned):
+def test_settings_without_auto_stay(tuned):
     slow, uneven = (
         Machine(lambda threads: 8.0 / threads),
         Machine(lambda threads: 0.7, step=1.0, uneven=0.2, enough=100),
@@ -96,7 +96,7 @@ class Always:
         return True
 
 
-def test_nothing_is_compiled_when_they_change(monkeypatch):
+def test_changed_settings_compile_nothing(monkeypatch):
     """The same batches, from one program, whatever the number of threads; and as far ahead as it says."""
     monkeypatch.setattr(executor, "Tuner", Always)
     read = []
@@ -121,7 +121,7 @@ def test_nothing_is_compiled_when_they_change(monkeypatch):
         assert iterator.statistics()
 
 
-def test_whoever_waits_for_the_next_epoch_makes_nothing():
+def test_epoch_wait_counts_as_queue_time():
     """Which is no time of a batch: the producing thread waits for the user then, too."""
 
     @pipeline_def(batch_size=1, prefetch_queue_depth=8, enable_statistics=True)

@@ -82,7 +82,7 @@ SOURCES = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("auto_reset", [True, False])
-def test_an_epoch_without_data_is_warned_of_once(kind, source, auto_reset):
+def test_empty_epoch_warns_once(kind, source, auto_reset):
     make, why = SOURCES[source]
     it = kind(pipe(lambda: fn.external_source(make())), ["x"], auto_reset=auto_reset)
     assert quietly(lambda: len(list(it))) == 3
@@ -92,7 +92,7 @@ def test_an_epoch_without_data_is_warned_of_once(kind, source, auto_reset):
     assert file == __file__
 
 
-def test_a_pipeline_warns_too_and_cycle_raise_never():
+def test_pipeline_warns_but_cycle_raise_never():
     p = pipe(lambda: fn.external_source(list(generated())))
 
     def round_of(p):
@@ -128,7 +128,7 @@ def read(files, **arguments):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", [None, "train"])
-def test_a_loop_past_the_size_of_its_only_reader(folder, kind, name):
+def test_loop_past_the_only_reader_warns(folder, kind, name):
     it = kind(pipe(lambda: read(folder, name=name)), ["x"])
     assert (bool(it), len(it), operator.length_hint(it)) == (True, 0, 0)
     quietly(lambda: [next(it) for _ in range(5)])  # no loop: nobody expects an end
@@ -146,7 +146,7 @@ def test_a_loop_past_the_size_of_its_only_reader(folder, kind, name):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tqdm_shows_no_total_where_none_is_known(folder, kind):
+def test_tqdm_shows_no_unknown_total(folder, kind):
     tqdm = pytest.importorskip("tqdm").tqdm
     it = kind(pipe(lambda: read(folder)), ["x"])
     bar = tqdm(it, file=io.StringIO())
@@ -158,7 +158,7 @@ def test_tqdm_shows_no_total_where_none_is_known(folder, kind):
     assert bar.total == 3
 
 
-def test_a_loop_in_mid_epoch_says_so(folder, caplog):
+def test_loop_in_mid_epoch_logs(folder, caplog):
     it = DALIGenericIterator(pipe(lambda: read(folder, name="r")), ["x"], reader_name="r")
     next(it)
     with caplog.at_level(logging.WARNING):
@@ -199,7 +199,7 @@ def _each(n):
 @pytest.mark.parametrize("n", [1, 8, 9, 37])
 @pytest.mark.parametrize("sized", [True, False])
 @pytest.mark.parametrize("kind", KINDS[:2])
-def test_with_a_mask_every_sample_is_given_once(feed, n, sized, kind):
+def test_mask_gives_each_sample_once(feed, n, sized, kind):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "size is given")
         p = pipe(lambda: fn.external_source(batch=False, **FEEDS[feed](n)), batch_size=8, py_num_workers=2)
@@ -257,7 +257,7 @@ COUNTS = [
 @pytest.mark.parametrize("kind", ["sharded", "pipelines"])
 @pytest.mark.parametrize("feed", ["samples", "batches", "by index"])
 @pytest.mark.parametrize("counts", COUNTS)
-def test_shards_that_end_apart(counts, feed, kind):
+def test_shards_of_different_lengths(counts, feed, kind):
     for B in (1, 4, 5):
         it, expected = shards_of_lengths(counts, B, kind, feed, size=sum(counts), **PARTIAL)
         for _ in range(3):
@@ -268,7 +268,7 @@ def test_shards_that_end_apart(counts, feed, kind):
 
 @pytest.mark.parametrize("kind", ["sharded", "pipelines"])
 @pytest.mark.parametrize("counts", [(1, 12), (2, 17, 5), (8, 3)])
-def test_checkpoints_of_shards_that_end_apart(counts, kind):
+def test_checkpoints_of_shards_of_different_lengths(counts, kind):
     """What is left of an epoch depends on how many samples each step had, which the state knows."""
 
     def make():
@@ -301,7 +301,7 @@ def test_checkpoints_of_shards_that_end_apart(counts, kind):
         ("batches", (8, 4), ""),
     ],
 )
-def test_without_a_mask_what_other_shards_have_is_counted_too(feed, counts, at_least):
+def test_warning_counts_dropped_samples_of_all_shards(feed, counts, at_least):
     it, expected = shards_of_lengths(counts, 4, "sharded", feed, size=sum(counts))
     text, _, found = one_warning(lambda: epoch(it))
     dropped = len(expected) - len(found)
@@ -310,7 +310,7 @@ def test_without_a_mask_what_other_shards_have_is_counted_too(feed, counts, at_l
 
 @pytest.mark.parametrize("feed", FEEDS)
 @pytest.mark.parametrize("taken", [1, 4, 5, 6])
-def test_a_checkpoint_around_the_short_batch(feed, taken):
+def test_checkpoint_around_the_short_batch(feed, taken):
     def make():
         return DALIGenericIterator(
             pipe(lambda: fn.external_source(batch=False, **FEEDS[feed](37)), batch_size=8),
@@ -332,7 +332,7 @@ def test_a_checkpoint_around_the_short_batch(feed, taken):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_a_mask_what_is_dropped_is_counted(kind):
+def test_warning_counts_dropped_samples(kind):
     it = kind(pipe(lambda: fn.external_source(samples(37), batch=False, cycle="raise"), batch_size=8), ["x"])
     text, file, first = one_warning(lambda: epoch(it))
     assert first == list(range(32))
@@ -395,7 +395,7 @@ def test_repeat_gives_epoch_after_epoch(folder, kind, policy, source):
             assert (len(found) == len(expected)) == repeat
 
 
-def test_repeat_ends_where_the_data_are_used_up():
+def test_repeat_ends_with_used_up_data():
     it = DALIGenericIterator(pipe(lambda: fn.external_source(list(generated()))), ["x"], repeat=True)
     text, _, batches = one_warning(lambda: list(it))
     assert (len(batches), "used up" in text) == (3, True)
@@ -420,7 +420,7 @@ TRACES = {
 
 
 @pytest.mark.parametrize("trace", TRACES)
-def test_a_batch_can_not_be_taken_while_jax_traces(folder, trace):
+def test_taking_a_batch_under_tracing_raises(folder, trace):
     it = DALIGenericPeekableIterator(pipe(lambda: read(folder, name="r")), ["x"], reader_name="r")
     p = pipe(lambda: read(folder))
     for take, what in (

@@ -40,7 +40,7 @@ def test_all_are_taken_when_one_fails():
     assert together.at_end == [True] * 3
 
 
-def test_what_is_dropped_concerns_nobody():
+def test_errors_of_dropped_batches_are_ignored():
     a, b = Runner(ValueError(), 1), Runner(0, 2)
     together = Lockstep([a, b])
     together.drop()
@@ -49,7 +49,7 @@ def test_what_is_dropped_concerns_nobody():
     assert not together.wait()
 
 
-def test_all_are_asked_and_start_again():
+def test_all_begin_and_restart():
     runners = [Runner(1)]
     together = Lockstep(runners)
     runners.append(Runner())  # who made the list may put others into it

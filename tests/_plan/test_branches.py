@@ -37,7 +37,7 @@ def alone(x, which):
     return [fn.rotate(x, angle=30), fn.flip(x), fn.cast(x // 2 + 1, dtype=types.UINT8), x][which]
 
 
-def test_images_get_what_their_branch_makes_and_nothing_is_compiled_for_who_takes_which(monkeypatch):
+def test_branches_do_not_recompile(monkeypatch):
     monkeypatch.setattr(ahead_compiler, "FIRST_BATCH", 100)  # no program for larger batches
     rng = np.random.default_rng(0)
     chosen = [rng.permutation([0, 1, 2, 3, 0, 1]) for _ in range(5)] + [np.zeros(6), np.full(6, 3)]
@@ -68,7 +68,7 @@ def test_images_get_what_their_branch_makes_and_nothing_is_compiled_for_who_take
     pipe.close()
 
 
-def test_a_decoder_in_a_branch_sees_its_files_alone():
+def test_decoder_sees_only_files_of_its_branch():
     files = [encode(IMAGES[i], "PNG") for i in range(6)]
     files[2] = b"not an image"
 
@@ -87,7 +87,7 @@ def test_a_decoder_in_a_branch_sees_its_files_alone():
         outputs(define)
 
 
-def test_jax_function_gets_the_part_that_is_there():
+def test_jax_function_gets_present_samples():
     seen = []
 
     def double(x):
@@ -113,7 +113,7 @@ def test_jax_function_gets_the_part_that_is_there():
 
 
 @pytest.mark.parametrize("jit", [None, False])
-def test_what_jax_functions_of_nested_branches_get(jit):
+def test_jax_functions_in_nested_branches(jit):
     def define():
         x = fn.resize(fn.external_source(lambda: IMAGES, layout="HWC"), size=(4, 4))
         which, y = numbers(), x
@@ -168,7 +168,7 @@ def test_shards_have_branches_of_their_own():
             np.testing.assert_array_equal(batch["image"][i], batch[str(k)][i] + np.uint8(there * (k == 1)))
 
 
-def test_what_is_asked_in_between_programs_and_what_looks_at_a_branch_whole():
+def test_predicates_of_programs_and_pad_in_branches():
     """A condition that a program makes ends that; `pad` pads to the largest sample of its branch, as in DALI."""
 
     def define():

@@ -83,7 +83,7 @@ def cropped(frames):
         (lambda x: x[1:, :, 3:40], 0, "gpu"),
     ],
 )
-def test_the_same_pixels_of_half_the_bytes(files, then, devices, device, play):
+def test_planes_have_equal_pixels(files, then, devices, device, play):
     expected, before, _ = batches(files[:3], then, devices, device)
     play()
     found, after, read = batches(files[:3], then, devices, device)
@@ -109,7 +109,7 @@ def test_upright_frames_and_colours_of_the_stream(tmp_path, files, arguments, pl
         np.testing.assert_array_equal(b["frames"], a["frames"])
 
 
-def test_what_is_missing_is_black(files, play):
+def test_missing_frames_are_black(files, play):
     (expected, _), _, _ = batches(files[2:3], device="cpu", step=2)  # 12 frames: clips of 5 end behind them
     play()
     (found, _), names, _ = batches(files[2:3], step=2)
@@ -129,7 +129,7 @@ def test_damaged_videos(files, on_error, play):
         np.testing.assert_array_equal(b["frames"], a["frames"])
 
 
-def test_pixels_where_the_host_needs_them(files, play):
+def test_pixels_for_readers_on_the_host(files, play):
     """A resize without a kernel runs on the host; and some videos have no such planes, or more bits than they hold."""
     play()
     for filenames, then, arguments in (

@@ -151,14 +151,14 @@ def test_same_batches(define, programs, nbytes, devices, played):
         assert 4 * nbytes <= read[-1] <= 4 * (nbytes + 256)
 
 
-def test_the_host_keeps_what_was_asked_of_it(played):
+def test_operators_on_the_host_stay_there(played):
     """Without a sharding, an operator on the host is one on the host."""
     played()
     _, programs, _ = second_batch(on_host)
     assert programs == [["decoders.image", "resize", *NORMALIZE]]
 
 
-def test_a_pipeline_that_runs_alone(played):
+def test_pipeline_without_an_iterator(played):
     @pipeline_def(batch_size=4, num_threads=2, seed=5)
     def define(device):
         return normalised(decoded(device=device), mirror=fn.random.coin_flip(), output_layout="HWC")
@@ -170,7 +170,7 @@ def test_a_pipeline_that_runs_alone(played):
         np.testing.assert_allclose(np.asarray(out.as_cpu().as_array()), expected.as_array(), rtol=1e-5, atol=1e-5)
 
 
-def test_what_crosses_is_shown(played):
+def test_statistics_show_bytes_of_the_link(played):
     """By `lower`, and by the bytes of `statistics`: pixels as bytes, arithmetic and one-hot labels behind them. No
     transfer is implicit.
     """
@@ -196,7 +196,7 @@ def test_what_crosses_is_shown(played):
     assert 4 * PHOTO <= launched[1] <= 4 * (PHOTO + 256)
 
 
-def test_an_error_names_the_operator_and_the_sample(played):
+def test_error_names_operator_and_sample(played):
     played()
 
     def define():

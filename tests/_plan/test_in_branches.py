@@ -38,7 +38,7 @@ TENS, TAKE = [10, 11, 12, 13, 14, 15], [0, 1, 1, 0, 1, 0]
 
 
 @pytest.mark.parametrize("in_program", [False, True])
-def test_permute_batch_counts_the_samples_of_its_branch(in_program):
+def test_permute_batch_counts_samples_of_its_branch(in_program):
     def define():
         x, which = (
             fn.external_source(lambda: [np.full((k % 3 + 1, 2, 1), 10 + k, np.uint8) for k in range(6)], layout="HWC"),
@@ -56,7 +56,7 @@ def test_permute_batch_counts_the_samples_of_its_branch(in_program):
         assert [len(x) for x in output] == [1, 2, 2, 1, 3, 3]
 
 
-def test_permute_batch_of_a_branch_that_nobody_takes():
+def test_permute_batch_in_an_empty_branch():
     def define():
         x = given(TENS)
         if given([0] * 6):
@@ -79,7 +79,7 @@ def test_batch_permutation_is_of_the_branch():
     assert len(found) > 3
 
 
-def test_multi_paste_counts_the_samples_of_its_branch():
+def test_multi_paste_counts_samples_of_its_branch():
     def define():
         x = fn.external_source(lambda: [np.full((2, 2, 1), 10 + k, np.uint8) for k in range(6)], layout="HWC")
         ids = fn.external_source(lambda: [np.array([2 - k % 3], np.int32) for k in (0, 0, 1, 0, 2, 0)])
@@ -94,7 +94,7 @@ def test_multi_paste_counts_the_samples_of_its_branch():
 
 
 @pytest.mark.parametrize("batch", [False, True])
-def test_python_function_gets_the_samples_that_are_there(batch):
+def test_python_function_gets_present_samples(batch):
     seen = []
 
     def function(x):
@@ -113,7 +113,7 @@ def test_python_function_gets_the_samples_that_are_there(batch):
 
 
 @pytest.mark.parametrize("kind", ["python_function", "jax_function"])
-def test_functions_that_nobody_calls_in_the_first_batch(kind):
+def test_types_of_functions_uncalled_in_first_batch(kind):
     """Their types follow from what else the `if` gives, also through an `elif`."""
 
     def function(x):
@@ -143,7 +143,7 @@ def test_functions_that_nobody_calls_in_the_first_batch(kind):
     ]
 
 
-def test_the_error_where_types_follow_from_nothing():
+def test_error_if_types_are_not_known():
     def define():
         x = given(TENS)
         if given([0] * 6):
@@ -178,7 +178,7 @@ def test_raising_while_it_is_defined():
         batches_of(define)
 
 
-def test_the_right_side_is_asked_where_the_left_does_not_decide():
+def test_right_operand_of_undecided_left():
     seen = []
 
     def asked(x):
@@ -237,7 +237,7 @@ def test_statements_around_and_inside():
 
 
 @pytest.mark.parametrize("statement", ["break", "assert", "in"])
-def test_what_asks_a_batch_as_a_whole_is_refused(statement):
+def test_whole_batch_conditions_are_refused(statement):
     def define():
         x = given(TENS)
         if statement == "assert":
@@ -313,7 +313,7 @@ def test_peeked(folder):
         assert it.element_spec["x"].shape == (4, 8, 8, 3)
 
 
-def test_bad_files_are_replaced_by_samples_of_the_branch(folder):
+def test_bad_files_become_samples_of_the_branch(folder):
     def define():
         files, labels = fn.readers.file(file_root=folder, name="reader")
         if labels[0] == 1:
@@ -333,7 +333,7 @@ def test_bad_files_are_replaced_by_samples_of_the_branch(folder):
         np.testing.assert_array_equal(found[6 + i], photo(k))
 
 
-def test_nothing_is_compiled_when_other_samples_take_a_branch(monkeypatch):
+def test_other_division_of_a_batch_compiles_nothing(monkeypatch):
     """Branches with values of the host, ragged and dense ones in programs, asked for by a program, nested."""
     monkeypatch.setattr(ahead_compiler, "FIRST_BATCH", 100)  # no program for larger batches
     rng = np.random.default_rng(0)
@@ -362,7 +362,7 @@ def test_nothing_is_compiled_when_other_samples_take_a_branch(monkeypatch):
 
 @pytest.mark.parametrize("in_program", [False, True])
 @pytest.mark.parametrize("take", [[0, 1, 1, 0, 1, 0], [0] * 6, [1] * 6])
-def test_what_has_no_elements_where_it_is_not(take, in_program):
+def test_absent_ragged_samples_have_no_elements(take, in_program):
     """Ragged samples of the other branch: their shapes go with no matrix, number of channels, or dense operand."""
     rng = np.random.default_rng(1)
     boxes, images = ([rng.random((n + 1, *rest), np.float32) for n in range(6)] for rest in ((4,), (2, 3)))

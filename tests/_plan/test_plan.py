@@ -62,7 +62,7 @@ def test_running_leaves_the_graph_as_it_was(tmp_path):
     pipe.close()
 
 
-def test_two_executors_of_one_graph_see_the_same_nodes():
+def test_two_executors_of_a_graph_share_nodes():
     calls = []
 
     @jax_function(jit=False)
@@ -96,7 +96,7 @@ def test_identities_are_bypassed_and_dropped():
     assert outputs == [[1, 2, 3]]
 
 
-def test_what_is_wrong_behind_an_eager_function_names_its_own_step():
+def test_error_behind_eager_function_names_its_step():
     """Its types are known when the first batch is there, and then it is that step's error, as when the pipeline is
     built.
     """
@@ -158,7 +158,7 @@ def test_diamonds_are_walked_once():
     assert done.wait(20)
 
 
-def test_a_source_that_cannot_be_opened_leaves_no_threads(tmp_path):
+def test_failed_source_leaves_no_threads(tmp_path):
     @pipeline_def(batch_size=1, num_threads=8)
     def pipeline():
         return fn.readers.file(file_root=str(tmp_path / "missing"))

@@ -60,7 +60,7 @@ def test_argument_from_images(caplog):
     assert f"{__file__}:" in record.getMessage()
 
 
-def test_box_of_a_padded_label_and_slices_there():
+def test_crop_to_box_of_padded_label():
     """The foreground crop of 3-D training: label and image are padded, and cut where the label has an object."""
     labels = []
     for i in range(4):
@@ -117,7 +117,7 @@ def test_boxes_stay_on_the_host():
     ],
 )
 @pytest.mark.parametrize("dtype", [np.int32, np.float32, np.uint8])
-def test_small_window_on_the_host_is_that_of_the_kernel(window, dtype):
+def test_small_window_on_host_equals_the_kernel(window, dtype):
     data = [RNG.integers(0, 100, (n, 4)).astype(dtype) for n in (3, 5, 2, 4)]
     kernel = run(window, data, on_device=True)[0]
 
@@ -151,7 +151,7 @@ def test_copies_are_looked_through():
 
 
 @pytest.mark.parametrize("of_what", ["an image", "a function", "a vector"])
-def test_numbers_of_axes_that_the_first_batch_tells(of_what):
+def test_number_of_axes_from_the_first_batch(of_what):
     """How many numbers a shape has says how many axes the output has."""
     vectors = [np.array([2, n], np.int32) for n in (3, 4, 5, 6)]
 
@@ -236,7 +236,7 @@ def test_on_several_devices_and_resumed(folder, shards):
             np.testing.assert_allclose(bright.mean(), np.clip(small * (mean / 128), 0, 255).mean(), atol=2)
 
 
-def test_bad_samples_are_replaced_before_the_host_sees_them(folder):
+def test_bad_samples_are_replaced_before_host_reads(folder):
     bad = folder / "c" / "03.jpg"
     bad.write_bytes(bad.read_bytes()[:200])
     pipe = pipeline_def(definition, batch_size=16, num_threads=2, device_id=None, seed=1)(folder, on_error="replace")

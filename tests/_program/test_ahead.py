@@ -44,7 +44,7 @@ SIZES = [50 + 2 * i for i in range(100)]  # 23 times the pixels at the end
 
 
 @pytest.mark.parametrize("statistics", [False, True])
-def test_batches_that_grow_find_their_programs_compiled(statistics):
+def test_growing_batches_find_programs_compiled(statistics):
     pipe = grown(
         SIZES, lambda x: fn.gaussian_blur(x, window_size=3 + 2 * statistics) * 2 + 1, enable_statistics=statistics
     )
@@ -93,7 +93,7 @@ def test_compilation_ahead_for_an_accelerator(monkeypatch, devices):
     assert len({s.sixths for s in fitted[-5:]}) > 2
 
 
-def test_programs_after_a_value_that_the_host_needs():
+def test_programs_after_a_host_value():
     """The second program gets an array of the first one's capacity."""
 
     def define(x):
@@ -137,7 +137,7 @@ def test_programs_of_several_devices():
     assert seen["jaxdali-produce"] <= 3 < seen["jaxdali-produce"] + seen["jaxdali-compile"]
 
 
-def test_a_script_that_takes_one_batch_compiles_one_program():
+def test_script_with_one_batch_compiles_one_program():
     """Although an iterator makes others ahead."""
     with counts.compilations() as seen:
         with grown([60] * 9, lambda x: x * 3, exec_pipelined=True, exec_async=True, prefetch_queue_depth=2) as pipe:
@@ -151,7 +151,7 @@ def photos(rng, samples):
     return {"x": int((570_000 * rng.lognormal(0, 0.3, samples) * np.where(rng.random(samples) < 0.04, 10, 1)).sum())}
 
 
-def test_few_capacities_for_sizes_as_photos_have_them():
+def test_few_capacities_for_sizes_of_photos():
     rng = np.random.default_rng(0)
     for samples in (1, 4, 32):
         for roomy in (False, True):
@@ -169,7 +169,7 @@ def test_few_capacities_for_sizes_as_photos_have_them():
 
 
 @pytest.mark.parametrize("samples", [1, 2, 4, 8, 16, 32, 64, 256])
-def test_the_first_capacities_are_enough_until_others_are_compiled(samples):
+def test_first_capacities_last_until_others_are_compiled(samples):
     """That takes as long as 150 small batches, or 20 of 32 photos."""
     rng = np.random.default_rng(0)
     exceeded = 0
@@ -182,7 +182,7 @@ def test_the_first_capacities_are_enough_until_others_are_compiled(samples):
     assert exceeded <= 2
 
 
-def test_capacities_ahead_end_where_a_batch_can_not_be_addressed():
+def test_capacities_ahead_end_at_addressable_size():
     capacities = Capacities(1)
     capacities.fit({"x": 2**31 * 40})
     before = capacities.ahead()
@@ -190,7 +190,7 @@ def test_capacities_ahead_end_where_a_batch_can_not_be_addressed():
     assert capacities.ahead() == before
 
 
-def test_a_batch_does_not_wait_for_a_smaller_program():
+def test_batch_does_not_wait_for_smaller_program():
     """After a huge first batch smaller capacities are made, and used when they are compiled."""
     ready = []
     capacities = Capacities(64)
@@ -224,7 +224,7 @@ def blocked():
     compilation.join(60)
 
 
-def test_who_needs_a_program_waits_only_if_it_is_being_compiled(blocked):
+def test_batch_waits_only_for_a_begun_compilation(blocked):
     first, go = blocked
     called = []
     second = Compilation(lambda: called.append("second"))
@@ -243,7 +243,7 @@ def test_who_needs_a_program_waits_only_if_it_is_being_compiled(blocked):
     assert called == ["third"]
 
 
-def test_a_program_that_can_not_be_compiled_ahead_is_compiled_when_it_is_needed(monkeypatch):
+def test_failed_compilation_ahead_is_repeated_when_needed(monkeypatch):
     failed = threading.Event()
 
     class Failing(Compilation):
@@ -265,7 +265,7 @@ def test_a_program_that_can_not_be_compiled_ahead_is_compiled_when_it_is_needed(
     assert list(seen) == ["MainThread"]
 
 
-def test_without_memory_for_a_thread_batches_compile_what_they_need(monkeypatch):
+def test_without_threads_batches_compile_programs(monkeypatch):
     def start(thread):
         raise RuntimeError("can't start new thread")
 
@@ -278,7 +278,7 @@ def test_without_memory_for_a_thread_batches_compile_what_they_need(monkeypatch)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no os.fork")
 @pytest.mark.filterwarnings("ignore")
-def test_a_forked_process_does_not_wait_for_the_threads_of_its_parent(blocked):
+def test_fork_does_not_wait_for_parents_threads(blocked):
     parents, _ = blocked
     child = os.fork()
     if not child:
@@ -321,7 +321,7 @@ print(sum(isinstance(thread, Compilation) for thread in threading.enumerate()))
 """
 
 
-def test_the_interpreter_exits_while_a_program_is_compiled_ahead():
+def test_exit_while_a_program_is_compiled_ahead():
     done = subprocess.run([sys.executable, "-c", EXIT], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
 
@@ -355,7 +355,7 @@ print(seen.count("cache_hits"), jax.config.jax_persistent_cache_min_compile_time
 """
 
 
-def test_programs_are_stored_where_the_user_has_set_a_folder(tmp_path):
+def test_programs_are_stored_in_users_folder(tmp_path):
     def start(folder):
         done = subprocess.run(
             [sys.executable, "-c", STORED, folder], capture_output=True, text=True, timeout=120, cwd=tmp_path

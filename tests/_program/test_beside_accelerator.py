@@ -97,7 +97,7 @@ def test_operands_are_put_on_the_accelerator(monkeypatch, sharding):
         assert not on_device or isinstance(x, jax.Array)
 
 
-def test_function_of_global_arrays_stays_on_the_accelerators(monkeypatch):
+def test_function_of_global_arrays_stays_on_accelerators(monkeypatch):
     sharding, seen = on(0, 4), []
 
     def centred(x):
@@ -124,7 +124,7 @@ def cuda_gpu(number, capability):
     )
 
 
-def test_warning_where_kernels_are_missing(monkeypatch):
+def test_warning_of_missing_kernels(monkeypatch):
     """A GPU is there, and the module with its kernels is not: said once for a pipeline, with the reason, and only where
     it matters.
     """

@@ -242,7 +242,7 @@ def test_kernels_get_no_operand_without_elements(monkeypatch, kernel, dense):
 
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("define", NATIVE)
-def test_what_is_launched(define, devices, photos, tmp_path):
+def test_launched_kernels(define, devices, photos, tmp_path):
     c = compiled_for_h100(functools.partial(define, photos), 64, devices, tmp_path)
     assert len(re.findall(r'custom_call_target="jaxdali_\w+"', c.text)) == NATIVE[define]
     # No callback to the host, no other library.

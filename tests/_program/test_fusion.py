@@ -221,7 +221,7 @@ def test_a_chain_without_a_decoder():
     assert 'kernels = "resize window"' in both(define)
 
 
-def test_axes_that_come_and_go():
+def test_axes_around_a_call():
     """Frames of videos and rows of images are beside a call, or at its ends; which axes are which is not taken for
     granted.
     """
@@ -245,7 +245,7 @@ def test_axes_that_come_and_go():
     both(define, calls=2)
 
 
-def test_what_others_read_is_made():
+def test_images_with_other_readers_are_made():
     """An image that is an output, or has a second reader, or is read as an argument, is not only in a call."""
 
     def define():
@@ -286,7 +286,7 @@ def cut(data: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize("bad", ["JPEG", "progressive", "PNG"])
-def test_an_error_names_the_operator_that_failed(bad, fuse):
+def test_error_names_the_failed_operator(bad, fuse):
     """Also where the rows that are missing were not wanted."""
     whole = png(picture(77, 95)) if bad == "PNG" else encode(picture(77, 95), "JPEG", progressive=bad == "progressive")
     batch = [FILES[0], cut(np.frombuffer(whole, np.uint8))]
@@ -382,7 +382,7 @@ def test_epochs_with_a_short_batch_over_shards(devices):
         np.testing.assert_allclose(a["images"][here], b["images"][here], atol=1 / 57)
 
 
-def test_one_goes_on_where_the_other_was():
+def test_fused_resumes_unfused_and_reverse():
     with photos(True) as fused:
         next(fused)
         state = fused.get_state()
@@ -498,7 +498,7 @@ def test_windows_of_resized_images_on_a_gpu(gpu, case):
     same_on_gpu(define, ["resize window" if case % 4 in (1, 2) else "warp window"])
 
 
-def test_what_a_gpu_fuses(gpu):
+def test_fusion_on_a_gpu(gpu):
     """A window of each kind; windows with fill, and of images of many channels, are made one by one."""
     images = [picture(40 + 9 * k, 70, seed=k) for k in range(len(FILES))]
     many = [np.concatenate([x, x[..., :2]], axis=2) for x in images]

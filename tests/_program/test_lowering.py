@@ -65,7 +65,7 @@ def test_program_holds_custom_calls_and_no_collective(spread, make):
     assert compiled.cost_analysis() is not None
 
 
-def test_few_compilations_over_an_epoch_and_none_for_a_second_iterator(spread):
+def test_few_compilations_and_none_for_second_iterator(spread):
     rng = np.random.default_rng(6)
     files = [spread[i] for i in rng.integers(0, len(spread), 2000)]
     make = functools.partial(
@@ -98,7 +98,7 @@ def custom_call_results(lowered, target):
     return [jax.ShapeDtypeStruct((int(n),), np.uint8) for n in found]
 
 
-def test_decode_only_at_batch_size_one_compiles_by_capacity_not_by_shape(spread):
+def test_decoding_compiles_by_capacity_not_by_shape(spread):
     @pipeline_def(batch_size=1, num_threads=1)
     def decode():
         jpegs, _ = fn.readers.file(files=spread, name="reader")
@@ -128,7 +128,7 @@ def test_definition_is_traced_once_per_shard(spread):
     assert calls == [(8, i) for i in range(8)]
 
 
-def test_lower_before_a_batch_and_of_a_missing_segment(spread):
+def test_lower_of_missing_programs_raises(spread):
     @pipeline_def(batch_size=2)
     def decode():
         return fn.decoders.image(fn.readers.file(files=spread)[0])
@@ -156,7 +156,7 @@ def test_buffers_return_to_the_pool(spread):
     assert 1 <= free <= 40
 
 
-def test_what_is_read_is_not_copied_again(spread, monkeypatch):
+def test_files_are_not_copied_after_reading(spread, monkeypatch):
     """Files are read into a buffer of the program's capacity; of a batch without bad images the decoder hands it on."""
     read, buffers, read_files, packed = [], [], _cpu.read_files, Operands.packed
     monkeypatch.setattr(_cpu, "read_files", lambda *args: [read.append(args[2]), read_files(*args)][1])
@@ -172,7 +172,7 @@ def test_what_is_read_is_not_copied_again(spread, monkeypatch):
     assert shared[1:4] == [True] * 3  # the first batch tells the capacity
 
 
-def test_capacities_have_little_room_for_many_samples_and_few_programs():
+def test_capacities_have_little_room_and_few_programs():
     """Sums of sizes that vary as files do: their standard deviation is three quarters of the mean."""
     rng = np.random.default_rng(0)
     for samples, most in ((8, 1.91), (64, 1.4), (256, 1.2)):
@@ -205,7 +205,7 @@ def test_few_sizes_of_transfers_and_working_memory(samples, most):
     assert np.mean(parts) <= 1.25
 
 
-def test_a_huge_batch_has_capacities_of_its_own():
+def test_huge_batch_has_own_capacities():
     capacities = Capacities(64)
     before = capacities.fit({"x": 10_000, "y": 5_000})
     huge = capacities.fit({"x": 200_000, "y": 5_000})
@@ -216,7 +216,7 @@ def test_a_huge_batch_has_capacities_of_its_own():
     assert capacities.fit({"x": 150_000, "y": 5_000}) == huge
 
 
-def test_capacities_of_a_huge_first_batch_are_left_behind():
+def test_capacities_of_huge_first_batch_are_dropped():
     capacities = Capacities(64)
     huge = capacities.fit({"x": 200_000})
     later = [capacities.fit({"x": 10_000 + 10 * i})["x"] for i in range(40)]
@@ -227,14 +227,14 @@ def test_capacities_of_a_huge_first_batch_are_left_behind():
     assert len({capacities.fit({"x": n})["x"] for n in [12_000, 12_000, 100] * 20}) == 1
 
 
-def test_capacities_of_batches_with_next_to_nothing_do_not_pile_up():
+def test_capacities_of_tiny_batches_do_not_accumulate():
     capacities = Capacities(64)
     for _ in range(100):
         capacities.fit({"x": 0})
     assert len(capacities._sets) == 1
 
 
-def test_batches_after_a_huge_image_run_the_program_that_ran_before():
+def test_batches_after_huge_image_run_earlier_program():
     """What is computed on all of a ragged buffer, as arithmetic is, would take long in a larger one."""
     sizes = [30, 31, 600, 30, 31]
 
@@ -254,7 +254,7 @@ def test_batches_after_a_huge_image_run_the_program_that_ran_before():
     assert texts[0] == texts[1] == texts[3] == texts[4] != texts[2]
 
 
-def test_the_pool_forgets_sizes_and_keeps_few_of_each():
+def test_buffer_pool_forgets_unused_sizes():
     pool = BufferPool()
     held = [pool.empty((5000,), np.uint8) for _ in range(40)]
     pool.empty((1 << 20,), np.uint8)

@@ -176,7 +176,7 @@ def restart_markers_out_of_order():
 @pytest.mark.parametrize(
     "make", [missing_piece, coefficient_past_the_last, fill_byte_before_data, restart_markers_out_of_order]
 )
-def test_what_kernels_refuse_comes_from_the_cpu(played, make):
+def test_refused_images_come_from_the_cpu(played, make):
     files = [*FILES[:9], make(), *FILES[9:12]]
     want = decode(files)
     with played() as spy:
@@ -192,7 +192,7 @@ def test_what_kernels_refuse_comes_from_the_cpu(played, make):
         jpeg_checks.assert_same(z, y, f"file {i}, the second time")
 
 
-def test_progressive_files_that_arrive_as_pixels(played):
+def test_progressive_files_sent_as_pixels(played):
     """Those whose last scans are missing, which libjpeg smooths, damaged ones, and those with more coefficients than
     pixels.
     """
@@ -296,7 +296,7 @@ def assert_equal_batches(got, want):
             np.testing.assert_array_equal(x[name], y[name])
 
 
-def test_bytes_that_cross(played):
+def test_bytes_of_the_link(played):
     """Encoded images cross at their size and at most a third more, not with the room that results have; `statistics`
     counts them.
     """
@@ -330,7 +330,7 @@ def test_replacement_of_another_type(played, options):
         jpeg_checks.assert_same(x, y, f"file {i}")
 
 
-def test_truncated_file_raises_and_the_next_batch_is_good(played, folder):
+def test_truncated_file_fails_only_its_batch(played, folder):
     device = SingleDeviceSharding(jax.devices()[0])
     with iterator(folder, "cpu", sharding=device)() as it:
         want = numpy(it)
@@ -424,7 +424,7 @@ def test_refused_images_alone_are_made_again(played, tmp_path, after, devices):
         assert sorted(passes[:5]) == [4, 6, 6, 6, 6]
 
 
-def test_files_are_read_to_the_buffer_that_is_sent(played, tmp_path, monkeypatch):
+def test_files_are_read_into_the_operand(played, tmp_path, monkeypatch):
     """Once the first batches have shown how large it must be."""
     is_sent, dispatch = list[bool](), Launcher._dispatch
 
@@ -487,7 +487,7 @@ def test_on_the_cpu_beside_a_gpu(played):
         jpeg_checks.assert_same(x, y, "on the CPU")
 
 
-def test_the_host_decodes_while_the_batch_before_is_computed(played, monkeypatch, tmp_path):
+def test_host_decodes_while_earlier_batch_is_computed(played, monkeypatch, tmp_path):
     """What the kernels don't decode is decoded in the host pass, and that of the second batch does not wait for the
     first one's results.
     """

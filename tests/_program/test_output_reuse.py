@@ -71,7 +71,7 @@ def stream(batches=100, **options):
     return (batch["x"] for batch in iterator(batches, **options))
 
 
-def test_a_loop_that_drops_its_batches_needs_few_arrays(fresh):
+def test_loop_without_references_needs_few_arrays(fresh):
     for i, x in enumerate(stream(30)):
         np.testing.assert_array_equal(x, flipped(i))
     assert i == 29
@@ -80,7 +80,7 @@ def test_a_loop_that_drops_its_batches_needs_few_arrays(fresh):
     assert 1 <= len(fresh) <= 7
 
 
-def test_a_loop_over_a_pipeline_takes_turns_with_two_arrays(fresh, fed):
+def test_loop_over_pipeline_alternates_two_arrays(fresh, fed):
     """Or three, as JAX may let go of an array a batch later."""
     for i in range(12):
         x = fed(content(i))
@@ -88,7 +88,7 @@ def test_a_loop_over_a_pipeline_takes_turns_with_two_arrays(fresh, fed):
     assert 2 <= len(fresh) <= 3
 
 
-def test_batches_that_are_kept_stay_what_they_are(fresh):
+def test_kept_batches_keep_their_values(fresh):
     batches = list(stream(12))
     assert len(fresh) == len(batches) == 12
     for i, x in enumerate(batches):
@@ -131,7 +131,7 @@ HOLDERS = {
 
 @pytest.mark.parametrize("holder", HOLDERS)
 @pytest.mark.filterwarnings("ignore:Some donated buffers")
-def test_what_shares_the_memory_of_a_batch_keeps_it(holder):
+def test_views_keep_the_memory_of_a_batch(holder):
     held = []
     for x in stream(10):
         held.append(HOLDERS[holder](x))
@@ -141,7 +141,7 @@ def test_what_shares_the_memory_of_a_batch_keeps_it(holder):
         np.testing.assert_array_equal(np.asarray(x).reshape(-1), flipped(i).reshape(-1))
 
 
-def test_memory_serves_again_when_the_last_view_is_gone(fresh, fed):
+def test_memory_is_reused_after_last_view(fresh, fed):
     views = [np.asarray(fed(content(i))[0]) for i in range(10)]
     assert len(fresh) == 10
     for i, view in enumerate(views):
@@ -152,7 +152,7 @@ def test_memory_serves_again_when_the_last_view_is_gone(fresh, fed):
     assert len(fresh) <= 11  # JAX may let go of an array a batch later
 
 
-def test_threads_that_drop_batches():
+def test_batches_dropped_by_several_threads():
     def check(i, x):
         np.testing.assert_array_equal(x, flipped(i))
 
@@ -198,7 +198,7 @@ def test_batches_on_several_devices(axis):
 
 
 @pytest.mark.parametrize("fed", ["ragged"], indirect=True)
-def test_outputs_that_grow(fresh, fed, monkeypatch):
+def test_growing_outputs(fresh, fed, monkeypatch):
     monkeypatch.setattr("jaxdali._core.ragged.LEAST_ROOMY", 0)  # otherwise all fit into the first capacity
     monkeypatch.setattr("jaxdali._program.program._capacities", {})
     kept = {}

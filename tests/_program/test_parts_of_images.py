@@ -130,7 +130,7 @@ CROPS = {
     "options", [{}, {"adjust_orientation": False}, {"output_type": types.GRAY}, {"output_type": types.ANY_DATA}]
 )
 @pytest.mark.parametrize("crop", CROPS)
-def test_a_crop_is_what_is_decoded(decoded, crop, options):
+def test_only_the_crop_is_decoded(decoded, crop, options):
     part, native, samples = compared(lambda: CROPS[crop](decode(**options)), decoded)
     assert native == ["decode"]
     assert sum(decoded.pixels[2:]) == sum(x.shape[0] * x.shape[1] for x in samples)
@@ -144,7 +144,7 @@ def test_a_crop_of_one_size_is_dense(decoded):
     assert f"tensor<{len(FILES)}x32x30x3xui8>" in line
 
 
-def test_what_follows_a_crop_reads_it(decoded):
+def test_operators_after_a_crop_read_it(decoded):
     def define():
         small = fn.resize(fn.crop(decode(dtype=types.UINT8), crop=(40, 50), crop_pos_x=coin()), size=(20, 24))
         return fn.crop_mirror_normalize(small, mirror=fn.random.coin_flip(), mean=[1.0, 2.0, 3.0]), fn.crop(
@@ -202,13 +202,13 @@ WINDOWS = {
     "options", [{}, {"adjust_orientation": False}, {"output_type": types.YCbCr, "dtype": types.INT16}]
 )
 @pytest.mark.parametrize("window", WINDOWS)
-def test_only_what_a_window_reads_is_decoded(decoded, window, options):
+def test_only_the_window_is_decoded(decoded, window, options):
     part, native, _ = compared(lambda: WINDOWS[window](decode(**options)), decoded)
     assert native == ["decode", "window"]
     assert part < 0.6
 
 
-def test_one_pixel_is_decoded_where_none_is_needed(decoded):
+def test_empty_window_decodes_one_pixel(decoded):
     compared(lambda: WINDOWS["beside the image"](decode()), decoded, n=1)
     assert decoded.pixels[1] == len(FILES)
 
@@ -236,16 +236,16 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("reader", WHOLE)
-def test_images_that_are_decoded_whole(decoded, reader):
+def test_images_with_other_readers_are_decoded_whole(decoded, reader):
     assert compared(lambda: WHOLE[reader](decode()), decoded)[0] == 1
 
 
 @pytest.mark.parametrize("options", [{"cache": "100MB"}, {"on_error": "replace"}])
-def test_decoders_that_need_whole_images(decoded, options):
+def test_decoders_of_whole_images(decoded, options):
     assert compared(lambda: fn.crop(decode(**options), crop=(8, 9)), decoded)[0] == 1
 
 
-def test_a_window_that_is_decoded_is_not_narrowed(decoded):
+def test_decoders_of_windows_are_not_narrowed(decoded):
     def define():
         return fn.crop(fn.decoders.image_crop(source(), crop=(40, 50), device="mixed"), crop=(9, 10), crop_pos_x=coin())
 
@@ -367,13 +367,13 @@ def test_an_eager_function_binds_later_steps(decoded):
         (lambda x: fn.slice(x, start=(9, 9), end=(3, 12), axis_names="HW"), r"slice .*created at .*the end must not be before the start"),
     ],
 )  # fmt: skip
-def test_a_window_outside_is_an_error_of_the_window(window, reason, fuse):
+def test_window_outside_is_error_of_the_window(window, reason, fuse):
     with pytest.raises(SampleError, match=reason):
         outputs(lambda: window(decode()), fuse=fuse)
 
 
 @pytest.mark.parametrize("fuse", [True, False])
-def test_a_file_that_can_not_be_decoded_is_an_error_of_the_decoder(fuse):
+def test_bad_file_is_error_of_the_decoder(fuse):
     files = [FILES[0], np.frombuffer(b"no image", np.uint8), FILES[9][: len(FILES[9]) // 2]]
     with pytest.raises(SampleError, match=r"decoders\.image .*sample 1"):
         outputs(lambda: fn.crop(decode(files), crop=(20, 20)), files, fuse=fuse)
@@ -381,7 +381,7 @@ def test_a_file_that_can_not_be_decoded_is_an_error_of_the_decoder(fuse):
         outputs(lambda: fn.crop(decode(files[::2]), crop=(20, 20), crop_pos_y=1.0), files[::2], fuse=fuse)
 
 
-def test_what_is_missing_below_the_window_is_not_missed():
+def test_missing_rows_below_the_window_are_ignored():
     """As on the CPU, and by `decoders.image_crop`."""
     files = [FILES[0], FILES[9][: len(FILES[9]) * 3 // 4]]
     got, _ = outputs(lambda: fn.crop(decode(files), crop=(20, 21), crop_pos_y=0.0), files, n=1)
@@ -392,7 +392,7 @@ def test_what_is_missing_below_the_window_is_not_missed():
         np.testing.assert_array_equal(a, b)
 
 
-def test_what_kernels_refuse_is_made_again_alone(decoded):
+def test_refused_images_are_repaired_alone(decoded):
     """The host decodes the same part. Here bits are missing above the windows, so that libjpeg has too few for the last
     rows.
     """

@@ -38,7 +38,7 @@ def test_shards_are_the_distinct_batch_slices(where, slices):
     assert [[d.id for d in ds] for ds in shards.devices] == slices
 
 
-def test_reversed_mesh_keeps_the_first_slice_on_the_mesh_s_first_device():
+def test_reversed_mesh_keeps_first_slice_in_place():
     where = NamedSharding(Mesh(np.array(DEVICES[::-1]), ("batch",)), P("batch"))
     assert [d[0].id for d in Shards.of(where, 8).devices] == list(range(8))[::-1]
 
@@ -97,7 +97,7 @@ def definition(num_shards=1, shard_id=0):
     ],
     ids=["mesh", "make_mesh", "reversed", "4 of 8", "replicas", "permuted", "replicated"],
 )
-def test_outputs_lie_on_the_sharding_given(where):
+def test_outputs_have_the_requested_sharding(where):
     shards = Shards.of(where, 16)
     make = data_iterator(definition, ["images", "numbers", "host"], size=32, sharding=where)
     with pytest.warns(UserWarning, match="reader_name"), make(batch_size=16) as it:
@@ -111,7 +111,7 @@ def test_outputs_lie_on_the_sharding_given(where):
     assert batch["images"].shape == (16, 8, 8, 3)
 
 
-def test_axes_beside_the_batch_are_cut_on_the_device(monkeypatch):
+def test_inner_axes_are_cut_on_the_device(monkeypatch):
     """Arrays on devices are passed on without a copy through the host."""
     where = sharding((4, 2), ("batch", "model"), P("batch", None, "model"))
     shards = Shards.of(where, 8)
@@ -178,7 +178,7 @@ def test_one_output_on_two_shardings():
     np.testing.assert_array_equal(batch["a"], batch["b"])
 
 
-def test_shardings_of_outputs_must_cut_the_batch_alike():
+def test_shardings_of_outputs_must_agree():
     where = {
         "images": NamedSharding(MESH, P("data")),
         "numbers": NamedSharding(MESH, P()),
@@ -201,7 +201,7 @@ def test_shardings_of_outputs_must_cut_the_batch_alike():
     ],
     ids=["1x8", "4x2", "replicated", "other axis"],
 )
-def test_replicas_are_worked_on_once(where, num):
+def test_replicas_are_computed_once(where, num):
     """The program has a row for each slice, not for each device."""
     with (
         pytest.warns(UserWarning, match="reader_name"),
@@ -218,7 +218,7 @@ def test_replicas_are_worked_on_once(where, num):
         np.testing.assert_array_equal(same.setdefault(str(s.index), s.data), s.data)
 
 
-def test_one_shard_of_eight_and_two_of_four_draw_the_same():
+def test_random_numbers_do_not_depend_on_sharding():
     def draw(num_shards=1, shard_id=0):
         x = fn.external_source(source=lambda i: np.int32(i.idx_in_batch + shard_id * (8 // num_shards)), batch=False)
         return x, fn.random.uniform(range=(0.0, 1.0)).gpu()
@@ -245,7 +245,7 @@ def test_one_shard_of_eight_and_two_of_four_draw_the_same():
     ],
     ids=["indivisible", "rank", "rank, written by the program"],
 )
-def test_sharding_that_does_not_fit_an_output(where, text):
+def test_sharding_must_fit_the_output(where, text):
     def column(num_shards=1, shard_id=0):
         return fn.external_source(source=lambda: np.zeros((16 // num_shards, 1), np.int32)).gpu()
 

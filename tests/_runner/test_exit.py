@@ -27,7 +27,7 @@ print("at the end", flush=True)
 """
 
 
-def test_the_interpreter_exits_while_a_source_waits():
+def test_exit_while_a_source_waits():
     done = subprocess.run([sys.executable, "-c", EXIT], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "at the end\n", "")
 
@@ -52,7 +52,7 @@ threading.Thread(target=lambda: [pipe.run() for _ in range(99)], daemon=True).st
 """
 
 
-def test_the_interpreter_exits_while_a_large_batch_is_made():
+def test_exit_while_a_large_batch_is_made():
     """A thread that returned from JAX to an interpreter that is gone would abort the process."""
     for _ in range(2):
         done = subprocess.run([sys.executable, "-c", IN_THE_MAKING], capture_output=True, text=True, timeout=60)
@@ -95,7 +95,7 @@ sys.exit(7)
 
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize(("steps", "pause"), [(10_000, 0.01), (40, 0)])  # in Python, where it is interrupted; in XLA
-def test_the_interpreter_exits_quietly_while_a_function_compiles(steps, pause, kept):
+def test_exit_while_a_function_compiles(steps, pause, kept):
     code = WHILE_IT_COMPILES.format(steps=steps, pause=pause, kept=kept)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (7, "begun\n", "")

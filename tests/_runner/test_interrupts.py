@@ -61,7 +61,7 @@ def collect_and_wait(held):
 
 
 @pytest.mark.parametrize("make", [made_by_iterator, made_by_pipeline])
-def test_an_interrupt_of_a_finalizer_is_not_lost(make):
+def test_interrupt_in_a_finalizer_is_not_lost(make):
     """Python prints what a finalizer raises, and goes on as if nothing had been; so the user would have to press Ctrl-C
     again.
     """
@@ -100,7 +100,7 @@ def no_threads(monkeypatch):
 
 
 @pytest.mark.parametrize("started", [0, 1])
-def test_a_thread_that_can_not_be_started_is_the_error(no_threads, started):
+def test_failed_thread_start_is_the_error(no_threads, started):
     no_threads[0] = started
     define = data_iterator(lambda: fn.random.uniform(shape=[2]), ["x"], prepare_first_batch=False)
     it = define(batch_size=1, num_threads=1)
@@ -119,7 +119,7 @@ def test_a_thread_that_can_not_be_started_is_the_error(no_threads, started):
 
 
 @pytest.mark.parametrize("started", [0, 1])
-def test_requests_are_made_by_the_threads_that_there_are(no_threads, started):
+def test_storage_requests_with_few_threads(no_threads, started):
     fsspec = pytest.importorskip("fsspec")
     for i in range(4):
         fsspec.filesystem("memory").pipe_file(f"/few/{i}", b"%d" % i)

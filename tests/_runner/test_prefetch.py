@@ -132,7 +132,7 @@ def test_reading_overlaps_with_an_accelerator(launches, aside):
 
 
 @pytest.mark.parametrize("accelerator", [True, False])
-def test_two_batches_are_launched_at_once(monkeypatch, accelerator):
+def test_two_batches_are_dispatched_at_once(monkeypatch, accelerator):
     """So that an accelerator never waits for the host, and threads on the CPU not for the slowest image of a batch."""
     launched, computed = threading.Semaphore(0), threading.Event()
     dispatch, check = Executor.dispatch, Executor.check
@@ -165,7 +165,7 @@ def test_two_batches_are_launched_at_once(monkeypatch, accelerator):
         np.testing.assert_array_equal(first.result()["x"], [1, 2])
 
 
-def test_sizes_of_what_is_moved():
+def test_rounded_sizes_of_buffers():
     """At most an eighth more than needed, and few sizes, so that few programs are compiled."""
     sizes = [rounded_up(n) for n in range(1 << 16, 1 << 17)]
     assert all(

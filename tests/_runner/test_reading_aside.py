@@ -74,7 +74,7 @@ def test_the_thread_ends(own_threads, collected):
     assert not thread.is_alive()
 
 
-def test_the_thread_ends_at_the_end_of_the_data(own_threads):
+def test_thread_ends_while_it_awaits_an_epoch(own_threads):
     """While it waits for the next epoch."""
 
     @data_iterator(output_map=["x"], reader_name="reader")
@@ -90,7 +90,7 @@ def test_the_thread_ends_at_the_end_of_the_data(own_threads):
     assert not thread.is_alive()
 
 
-def test_functions_of_the_user_are_called_where_they_were(own_threads):
+def test_user_functions_run_in_other_threads(own_threads):
     called_in = set()
 
     def supply():
@@ -129,7 +129,7 @@ def test_exceptions_of_readers_have_their_tracebacks():
 
 
 @pytest.mark.parametrize("taken", [1, 3, 5])
-def test_a_state_does_not_know_what_was_read_ahead(monkeypatch, taken):
+def test_state_ignores_batches_read_ahead(monkeypatch, taken):
     """The state is that of the batches taken, also where those read ahead belong to the next epoch."""
     read, done = ListSource.read, []
 
@@ -148,5 +148,5 @@ def test_a_state_does_not_know_what_was_read_ahead(monkeypatch, taken):
             np.testing.assert_array_equal(next(resumed)["x"], next(iterator)["x"])
 
 
-def test_many_threads_get_more_batches():
+def test_many_threads_get_more_dispatched_batches():
     assert [max_dispatched_on_cpu(n) for n in (1, 15, 16, 32, 48, 64, 256)] == [2, 2, 3, 4, 5, 6, 6]

@@ -81,7 +81,7 @@ def test_closed_and_dropped_iterators_leave_no_threads(files, own_threads):
     assert own_threads.ended()
 
 
-def test_an_iterator_dropped_by_an_exception_leaves_no_threads(files, own_threads):
+def test_iterator_dropped_by_exception_leaves_no_threads(files, own_threads):
 
     def train():
         for _ in data_iterator(definition, ["x", "image"], reader_name="reader")(files, batch_size=4):
@@ -94,7 +94,7 @@ def test_an_iterator_dropped_by_an_exception_leaves_no_threads(files, own_thread
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_errors_of_a_source_cost_one_batch_each(error):
+def test_source_errors_cost_one_batch_each(error):
     @pipeline_def(batch_size=2)
     def failing():
         def source(info):
@@ -121,7 +121,7 @@ def test_errors_of_a_source_cost_one_batch_each(error):
         assert [b["x"].tolist() for b in it] == [[2 * i, 2 * i + 1] for i in range(5)]
 
 
-def test_a_failing_pipeline_does_not_put_others_out_of_step(files):
+def test_failing_pipeline_stays_in_step_with_others(files):
     def numbers(fails):
         def source(info):
             if fails and info.iteration == 1:
@@ -139,7 +139,7 @@ def test_a_failing_pipeline_does_not_put_others_out_of_step(files):
         assert [b["x"].tolist() for b in it] == [[[2], [2]], [[3], [3]]]
 
 
-def test_data_that_end_with_a_counted_epoch_or_before(files):
+def test_data_end_with_counted_epoch_or_before(files):
     def ending(n):
         def source(info):
             if info.iteration == n:
