@@ -1,4 +1,4 @@
-"""What depends on the sizes of batches: the programs of an accelerator and the bytes that it gets."""
+"""The programs of an accelerator, and the bytes that it gets, for batches of many sizes."""
 
 import io
 
@@ -46,11 +46,11 @@ def rotated(jpegs):
 def test_few_programs_for_batches_of_photos(monkeypatch, photos, images):
     """A GPU gets 1,000 batches of 8 photos. Nothing is compiled or run: only the host's part is real."""
     programs, transferred, needed = set(), 0, 0
-    memory = []  # for each batch, in relation to what it needs
+    memory = []  # for each batch, available scratch divided by needed scratch
 
-    def dispatch(self, at, segment, phase, operands, batch):
+    def dispatch(self, number, segment, phase, operands, batch):
         nonlocal transferred, needed
-        programs.add((at, operands.key))
+        programs.add((number, operands.key))
         (files,) = (batch.values[r].data for r in segment.operands if r in phase.ragged)
         transferred += sum(b.nbytes for b in operands.buffers)
         needed += files.used
@@ -76,6 +76,6 @@ def test_few_programs_for_batches_of_photos(monkeypatch, photos, images):
         for _ in range(40):
             assert sum(1 for _ in iterator) == 25
     assert len(memory) >= 1000
-    assert len(programs) <= 12
-    assert transferred <= 1.5 * needed
-    assert np.mean(memory) <= 2
+    assert len(programs) <= 12, "few programs must serve batches of all sizes"
+    assert transferred <= 1.5 * needed, "a GPU must not get much more than the files of a batch"
+    assert np.mean(memory) <= 2, "working memory must not be much larger than needed"

@@ -1,4 +1,4 @@
-"""source_info of what operators make: as DALI 2.4 gives it for the same definitions."""
+"""source_info of the outputs of operators, compared with DALI 2.4's for the same definitions."""
 
 import io
 import tarfile
@@ -29,7 +29,7 @@ def mean(x):
     return fn.cast(fn.reductions.mean(x), dtype=types.FLOAT)
 
 
-# What becomes of a, of the files 0 and 1, and b, of the files 1 and 2.
+# Definitions of an output from a, of the files 0 and 1, and b, of the files 1 and 2; and its source_info.
 CASES = [
     (lambda a, b: fn.flip(a), "n0 n1"),
     (lambda a, b: fn.cat(a, b), " "),
@@ -79,12 +79,12 @@ def test_operators(folder, number, on_device):
 
 
 def names(pipe, folder):
-    found = [
+    infos = [
         [x.source_info().replace(f"{folder}/", "").replace(".npy", "") for x in output.as_cpu()]
         for output in pipe.run()
     ]
     pipe.close()
-    return found
+    return infos
 
 
 def test_branches(folder):
@@ -124,6 +124,6 @@ def test_readers(tmp_path):
 
     with pytest.warns(UserWarning, match="there is no index"):
         pipe = pipeline()
-        found = names(pipe, tmp_path)
+        infos = names(pipe, tmp_path)
     of_archive = ["a.tar:1536:f/0.jpg", "a.tar:512:f/0.cls", "", "a.tar:3072:f/0.b.TXT"]
-    assert [n for (n,) in found] == ["x.bin", "", "", *of_archive, of_archive[0], of_archive[3]]
+    assert [n for (n,) in infos] == ["x.bin", "", "", *of_archive, of_archive[0], of_archive[3]]

@@ -86,7 +86,7 @@ def test_repr_is_a_table():
 
 
 def test_rows_and_profiles_have_user_names(tmp_path):
-    """In the table, and in JAX's profile."""
+    """The names that the user gave to operators are in the table, and in JAX's profile."""
 
     @pipeline_def(batch_size=2, num_threads=1, enable_statistics=True, prefetch_queue_depth=1)
     def definition():
@@ -109,7 +109,7 @@ def test_rows_and_profiles_have_user_names(tmp_path):
 
 @pytest.mark.parametrize("fuse", [True, False])
 def test_times_of_operators_in_programs(fuse, tmp_path):
-    """By the user's names; together no more than the time that went by."""
+    """The rows have the user's names. Their times together are no more than the elapsed time."""
     file = tmp_path / "ramp.jpg"
     Image.fromarray(
         (np.indices((800, 1000)).sum(axis=0)[..., None] // np.array([2, 5, 9]) % 256).astype(np.uint8)
@@ -123,26 +123,25 @@ def test_times_of_operators_in_programs(fuse, tmp_path):
 
     pipe = definition()
     pipe.run()  # compiles
-    before = {(m.stage, m.step): m.seconds for m in pipe.statistics()}
+    seconds_before = {(m.stage, m.step): m.seconds for m in pipe.statistics()}
     start = time.perf_counter()
     for _ in range(3):
         pipe.run()
-    went_by = time.perf_counter() - start
+    elapsed = time.perf_counter() - start
     rows = {(m.stage, m.step): m for m in pipe.statistics()}
     pipe.close()
-    took = {step: m.seconds - before[stage, step] for (stage, step), m in rows.items() if stage == "program"}
+    took = {step: m.seconds - seconds_before[stage, step] for (stage, step), m in rows.items() if stage == "program"}
     assert list(took) == ["my_decoder", "my_resize", "my_rotate", "my_blur"]
     assert all((rows["program", step].calls, rows["program", step].samples) == (4, 32) for step in took)
     assert min(took.values()) > 0
-    assert sum(took.values()) <= went_by
+    assert sum(took.values()) <= elapsed
     assert took["my_blur"] > took["my_decoder"]  # 33 x 33 taps
 
 
 def test_times_over_several_shards_and_phases():
-    """Shards that run at once are no reason for a sum beyond the time that went by; what a later phase waits for counts
-    once.
+    """Shards that run at once do not add up to more than the elapsed time. A program for which a later phase waits
+    counts once.
     """
-
     photos = [np.full((500, 500, 3), i, np.uint8) for i in range(64)]
 
     def definition(num_shards, shard_id):
@@ -157,9 +156,9 @@ def test_times_over_several_shards_and_phases():
         next(iterator)
         batches = 1 + len([next(iterator) for _ in range(3)])
         rows = {(m.stage, m.step): m for m in iterator.statistics()}
-        went_by = time.perf_counter() - start
+        elapsed = time.perf_counter() - start
     first = rows["program", "first"]
     assert first.calls >= batches
     assert abs(first.samples - 16 * first.calls) <= 16  # a batch may be counted meanwhile
     assert rows["program", "second"].seconds > 0
-    assert sum(m.seconds for key, m in rows.items() if key[0] == "program") <= went_by
+    assert sum(m.seconds for key, m in rows.items() if key[0] == "program") <= elapsed

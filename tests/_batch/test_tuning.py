@@ -1,4 +1,4 @@
-"""num_threads="auto", prefetch_queue_depth="auto": what is decided, by a meter that says what the test wants."""
+"""num_threads="auto" and prefetch_queue_depth="auto": the decisions of the tuner, with the waiting times of a model."""
 
 import numpy as np
 import pytest
@@ -12,10 +12,11 @@ BOTH = ("num_threads", "prefetch_queue_depth")
 
 
 class Machine:
-    """A pipeline and its user by their times: a batch takes `cost(threads)`, what the user does with it `step`.
+    """A model of a pipeline and its user, in place of a meter: a batch takes `cost(threads)` seconds, the user's step
+    with it `step` seconds.
 
-    `uneven`: the user waits for that part of the time though batches are made fast enough, until there are `enough`
-    ahead.
+    Until `enough` batches are made ahead, the user waits for the part `uneven` of each step, although batches are made
+    fast enough on average.
     """
 
     def __init__(self, cost, step=0.0, uneven=0.0, enough=0):
@@ -27,8 +28,8 @@ class Machine:
         return {"user": self.user, "queue": self.queue}[step]
 
     def run(self, tuner, windows):
-        """The threads and the depth after each window."""
-        seen = []
+        """Returns the threads and the depth after each window."""
+        decisions = []
         for _ in range(windows):
             for k in range(WINDOW):
                 batch = self.cost(tuner.threads)
@@ -38,8 +39,8 @@ class Machine:
                 self.now += max(batch, self.step) + late
                 changed = tuner.note_taken()
                 assert not changed or k == WINDOW - 1
-            seen.append((tuner.threads, tuner.depth))
-        return seen
+            decisions.append((tuner.threads, tuner.depth))
+        return decisions
 
 
 def tuner_of(machine, tuned=BOTH, threads=4, depth=2, cores=32):
@@ -47,7 +48,7 @@ def tuner_of(machine, tuned=BOTH, threads=4, depth=2, cores=32):
 
 
 def test_threads_are_doubled_while_batches_get_faster():
-    """Eight cores are worth something; 16 threads are tried once, and given up."""
+    """Up to eight threads help. 16 threads are tried once, and given up."""
     machine = Machine(lambda threads: 8.0 / min(threads, 8))
     assert machine.run(tuner_of(machine), 6) == [(4, 2), (8, 2), (16, 2), (8, 2), (8, 2), (8, 2)]
 
@@ -58,16 +59,16 @@ def test_no_more_threads_than_cores():
 
 
 def test_needless_threads_are_released():
-    """The user takes 8 s for a batch: two threads make it in 4, one in 8.5, for which he would have to wait."""
+    """The user's step takes 8 s. Two threads make a batch in 4 s, one in 8.5 s, so the user would wait for it."""
     machine = Machine(lambda threads: 8.5 / threads if threads < 2 else 8.0 / threads, step=8.0)
-    found = machine.run(tuner_of(machine, threads=8), 8)
-    assert found[:4] == [(8, 2), (4, 2), (2, 2), (2, 2)]  # with two there is not time enough left to try one
+    decisions = machine.run(tuner_of(machine, threads=8), 8)
+    assert decisions[:4] == [(8, 2), (4, 2), (2, 2), (2, 2)]  # with two there is not time enough left to try one
     machine = Machine(lambda threads: 3.0 if threads > 1 else 9.0, step=8.0)
     assert machine.run(tuner_of(machine, threads=2), 5) == [(2, 2), (1, 2), (2, 2), (2, 2), (2, 2)]
 
 
 def test_uneven_batches_are_made_farther_ahead():
-    """Until nobody waits any more; never farther than allowed."""
+    """The depth grows until the user does not wait any more, and never beyond the maximum."""
     machine = Machine(lambda threads: 0.7, step=1.0, uneven=0.2, enough=4)
     assert machine.run(tuner_of(machine), 5) == [(4, 2), (4, 3), (4, 4), (4, 4), (4, 4)]
     machine = Machine(lambda threads: 0.7, step=1.0, uneven=0.2, enough=100)
@@ -97,7 +98,7 @@ class Always:
 
 
 def test_changed_settings_compile_nothing(monkeypatch):
-    """The same batches, from one program, whatever the number of threads; and as far ahead as it says."""
+    """All numbers of threads make the same batches, from one program. The depth determines how far a source is ahead."""
     monkeypatch.setattr(executor, "Tuner", Always)
     read = []
 
@@ -114,15 +115,16 @@ def test_changed_settings_compile_nothing(monkeypatch):
         for k in range(6):
             batch = np.asarray(next(iterator)["x"])
             assert (batch == np.array([2 * k, 2 * k + 1], np.uint8).reshape(2, 1, 1, 1)).all()
-        (made,) = iterator._stream.executors
-        assert len(made._launcher._compiled) == 1
-        assert made.resources._thread_pools.keys() >= {1, 2, 3}
-        assert len(read) == 2 * (6 + 5)  # six batches were taken, and the source was called for five more
+        (batch_executor,) = iterator._stream.executors
+        assert len(batch_executor._launcher._compiled) == 1
+        assert batch_executor.resources._thread_pools.keys() >= {1, 2, 3}
+        # Six batches of two samples were taken, and the source was called for five more.
+        assert len(read) == 2 * (6 + 5)
         assert iterator.statistics()
 
 
 def test_epoch_wait_counts_as_queue_time():
-    """Which is no time of a batch: the producing thread waits for the user then, too."""
+    """At the end of an epoch the thread that produces waits for the user. That is no time of a batch."""
 
     @pipeline_def(batch_size=1, prefetch_queue_depth=8, enable_statistics=True)
     def define():
@@ -152,20 +154,20 @@ def test_arguments():
     pipe = define()
     assert 1 <= pipe.num_threads <= 4
     assert pipe.prefetch_queue_depth == "auto"
-    again = Pipeline.deserialize(pipe.serialize())
-    assert again.prefetch_queue_depth == "auto"
-    again.run()
-    assert again.statistics()
-    again.close()
+    restored = Pipeline.deserialize(pipe.serialize())
+    assert restored.prefetch_queue_depth == "auto"
+    restored.run()
+    assert restored.statistics()
+    restored.close()
 
 
 def test_windows_are_whole(monkeypatch):
     """Decisions fall after each window, not before the second: programs are compiled in the first."""
     monkeypatch.setattr(tuning, "WINDOW", 3)
     machine = Machine(lambda threads: 1.0)
-    tuner, found = tuner_of(machine), []
+    tuner, changes = tuner_of(machine), []
     for _ in range(7):
         machine.now += 1.0
         machine.user += 1.0
-        found.append(tuner.note_taken())
-    assert found == [False] * 5 + [True, False]
+        changes.append(tuner.note_taken())
+    assert changes == [False] * 5 + [True, False]

@@ -1,4 +1,4 @@
-"""The end of the data: what is returned, what is dropped, which warnings there are, and iterators that never end."""
+"""The end of the data: returned and dropped samples, warnings, and iterators that never end."""
 
 import functools
 import io
@@ -83,12 +83,12 @@ SOURCES = {
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("auto_reset", [True, False])
 def test_empty_epoch_warns_once(kind, source, auto_reset):
-    make, why = SOURCES[source]
+    make, reason = SOURCES[source]
     it = kind(pipe(lambda: fn.external_source(make())), ["x"], auto_reset=auto_reset)
     assert quietly(lambda: len(list(it))) == 3
-    text, file, rest = one_warning(lambda: [len(list(it)) for _ in range(3)])
-    assert rest == [0, 0, 0]
-    assert re.match(rf"external_source \(created at {HERE}:\d+\): gave no data for epoch 1: {why}", text), text
+    text, file, lengths = one_warning(lambda: [len(list(it)) for _ in range(3)])
+    assert lengths == [0, 0, 0]
+    assert re.match(rf"external_source \(created at {HERE}:\d+\): gave no data for epoch 1: {reason}", text), text
     assert file == __file__
 
 
@@ -269,7 +269,7 @@ def test_shards_of_different_lengths(counts, feed, kind):
 @pytest.mark.parametrize("kind", ["sharded", "pipelines"])
 @pytest.mark.parametrize("counts", [(1, 12), (2, 17, 5), (8, 3)])
 def test_checkpoints_of_shards_of_different_lengths(counts, kind):
-    """What is left of an epoch depends on how many samples each step had, which the state knows."""
+    """The rest of an epoch depends on the number of samples in each step, so the state has that number."""
 
     def make():
         return shards_of_lengths(
@@ -277,16 +277,16 @@ def test_checkpoints_of_shards_of_different_lengths(counts, kind):
         )[0]
 
     it, steps = make(), -(-max(counts) // 4)
-    states, found = [], []
+    states, batches = [], []
     for _ in range(2 * steps):
         states.append(json.loads(json.dumps(it.get_state())))
-        found.append(numbers(next(it)))
-    assert sum(map(len, found)) == 2 * sum(counts)
+        batches.append(numbers(next(it)))
+    assert sum(map(len, batches)) == 2 * sum(counts)
     for step, state in enumerate(states):
-        other = make()
-        other.set_state(state)
-        assert [numbers(next(other)) for _ in found[step:]] == found[step:]
-        other.close()
+        resumed = make()
+        resumed.set_state(state)
+        assert [numbers(next(resumed)) for _ in batches[step:]] == batches[step:]
+        resumed.close()
 
 
 @pytest.mark.parametrize(
@@ -303,8 +303,8 @@ def test_checkpoints_of_shards_of_different_lengths(counts, kind):
 )
 def test_warning_counts_dropped_samples_of_all_shards(feed, counts, at_least):
     it, expected = shards_of_lengths(counts, 4, "sharded", feed, size=sum(counts))
-    text, _, found = one_warning(lambda: epoch(it))
-    dropped = len(expected) - len(found)
+    text, _, kept = one_warning(lambda: epoch(it))
+    dropped = len(expected) - len(kept)
     assert f": {at_least}{dropped} samples are dropped" in text
 
 
@@ -325,10 +325,10 @@ def test_checkpoint_around_the_short_batch(feed, taken):
         next(it)
     state = json.loads(json.dumps(it.get_state()))
     expected = [numbers(next(it)) for _ in range(8)]
-    other = make()
+    resumed = make()
     if feed in ("callable", "parallel") or taken == 5:
-        other.set_state(state)
-        assert [numbers(next(other)) for _ in range(8)] == expected
+        resumed.set_state(state)
+        assert [numbers(next(resumed)) for _ in range(8)] == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -389,10 +389,10 @@ def test_repeat_gives_epoch_after_epoch(folder, kind, policy, source):
         for repeat in (True, False):
             resumed = make(repeat=repeat)
             resumed.set_state(state)
-            found = [numbers(b) for b in itertools.islice(resumed, len(expected))]
-            rest = expected[len(expected) // 2 :]
-            assert found[: len(rest)] == rest[: len(found)]
-            assert (len(found) == len(expected)) == repeat
+            batches = [numbers(b) for b in itertools.islice(resumed, len(expected))]
+            remaining = expected[len(expected) // 2 :]
+            assert batches[: len(remaining)] == remaining[: len(batches)]
+            assert (len(batches) == len(expected)) == repeat
 
 
 def test_repeat_ends_with_used_up_data():
@@ -435,12 +435,12 @@ def test_taking_a_batch_under_tracing_raises(folder, trace):
     assert len(list(it)) == 3  # nothing was lost
     it.reset()
     assert jax.jit(lambda x: x.sum())(next(it)["x"]) == 14
-    seen = jax.jit(
+    callback_sum = jax.jit(
         lambda: jax.pure_callback(
             lambda: np.float32(np.asarray(next(it)["x"]).sum()), jax.ShapeDtypeStruct((), np.float32)
         )
     )
-    assert seen() == 30  # a callback runs, and is not traced
+    assert callback_sum() == 30  # a callback runs, and is not traced
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])

@@ -1,4 +1,4 @@
-"""Several runners as one, with runners that only play."""
+"""Several runners in lockstep, with stand-ins for runners."""
 
 import pytest
 
@@ -6,13 +6,13 @@ from jaxdali._iterator.lockstep import Lockstep
 
 
 class Runner:
-    """Gives a list of numbers; raises what is an exception among them."""
+    """A runner whose batches are numbers. An exception among them is raised."""
 
     def __init__(self, *items):
-        self.items, self.asked, self.restarted = list(items), 0, 0
+        self.items, self.num_begun, self.num_restarts = list(items), 0, 0
 
     def begin_batches(self):
-        self.asked += 1
+        self.num_begun += 1
 
     def wait(self):
         return bool(self.items)
@@ -28,32 +28,32 @@ class Runner:
         return item
 
     def restart(self):
-        self.restarted += 1
+        self.num_restarts += 1
 
 
 def test_all_are_taken_when_one_fails():
     runners = [Runner(1, 2), Runner(ValueError("b"), 3), Runner(KeyError("c"), 4)]
-    together = Lockstep(runners)
+    lockstep = Lockstep(runners)
     with pytest.raises(ValueError, match="b"):
-        together.get()
-    assert together.get() == [2, 3, 4]
-    assert together.at_end == [True] * 3
+        lockstep.get()
+    assert lockstep.get() == [2, 3, 4]
+    assert lockstep.at_end == [True] * 3
 
 
 def test_errors_of_dropped_batches_are_ignored():
     a, b = Runner(ValueError(), 1), Runner(0, 2)
-    together = Lockstep([a, b])
-    together.drop()
-    assert together.wait()
-    assert together.get() == [1, 2]
-    assert not together.wait()
+    lockstep = Lockstep([a, b])
+    lockstep.drop()
+    assert lockstep.wait()
+    assert lockstep.get() == [1, 2]
+    assert not lockstep.wait()
 
 
 def test_all_begin_and_restart():
     runners = [Runner(1)]
-    together = Lockstep(runners)
-    runners.append(Runner())  # who made the list may put others into it
-    together.begin_batches()
-    together.restart()
-    assert [(r.asked, r.restarted) for r in runners] == [(1, 1), (1, 1)]
-    assert together.at_end == [False, True]
+    lockstep = Lockstep(runners)
+    runners.append(Runner())  # the owner of the list may change it
+    lockstep.begin_batches()
+    lockstep.restart()
+    assert [(r.num_begun, r.num_restarts) for r in runners] == [(1, 1), (1, 1)]
+    assert lockstep.at_end == [False, True]

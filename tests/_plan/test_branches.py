@@ -1,4 +1,4 @@
-"""Which samples operators of branches get, and what is compiled for that."""
+"""The samples that operators in branches get, and the programs that are compiled for them."""
 
 from typing import Any
 
@@ -19,52 +19,53 @@ from jaxdali.plugin.jax.fn import jax_function
 IMAGES = [picture(20 + 7 * i, 60 - 5 * i, seed=i) for i in range(6)]
 
 
-def augmented(x, which, on_device=False):
+def augmented(x, branch, on_device=False):
     x = x.gpu() if on_device else x
-    if which == 0:
+    if branch == 0:
         y = fn.rotate(x, angle=30)
-    elif which == 1:
+    elif branch == 1:
         y = fn.flip(x)
-    elif which == 2:
+    elif branch == 2:
         y = fn.cast(x // 2 + 1, dtype=types.UINT8)
     else:
         y = x
     return y
 
 
-def alone(x, which):
-    """The same, of all samples at once, without conditionals."""
-    return [fn.rotate(x, angle=30), fn.flip(x), fn.cast(x // 2 + 1, dtype=types.UINT8), x][which]
+def unconditional(x, branch):
+    """One of the branches of `augmented`, for all samples, without conditionals."""
+    return [fn.rotate(x, angle=30), fn.flip(x), fn.cast(x // 2 + 1, dtype=types.UINT8), x][branch]
 
 
 def test_branches_do_not_recompile(monkeypatch):
+    """Each image gets the result of its branch, and no division of the batch compiles anything."""
     monkeypatch.setattr(ahead_compiler, "FIRST_BATCH", 100)  # no program for larger batches
     rng = np.random.default_rng(0)
-    chosen = [rng.permutation([0, 1, 2, 3, 0, 1]) for _ in range(5)] + [np.zeros(6), np.full(6, 3)]
+    branches = [rng.permutation([0, 1, 2, 3, 0, 1]) for _ in range(5)] + [np.zeros(6), np.full(6, 3)]
 
     @pipeline_def(batch_size=6, num_threads=2, enable_conditionals=True, prefetch_queue_depth=1)
     def mixed():
         x = fn.external_source(lambda: IMAGES, layout="HWC")
-        which = fn.external_source(iter([c.astype(np.int32) for c in chosen]))
-        return augmented(x, which), augmented(fn.resize(x, size=(16, 16)), which)
+        branch = fn.external_source(iter([c.astype(np.int32) for c in branches]))
+        return augmented(x, branch), augmented(fn.resize(x, size=(16, 16)), branch)
 
     @pipeline_def(batch_size=6, num_threads=2)
-    def each():
+    def every_branch():
         x = fn.external_source(lambda: IMAGES, layout="HWC")
         small = fn.resize(x, size=(16, 16))
-        return tuple(alone(i, k) for i in (x, small) for k in range(4))
+        return tuple(unconditional(i, k) for i in (x, small) for k in range(4))
 
-    want = [[np.asarray(x) for x in o] for o in each().run()]
+    expected = [[np.asarray(x) for x in o] for o in every_branch().run()]
     pipe = mixed()
     pipe.build()
-    for number, which in enumerate(chosen):
-        got = pipe.run()
+    for number, branch in enumerate(branches):
+        results = pipe.run()
         if number == 0:
-            made = len(program._programs)
-        for i, k in enumerate(which):
-            np.testing.assert_array_equal(np.asarray(got[0][i]), want[int(k)][i])
-            np.testing.assert_array_equal(np.asarray(got[1][i]), want[4 + int(k)][i])
-    assert len(program._programs) == made
+            num_programs = len(program._programs)
+        for i, k in enumerate(branch):
+            np.testing.assert_array_equal(np.asarray(results[0][i]), expected[int(k)][i])
+            np.testing.assert_array_equal(np.asarray(results[1][i]), expected[4 + int(k)][i])
+    assert len(program._programs) == num_programs
     pipe.close()
 
 
@@ -88,38 +89,38 @@ def test_decoder_sees_only_files_of_its_branch():
 
 
 def test_jax_function_gets_present_samples():
-    seen = []
+    shapes = []
 
     def double(x):
-        seen.append(x.shape)
+        shapes.append(x.shape)
         return x * 2
 
     def define():
         x = numbers()
-        which = fn.external_source(iter(np.array([[1, 0, 0, 1, 2, 1], [0] * 6, [1] * 6], np.int32)))
-        if which == 1:
+        branch = fn.external_source(iter(np.array([[1, 0, 0, 1, 2, 1], [0] * 6, [1] * 6], np.int32)))
+        if branch == 1:
             y = jax_function(double, jit=False)(x)
-        elif which == 2:
+        elif branch == 2:
             y = jax_function(lambda a: a + a.shape[0], jit=True)(x)  # the whole batch
         else:
             y = x
         return y, fn.cast(y, dtype=types.FLOAT)
 
     assert outputs(define) == [[0, 1, 2, 0, 7, 4]] * 2
-    assert seen[0] == (3,)
-    seen.clear()
+    assert shapes[0] == (3,)
+    shapes.clear()
     assert outputs(define, 3) == [[0, 2, 4] * 2] * 2
-    assert [s[0] for s in seen] == [3, 6]
+    assert [s[0] for s in shapes] == [3, 6]
 
 
 @pytest.mark.parametrize("jit", [None, False])
 def test_jax_functions_in_nested_branches(jit):
     def define():
         x = fn.resize(fn.external_source(lambda: IMAGES, layout="HWC"), size=(4, 4))
-        which, y = numbers(), x
-        if which > 0:
+        branch, y = numbers(), x
+        if branch > 0:
             y = jax_function(lambda a: a // 2 + a.shape[0], jit=jit)(x)
-            if which > 1:
+            if branch > 1:
                 y = jax_function(lambda a, b: jnp.maximum(a, b) - a.shape[0], jit=jit)(y, x)
         return x, y
 
@@ -133,14 +134,14 @@ def test_jax_functions_in_nested_branches(jit):
 def test_short_batches():
     def define():
         x = fn.external_source(lambda: IMAGES[:4], layout="HWC")
-        which = fn.external_source(lambda: np.arange(4, dtype=np.int32) % 4)
-        y = augmented(x, which)
-        if which == 1:
+        branch = fn.external_source(lambda: np.arange(4, dtype=np.int32) % 4)
+        y = augmented(x, branch)
+        if branch == 1:
             y = jax_function(lambda a: a + 1)(fn.resize(y, size=(3, 3)))
         return y
 
-    got = outputs(define)[0]
-    assert [np.shape(x) for x in got][1:] == [(3, 3, 3), IMAGES[2].shape, IMAGES[3].shape]
+    images = outputs(define)[0]
+    assert [np.shape(x) for x in images][1:] == [(3, 3, 3), IMAGES[2].shape, IMAGES[3].shape]
 
 
 @pytest.mark.filterwarnings("ignore:size is given")
@@ -151,31 +152,31 @@ def test_shards_have_branches_of_their_own():
 
     @data_iterator(output_map=names, sharding=sharding, size=64, enable_conditionals=True)
     def make(num_shards, shard_id):
-        which = fn.external_source(lambda i: np.int32((i.idx_in_epoch + shard_id) % 4), batch=False)
+        branch = fn.external_source(lambda i: np.int32((i.idx_in_epoch + shard_id) % 4), batch=False)
         x = fn.external_source(lambda i: IMAGES[i.idx_in_epoch % 6], batch=False, layout="HWC")
-        y = augmented(x, which)
-        if which == 1:
+        y = augmented(x, branch)
+        if branch == 1:
             y = jax_function(lambda a: a + jnp.uint8(a.shape[0]))(fn.resize(y, size=(8, 8)))
         else:
             y = fn.resize(y, size=(8, 8))
-        return which, y, *(fn.resize(alone(x, k), size=(8, 8)) for k in range(4))
+        return branch, y, *(fn.resize(unconditional(x, k), size=(8, 8)) for k in range(4))
 
     it: Any = make(batch_size=8, seed=3, fuse=False)  # one kernel for each, with and without a branch: to the last bit
     for _ in range(3):
         batch = {name: np.asarray(x) for name, x in next(it).items()}
         for i, k in enumerate(batch["which"]):
-            there = (batch["which"] == 1).reshape(4, 2)[i // 2].sum()  # in this shard
-            np.testing.assert_array_equal(batch["image"][i], batch[str(k)][i] + np.uint8(there * (k == 1)))
+            num_present = (batch["which"] == 1).reshape(4, 2)[i // 2].sum()  # in this shard
+            np.testing.assert_array_equal(batch["image"][i], batch[str(k)][i] + np.uint8(num_present * (k == 1)))
 
 
 def test_predicates_of_programs_and_pad_in_branches():
-    """A condition that a program makes ends that; `pad` pads to the largest sample of its branch, as in DALI."""
+    """A program ends with a condition that it makes. `pad` pads to the largest sample of its branch, as in DALI."""
 
     def define():
-        x, which = fn.external_source(lambda: IMAGES, layout="HWC"), numbers()
+        x, branch = fn.external_source(lambda: IMAGES, layout="HWC"), numbers()
         v = fn.external_source(lambda: [np.arange(n, dtype=np.int32) for n in range(6)])
-        if which > 0:
-            if which > 1:
+        if branch > 0:
+            if branch > 1:
                 x = fn.flip(x)
             else:
                 x = fn.rotate(x, angle=90)
@@ -188,8 +189,8 @@ def test_predicates_of_programs_and_pad_in_branches():
 
     x, v = outputs(define)
     assert [len(e) for e in v] == [4, 5, 5, 4, 5, 5]
-    want = [IMAGES[0], np.rot90(IMAGES[1]), IMAGES[2][:, ::-1], IMAGES[3], np.rot90(IMAGES[4]), IMAGES[5][:, ::-1]]
-    for a, b in zip(x, want, strict=True):
+    expected = [IMAGES[0], np.rot90(IMAGES[1]), IMAGES[2][:, ::-1], IMAGES[3], np.rot90(IMAGES[4]), IMAGES[5][:, ::-1]]
+    for a, b in zip(x, expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
 

@@ -1,5 +1,5 @@
-"""Frames that only an accelerator reads cross the link as planes; their pixels stay the same. CPU devices play the
-accelerator.
+"""Frames that only an accelerator reads are sent to it as planes, and their pixels stay the same. CPU devices stand in
+for the accelerator.
 """
 
 import jax
@@ -23,7 +23,7 @@ PIXELS = "pixels of planes"
 def files(tmp_path_factory):
     """Videos of limited and of full range, of 10 bits, one in which frames can't be decoded, and one with whole chroma."""
     folder = tmp_path_factory.mktemp("videos")
-    found = [
+    paths = [
         videos.write(folder / "limited.mp4"),
         videos.write(folder / "full.mp4", form="yuvj420p", color_range=2, first=30),
         videos.write(folder / "deep.mkv", codec="libx265", form="yuv420p10le", n=12),
@@ -33,32 +33,36 @@ def files(tmp_path_factory):
     data = bytearray((folder / "bad.mp4").read_bytes())
     data[len(data) // 3 : len(data) // 2] = bytes(len(data) // 2 - len(data) // 3)
     (folder / "bad.mp4").write_bytes(data)
-    return found
+    return paths
 
 
-def batches(filenames, then=lambda frames: frames, devices=0, device="gpu", **arguments):
-    """Two batches; the operators of programs; and the bytes that each program reads."""
+def batches(filenames, transform=lambda frames: frames, devices=0, device="gpu", **arguments):
+    """Returns two batches, the names of the operators in programs, and the bytes that each program reads."""
 
     def define(num_shards=1, shard_id=0):
         shard = {"num_shards": num_shards, "shard_id": shard_id, "pad_last_batch": True}
         order = {"random_shuffle": True, "pad_sequences": True, "name": "reader", **shard, **arguments}
         frames, labels = fn.readers.video(filenames=filenames, labels=[], sequence_length=F, device=device, **order)
-        return then(frames), labels
+        return transform(frames), labels
 
     sharding = shardings.of_batch(devices) if devices else None
     partial = {"mask_name": "is_there", "last_batch_policy": LastBatchPolicy.PARTIAL}  # samples may be missing
     with data_iterator(define, ["frames", "labels"], sharding=sharding, reader_name="reader", repeat=True, **partial)(
         batch_size=B, seed=3
     ) as it:
-        found = [{k: np.asarray(v) for k, v in next(it).items()} for _ in range(2)]
+        result = [{k: np.asarray(v) for k, v in next(it).items()} for _ in range(2)]
         launcher = it._stream.executors[0]._launcher
         names = [s.op.name for phase in launcher._phases._phases for segment in phase.segments for s in segment.steps]
-        return found, names, [sum(a.nbytes for a in jax.tree.leaves(operands)) for _, operands in launcher.ran.values()]
+        return (
+            result,
+            names,
+            [sum(a.nbytes for a in jax.tree.leaves(operands)) for _, operands in launcher.ran.values()],
+        )
 
 
 @pytest.fixture
 def play(monkeypatch):
-    """Makes the CPU devices play accelerators from here on."""
+    """A function after which CPU devices stand in for accelerators with some kernels."""
 
     def play(*kernels):
         monkeypatch.setattr(ffi, "kernels_on", lambda device: frozenset(kernels))
@@ -74,7 +78,7 @@ def cropped(frames):
 
 
 @pytest.mark.parametrize(
-    ("then", "devices", "device"),
+    ("transform", "devices", "device"),
     [
         (lambda x: x, 0, "gpu"),
         (lambda x: x, 2, None),
@@ -83,21 +87,21 @@ def cropped(frames):
         (lambda x: x[1:, :, 3:40], 0, "gpu"),
     ],
 )
-def test_planes_have_equal_pixels(files, then, devices, device, play):
-    expected, before, _ = batches(files[:3], then, devices, device)
+def test_planes_have_equal_pixels(files, transform, devices, device, play):
+    expected, names_on_cpu, _ = batches(files[:3], transform, devices, device)
     play()
-    found, after, read = batches(files[:3], then, devices, device)
-    assert PIXELS in after
-    assert PIXELS not in before
+    actual, names, read = batches(files[:3], transform, devices, device)
+    assert PIXELS in names
+    assert PIXELS not in names_on_cpu
     assert B * F * H * W * 3 // 2 <= max(read) <= B * F * (H * W * 3 // 2 + 1) + 1000
-    for a, b in zip(expected, found, strict=True):
+    for a, b in zip(expected, actual, strict=True):
         np.testing.assert_array_equal(b["labels"], a["labels"])
         np.testing.assert_allclose(b["frames"], a["frames"], rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("arguments", [{"apply_rotation": True}, {"apply_rotation": False, "color_matrix": "stream"}])
 def test_upright_frames_and_colours_of_the_stream(tmp_path, files, arguments, play):
-    """A clip on its side is coded with the other extents; each frame has its own matrix."""
+    """A rotated clip is coded with height and width exchanged. Each video has its own colour matrix."""
     turn, size = ("right", (W, H)) if arguments["apply_rotation"] else ("none", (H, W))
     marked = [videos.write(tmp_path / f"{n}.mp4", size=size, turn=turn, colorspace=n, first=n) for n in (1, 9)]
     expected, _, _ = batches([*files[:2], *marked], devices=2, **arguments)
@@ -112,27 +116,27 @@ def test_upright_frames_and_colours_of_the_stream(tmp_path, files, arguments, pl
 def test_missing_frames_are_black(files, play):
     (expected, _), _, _ = batches(files[2:3], device="cpu", step=2)  # 12 frames: clips of 5 end behind them
     play()
-    (found, _), names, _ = batches(files[2:3], step=2)
+    (actual, _), names, _ = batches(files[2:3], step=2)
     assert PIXELS in names
-    np.testing.assert_array_equal(found["frames"], expected["frames"])
-    assert (found["frames"].reshape(-1, H * W * 3).max(1) == 0).any()
+    np.testing.assert_array_equal(actual["frames"], expected["frames"])
+    assert (actual["frames"].reshape(-1, H * W * 3).max(1) == 0).any()
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 def test_damaged_videos(files, on_error, play):
     expected, _, _ = batches(files[2:4], on_error=on_error)
     play()
-    found, names, _ = batches(files[2:4], on_error=on_error)
+    actual, names, _ = batches(files[2:4], on_error=on_error)
     assert PIXELS in names
-    for a, b in zip(expected, found, strict=True):
+    for a, b in zip(expected, actual, strict=True):
         np.testing.assert_array_equal(b["is_there"], a["is_there"])
         np.testing.assert_array_equal(b["frames"], a["frames"])
 
 
 def test_pixels_for_readers_on_the_host(files, play):
-    """A resize without a kernel runs on the host; and some videos have no such planes, or more bits than they hold."""
+    """Pixels are sent if a step on the host reads them, and for videos without such planes or with more bits."""
     play()
-    for filenames, then, arguments in (
+    for filenames, transform, arguments in (
         (files[:1], lambda x: fn.resize(x, size=(24, 30)), {}),
         (files[:1], lambda x: x, {"device": "cpu"}),
         (files[:1], lambda x: x, {"image_type": types.YCbCr}),
@@ -140,13 +144,13 @@ def test_pixels_for_readers_on_the_host(files, play):
         (files[2:3], lambda x: x, {"color_matrix": "stream"}),
         (files[:1] + files[4:], lambda x: x, {}),
     ):
-        assert PIXELS not in batches(filenames, then, **arguments)[1]
+        assert PIXELS not in batches(filenames, transform, **arguments)[1]
 
 
 def test_resized_by_a_kernel(files, play):
     expected, _, _ = batches(files[:2], lambda x: fn.resize(x, size=(24, 30)))
     play("resize")
-    found, names, read = batches(files[:2], lambda x: fn.resize(x, size=(24, 30)))
+    actual, names, read = batches(files[:2], lambda x: fn.resize(x, size=(24, 30)))
     assert names.index(PIXELS) < names.index("resize")
     assert len(read) == 1
-    np.testing.assert_array_equal(found[1]["frames"], expected[1]["frames"])
+    np.testing.assert_array_equal(actual[1]["frames"], expected[1]["frames"])

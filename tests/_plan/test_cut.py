@@ -1,5 +1,5 @@
-"""Where values cross from the host to an accelerator without kernels: few bytes cross, and nothing comes back. CPU
-devices play it.
+"""Transfers from the host to an accelerator without kernels: few bytes are sent, and none come back. CPU devices stand
+in for the accelerator.
 """
 
 import jax
@@ -20,7 +20,7 @@ MEAN, STD = [124.0, 116.0, 104.0], [58.0, 57.0, 57.0]
 
 @pytest.fixture
 def played(monkeypatch):
-    """Makes the CPU devices play accelerators from here on."""
+    """A function after which CPU devices stand in for accelerators without kernels."""
 
     def play():
         monkeypatch.setattr(ffi, "kernels_on", lambda device: frozenset())
@@ -43,7 +43,7 @@ def normalised(images, **arguments):
 
 
 def second_batch(define, sharding=None, **arguments):
-    """The second batch, and of each program the operators, and the bytes that it reads."""
+    """Returns the second batch, and for each program the names of its operators, and the bytes that it reads."""
     iterator = data_iterator(define, ["images"], sharding=sharding, reader_name="reader")
     with iterator(batch_size=4, seed=3, enable_conditionals=True, **arguments) as it:
         next(it)
@@ -96,7 +96,7 @@ def in_branches(num_shards=1, shard_id=0):
 
 
 def outside(num_shards=1, shard_id=0):
-    """What lies outside of the image is not normalised: it stays one step, on the host."""
+    """Padding is not normalised, so the operator is not divided: it stays one step, on the host."""
     return normalised(
         decoded(num_shards=num_shards, shard_id=shard_id),
         crop=(50, 50),
@@ -106,12 +106,12 @@ def outside(num_shards=1, shard_id=0):
 
 
 def on_host(num_shards=1, shard_id=0):
-    """The user asked for the host; the sharding of the output puts it on the accelerator."""
+    """The user's operators are on the host. The sharding of the output puts it on the accelerator."""
     return normalised(decoded(device="cpu", num_shards=num_shards, shard_id=shard_id), mirror=fn.random.coin_flip())
 
 
 def flipped(num_shards=1, shard_id=0):
-    """Windows of what the accelerator made."""
+    """Windows of images that the accelerator made."""
     images = fn.cast(decoded(num_shards=num_shards, shard_id=shard_id), dtype=types.FLOAT)
     images = fn.flip(images, horizontal=fn.random.coin_flip(), vertical=fn.random.coin_flip())
     images = fn.crop(images, crop=(45, 30), out_of_bounds_policy="pad", fill_values=[7.5, 8.5, 9.5])
@@ -139,14 +139,14 @@ PHOTO = 40 * 56 * 3
 )
 def test_same_batches(define, programs, nbytes, devices, played):
     sharding = shardings.of_batch(devices)
-    expected, before, _ = second_batch(define, sharding)
-    assert define is in_branches or len(before) == 1
+    expected, cpu_programs, _ = second_batch(define, sharding)
+    assert define is in_branches or len(cpu_programs) == 1
     played()
-    images, after, read = second_batch(define, sharding)
+    images, actual_programs, read = second_batch(define, sharding)
     assert images.dtype == expected.dtype
     tolerance = 2e-3 if define is half else 1e-5
     np.testing.assert_allclose(images.astype(np.float32), expected.astype(np.float32), rtol=tolerance, atol=tolerance)
-    assert programs is None or after == programs
+    assert programs is None or actual_programs == programs
     if nbytes is not None:  # and a few numbers for each sample
         assert 4 * nbytes <= read[-1] <= 4 * (nbytes + 256)
 
@@ -171,8 +171,8 @@ def test_pipeline_without_an_iterator(played):
 
 
 def test_statistics_show_bytes_of_the_link(played):
-    """By `lower`, and by the bytes of `statistics`: pixels as bytes, arithmetic and one-hot labels behind them. No
-    transfer is implicit.
+    """`lower` and the bytes of `statistics` show that pixels are sent as bytes, and that arithmetic and one-hot labels
+    are made on the accelerator. No transfer is implicit.
     """
     played()
 

@@ -1,7 +1,7 @@
-"""What is in a branch of an `if`: functions, permutations, bad files, nobody; and pipelines with branches that are
+"""Branches of an `if` with functions, permutations, bad files, or without samples; and pipelines with branches that are
 resumed and peeked at.
 
-The numbers are those that DALI 2.4 gives for the same code, where it takes it.
+The expected numbers are those of DALI 2.4 for the same code, where DALI accepts it.
 """
 
 import io
@@ -18,17 +18,17 @@ from jaxdali.plugin.jax import data_iterator, peekable_data_iterator
 from jaxdali.plugin.jax.fn import jax_function
 
 
-def given(*batches, dtype=np.int32) -> Any:
-    """Numbers, batch by batch; after the last the first again."""
+def cycled(*batches, dtype=np.int32) -> Any:
+    """A source of numbers, batch by batch, that begins again after the last batch."""
     return fn.external_source([np.array(b, dtype) for b in batches], cycle=True)
 
 
 def batches_of(define, n=1, batch_size=6, **arguments) -> list[Any]:
-    """The outputs of n batches, as lists."""
+    """Returns the outputs of n batches, as lists."""
     pipe = pipeline_def(define, batch_size=batch_size, num_threads=2, seed=1, enable_conditionals=True, **arguments)()
-    got = [[[np.asarray(x).tolist() for x in output.as_cpu()] for output in pipe.run()] for _ in range(n)]
+    batches = [[[np.asarray(x).tolist() for x in output.as_cpu()] for output in pipe.run()] for _ in range(n)]
     pipe.close()
-    return got
+    return batches
 
 
 TENS, TAKE = [10, 11, 12, 13, 14, 15], [0, 1, 1, 0, 1, 0]
@@ -40,16 +40,16 @@ TENS, TAKE = [10, 11, 12, 13, 14, 15], [0, 1, 1, 0, 1, 0]
 @pytest.mark.parametrize("in_program", [False, True])
 def test_permute_batch_counts_samples_of_its_branch(in_program):
     def define():
-        x, which = (
+        x, takes = (
             fn.external_source(lambda: [np.full((k % 3 + 1, 2, 1), 10 + k, np.uint8) for k in range(6)], layout="HWC"),
-            given(TAKE),
+            cycled(TAKE),
         )
-        x, numbers = fn.flip(x, horizontal=0) if in_program else x, given([9, 2, 0, 9, 1, 9])
-        if which:
-            listed, each = fn.permute_batch(x, indices=[2, 0, 1]), fn.permute_batch(x, indices=numbers)
+        x, numbers = fn.flip(x, horizontal=0) if in_program else x, cycled([9, 2, 0, 9, 1, 9])
+        if takes:
+            by_list, by_input = fn.permute_batch(x, indices=[2, 0, 1]), fn.permute_batch(x, indices=numbers)
         else:
-            listed, each = x, x
-        return listed, each
+            by_list, by_input = x, x
+        return by_list, by_input
 
     for output in batches_of(define)[0]:
         assert [np.ravel(x)[0] for x in output] == [10, 14, 11, 13, 12, 15]
@@ -58,8 +58,8 @@ def test_permute_batch_counts_samples_of_its_branch(in_program):
 
 def test_permute_batch_in_an_empty_branch():
     def define():
-        x = given(TENS)
-        if given([0] * 6):
+        x = cycled(TENS)
+        if cycled([0] * 6):
             x = fn.permute_batch(x, indices=[2, 0, 1])
         return x
 
@@ -68,22 +68,22 @@ def test_permute_batch_in_an_empty_branch():
 
 def test_batch_permutation_is_of_the_branch():
     def define():
-        x, which = given(TENS), given(TAKE)
-        if which:
+        x, takes = cycled(TENS), cycled(TAKE)
+        if takes:
             x = fn.permute_batch(x, indices=fn.batch_permutation())
         return x
 
-    found = {tuple(b[0]) for b in batches_of(define, 20)}
-    assert {x[0::3] + x[5:] for x in found} == {(10, 13, 15)}
-    assert {tuple(sorted(x[i] for i in (1, 2, 4))) for x in found} == {(11, 12, 14)}
-    assert len(found) > 3
+    orders = {tuple(b[0]) for b in batches_of(define, 20)}
+    assert {x[0::3] + x[5:] for x in orders} == {(10, 13, 15)}
+    assert {tuple(sorted(x[i] for i in (1, 2, 4))) for x in orders} == {(11, 12, 14)}
+    assert len(orders) > 3
 
 
 def test_multi_paste_counts_samples_of_its_branch():
     def define():
         x = fn.external_source(lambda: [np.full((2, 2, 1), 10 + k, np.uint8) for k in range(6)], layout="HWC")
         ids = fn.external_source(lambda: [np.array([2 - k % 3], np.int32) for k in (0, 0, 1, 0, 2, 0)])
-        if given(TAKE):
+        if cycled(TAKE):
             x = fn.multi_paste(x, in_ids=ids, output_size=(2, 2))
         return x
 
@@ -95,26 +95,26 @@ def test_multi_paste_counts_samples_of_its_branch():
 
 @pytest.mark.parametrize("batch", [False, True])
 def test_python_function_gets_present_samples(batch):
-    seen = []
+    calls = []
 
     def function(x):
-        seen.append([int(v) for v in x] if batch else int(x))
+        calls.append([int(v) for v in x] if batch else int(x))
         return [v + 100 for v in x] if batch else x + 100
 
     def define():
-        x, which = given(TENS), given(TAKE, [0] * 6, [1] * 6)
-        if which:
+        x, takes = cycled(TENS), cycled(TAKE, [0] * 6, [1] * 6)
+        if takes:
             x = fn.python_function(x, function=function, batch_processing=batch)
         return x
 
-    got = batches_of(define, 3, exec_pipelined=False)
-    assert [b[0] for b in got] == [[10, 111, 112, 13, 114, 15], TENS, [110, 111, 112, 113, 114, 115]]
-    assert seen == [[11, 12, 14], TENS] if batch else [11, 12, 14, *TENS]
+    batches = batches_of(define, 3, exec_pipelined=False)
+    assert [b[0] for b in batches] == [[10, 111, 112, 13, 114, 15], TENS, [110, 111, 112, 113, 114, 115]]
+    assert calls == [[11, 12, 14], TENS] if batch else [11, 12, 14, *TENS]
 
 
 @pytest.mark.parametrize("kind", ["python_function", "jax_function"])
 def test_types_of_functions_uncalled_in_first_batch(kind):
-    """Their types follow from what else the `if` gives, also through an `elif`."""
+    """The types follow from the values in the other branches of the `if`, also through an `elif`."""
 
     def function(x):
         assert len(np.shape(x)) == (kind == "jax_function")  # samples, or a batch
@@ -122,15 +122,15 @@ def test_types_of_functions_uncalled_in_first_batch(kind):
         return x * 10
 
     def define():
-        x, which = given(TENS), given([0] * 6, [0, 1, 2, 2, 1, 0])
+        x, branch = cycled(TENS), cycled([0] * 6, [0, 1, 2, 2, 1, 0])
         call = (
             jax_function(function, jit=False)
             if kind == "jax_function"
             else lambda x: fn.python_function(x, function=function)
         )
-        if which == 1:
+        if branch == 1:
             y = call(x)
-        elif which == 2:
+        elif branch == 2:
             y = call(x + 1)
         else:
             y = x
@@ -145,8 +145,8 @@ def test_types_of_functions_uncalled_in_first_batch(kind):
 
 def test_error_if_types_are_not_known():
     def define():
-        x = given(TENS)
-        if given([0] * 6):
+        x = cycled(TENS)
+        if cycled([0] * 6):
             x = fn.cast(fn.python_function(x, function=lambda v: v), dtype=types.INT32)
         return x
 
@@ -158,8 +158,8 @@ def test_error_if_types_are_not_known():
 
 def test_errors_of_functions_name_the_users_line():
     def define():
-        x = given(TENS)
-        if given(TAKE):
+        x = cycled(TENS)
+        if cycled(TAKE):
             x = fn.python_function(x, function=lambda v: 1 // 0)
         return x
 
@@ -169,7 +169,7 @@ def test_errors_of_functions_name_the_users_line():
 
 def test_raising_while_it_is_defined():
     def define():
-        x = given(TENS)
+        x = cycled(TENS)
         if x > 0:
             raise ValueError("mine")
         return x
@@ -179,16 +179,16 @@ def test_raising_while_it_is_defined():
 
 
 def test_right_operand_of_undecided_left():
-    seen = []
+    calls = []
 
-    def asked(x):
-        seen.append(int(x))
+    def function(x):
+        calls.append(int(x))
         return np.array(10 // x > 3)
 
     def define():
-        x = given([0, 1, 2, 3, 4, 5])
-        y = x != 0 and fn.python_function(x, function=asked)
-        z = x < 3 or fn.python_function(x, function=asked)
+        x = cycled([0, 1, 2, 3, 4, 5])
+        y = x != 0 and fn.python_function(x, function=function)
+        z = x < 3 or fn.python_function(x, function=function)
         return y, z, not z
 
     assert batches_of(define, exec_pipelined=False)[0] == [
@@ -196,7 +196,7 @@ def test_right_operand_of_undecided_left():
         [True, True, True, False, False, False],
         [False, False, False, True, True, True],
     ]
-    assert seen == [1, 2, 3, 4, 5, 3, 4, 5]
+    assert calls == [1, 2, 3, 4, 5, 3, 4, 5]
 
 
 # --- what Python has beside `if` --------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def test_statements_around_and_inside():
         value: Any
 
     def define():
-        x, holder, d = given([0, 1, 2, 0, 1, 2]), Holder(), {"k": given([0, 1, 2, 0, 1, 2])}
+        x, holder, d = cycled([0, 1, 2, 0, 1, 2]), Holder(), {"k": cycled([0, 1, 2, 0, 1, 2])}
         looped = x
         for _ in range(3):
             if looped > 5:
@@ -239,7 +239,7 @@ def test_statements_around_and_inside():
 @pytest.mark.parametrize("statement", ["break", "assert", "in"])
 def test_whole_batch_conditions_are_refused(statement):
     def define():
-        x = given(TENS)
+        x = cycled(TENS)
         if statement == "assert":
             assert x >= 0
         elif statement == "in":
@@ -295,12 +295,12 @@ def test_resumed(folder):
 
     options: Any = {"batch_size": 4, "seed": 3, "enable_checkpointing": True}
     with make(folder, **options) as it:
-        before = taken(it, 1)
+        first = taken(it, 1)
         state = it.checkpoints()
-        after = taken(it, 2)
+        expected = taken(it, 2)
     with make(folder, **options, checkpoints=state) as it:
-        assert taken(it, 2) == after
-    assert len({*before, *after}) == 3
+        assert taken(it, 2) == expected
+    assert len({*first, *expected}) == 3
 
 
 def test_peeked(folder):
@@ -325,25 +325,27 @@ def test_bad_files_become_samples_of_the_branch(folder):
     (folder / "1" / "05.png").write_bytes(b"this is no image")
     (folder / "0" / "02.png").write_bytes(b"nobody looks at this")
     pipe = pipeline_def(define, batch_size=12, num_threads=2, seed=1, enable_conditionals=True)()
-    found = [np.asarray(x) for x in pipe.run()[0]]
+    images = [np.asarray(x) for x in pipe.run()[0]]
     assert [(b.file, b.count) for b in pipe.bad_samples()] == [(f"{folder}/1/05.png", 1)]
     pipe.close()
-    assert [x.shape for x in found[:6]] == [(1, 1, 3)] * 6
+    assert [x.shape for x in images[:6]] == [(1, 1, 3)] * 6
     for i, k in enumerate((1, 3, 7, 7, 9, 11)):
-        np.testing.assert_array_equal(found[6 + i], photo(k))
+        np.testing.assert_array_equal(images[6 + i], photo(k))
 
 
 def test_other_division_of_a_batch_compiles_nothing(monkeypatch):
-    """Branches with values of the host, ragged and dense ones in programs, asked for by a program, nested."""
+    """Branches with values on the host, with ragged and dense values in programs, with a predicate of a program, and
+    nested ones.
+    """
     monkeypatch.setattr(ahead_compiler, "FIRST_BATCH", 100)  # no program for larger batches
     rng = np.random.default_rng(0)
-    chosen = [*(rng.integers(0, 4, 6) for _ in range(4)), np.zeros(6), np.full(6, 3)]
+    branches = [*(rng.integers(0, 4, 6) for _ in range(4)), np.zeros(6), np.full(6, 3)]
 
     def define():
-        x, which = fn.external_source(lambda: [photo(i) for i in range(6)], layout="HWC"), given(*chosen)
-        if which > 1:
+        x, branch = fn.external_source(lambda: [photo(i) for i in range(6)], layout="HWC"), cycled(*branches)
+        if branch > 1:
             x = fn.gaussian_blur(x, window_size=3)
-            if which == 2:
+            if branch == 2:
                 x = fn.crop(x, crop=(5, 5))
             x = fn.brightness(x, brightness=0.5)
         small = fn.resize(x, size=(4, 4))
@@ -353,26 +355,28 @@ def test_other_division_of_a_batch_compiles_nothing(monkeypatch):
 
     pipe = pipeline_def(define, batch_size=6, num_threads=2, enable_conditionals=True, prefetch_queue_depth=1)()
     pipe.run()
-    made = len(program._programs)
-    for _ in chosen[1:]:
+    num_programs = len(program._programs)
+    for _ in branches[1:]:
         pipe.run()
-    assert len(program._programs) == made
+    assert len(program._programs) == num_programs
     pipe.close()
 
 
 @pytest.mark.parametrize("in_program", [False, True])
 @pytest.mark.parametrize("take", [[0, 1, 1, 0, 1, 0], [0] * 6, [1] * 6])
 def test_absent_ragged_samples_have_no_elements(take, in_program):
-    """Ragged samples of the other branch: their shapes go with no matrix, number of channels, or dense operand."""
+    """Samples that take the other branch may have shapes that fit no matrix, number of channels, or dense operand."""
     rng = np.random.default_rng(1)
-    boxes, images = ([rng.random((n + 1, *rest), np.float32) for n in range(6)] for rest in ((4,), (2, 3)))
+    boxes, images = (
+        [rng.random((n + 1, *inner_shape), np.float32) for n in range(6)] for inner_shape in ((4,), (2, 3))
+    )
     weights = np.float32([1, 2, 3])
 
     def define():
         b, x = fn.external_source(lambda: boxes), fn.external_source(lambda: images, layout="HWC")
         if in_program:
             b, x = b.gpu(), x.gpu()
-        if given(take):
+        if cycled(take):
             b = fn.bb_flip(b)
             x, y = fn.crop_mirror_normalize(x, mean=[1.0, 2, 3], output_layout="HWC"), fn.normalize(x, axes=[0, 1])
         else:

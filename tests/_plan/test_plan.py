@@ -1,4 +1,4 @@
-"""The plan of a pipeline: what runs, apart from the graph that the user wrote."""
+"""The plan of a pipeline, which runs, as opposed to the graph, which the user wrote."""
 
 import dataclasses
 import re
@@ -21,12 +21,12 @@ from jaxdali.plugin.jax.fn import jax_function
 
 
 def dump(graph: Graph):
-    """All that a graph holds."""
+    """The contents of a graph."""
     return [(n.id, n.op, n.stage, n.device, n.name, tuple((x.node, x.index) for x in n.inputs)) for n in graph.nodes]
 
 
 def planned(make):
-    """The names of the steps that run, and whether the outputs are right for 1, 2, 3 on the host."""
+    """Returns the names of the steps that run, and the outputs, for the input 1, 2, 3 on the host."""
 
     @pipeline_def(batch_size=3)
     def pipeline():
@@ -47,7 +47,7 @@ def test_running_leaves_the_graph_as_it_was(tmp_path):
         return fn.resize(fn.cast(x, dtype=types.FLOAT).gpu()[:, :, newaxis], size=(4, 4)), size
 
     pipe = pipeline()
-    graph, before = internals_of(pipe).graph, dump(internals_of(pipe).graph)
+    graph, contents = internals_of(pipe).graph, dump(internals_of(pipe).graph)
     text = pipe.serialize()
     pipe.save_graph_to_dot_file(str(tmp_path / "before"))
     for _ in range(2):
@@ -56,7 +56,7 @@ def test_running_leaves_the_graph_as_it_was(tmp_path):
     pipe.save_graph_to_dot_file(str(tmp_path / "after"))
     assert images.shape() == [(4, 4, 1)] * 2
     assert internals_of(pipe).graph is graph
-    assert dump(graph) == before
+    assert dump(graph) == contents
     assert pipe.serialize() == text
     assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text()
     pipe.close()
@@ -75,15 +75,15 @@ def test_two_executors_of_a_graph_share_nodes():
         return doubled(fn.external_source(lambda: np.ones((2, 3), np.float32)).gpu() + 1.0) + 1.0
 
     pipe = pipeline()
-    before = dump(internals_of(pipe).graph)
-    how = internals_of(pipe).device, RunOptions(batch_size=2, num_threads=1)
-    for executor in [Executor.of_values(internals_of(pipe).graph, *how) for _ in range(2)]:
+    contents = dump(internals_of(pipe).graph)
+    arguments = internals_of(pipe).device, RunOptions(batch_size=2, num_threads=1)
+    for executor in [Executor.of_values(internals_of(pipe).graph, *arguments) for _ in range(2)]:
         with own_settings():
             executor.build()
             batch = executor.check(executor.launch(executor.reader.read(executor.reader.initial_state)))
         np.testing.assert_array_equal(batch.outputs[0].sample(1), [5, 5, 5])
         executor.close()
-    assert dump(internals_of(pipe).graph) == before
+    assert dump(internals_of(pipe).graph) == contents
     assert calls == [(2, 3)] * 2
 
 
@@ -97,8 +97,8 @@ def test_identities_are_bypassed_and_dropped():
 
 
 def test_error_behind_eager_function_names_its_step():
-    """Its types are known when the first batch is there, and then it is that step's error, as when the pipeline is
-    built.
+    """A step behind an eager function is bound after the first batch. Its error then names this step, like an error
+    while the pipeline is built.
     """
 
     @pipeline_def(batch_size=2, num_threads=1, enable_conditionals=True)
@@ -141,10 +141,10 @@ def test_passes_are_functions_of_plans():
 
 
 def test_diamonds_are_walked_once():
-    """Each line doubles the paths to the source: nothing may follow them all."""
+    """Each line of the definition doubles the number of paths to the source, so no code may follow all paths."""
     done = threading.Event()
 
-    def look():
+    def build_and_simplify():
         x = source = fn.external_source(name="x", dtype=types.FLOAT, ndim=0).gpu()
         for _ in range(200):
             y = x * 0.5
@@ -154,7 +154,7 @@ def test_diamonds_are_walked_once():
         simplified(make_plan(Graph.collect([], (x,))))
         done.set()
 
-    threading.Thread(target=look, daemon=True).start()
+    threading.Thread(target=build_and_simplify, daemon=True).start()
     assert done.wait(20)
 
 

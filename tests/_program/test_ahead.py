@@ -85,7 +85,9 @@ def test_compilation_ahead_for_an_accelerator(monkeypatch, devices):
             np.testing.assert_array_equal(next(it)["x"][1], np.full((4, 4, 1), 2))
             wait()
     assert seen["jaxdali-compile"] >= 3
-    assert seen["jaxdali-produce"] <= 3  # for the batches before `FIRST_BATCH`; the thread may be ahead of what is compiled
+    assert (
+        seen["jaxdali-produce"] <= 3
+    )  # for the batches before `FIRST_BATCH`; the thread may be ahead of what is compiled
     needs = [plan_offsets(np.full((2 * devices, 3), (size, size, 1)), devices)[1] for size in last]
     assert [s.sixths for s in fitted[-5:]] == [
         Sizes.least({0: s.capacities[0]}, {0: n}).sixths for s, n in zip(fitted[-5:], needs)

@@ -1,4 +1,4 @@
-"""Which runner makes the batches of an executor, and how many it may be asked for before the first is taken."""
+"""The choice of the runner for an executor, and how many batches may be requested before the first is taken."""
 
 import types
 
@@ -10,7 +10,7 @@ from jaxdali._runner.synchronous import Synchronous
 
 
 @pytest.mark.parametrize(
-    ("in_callers_thread", "by_user", "runner", "depth"),
+    ("in_callers_thread", "by_user", "runner_type", "depth"),
     [
         (False, False, Prefetch, 3),
         (False, True, Synchronous, 3),
@@ -18,7 +18,7 @@ from jaxdali._runner.synchronous import Synchronous
         (True, True, Synchronous, 1),
     ],
 )
-def test_the_runner(in_callers_thread, by_user, runner, depth):
+def test_the_runner(in_callers_thread, by_user, runner_type, depth):
     reader = types.SimpleNamespace(begins_in_caller=False)
     executor = types.SimpleNamespace(
         must_run_in_callers_thread=in_callers_thread,
@@ -27,5 +27,5 @@ def test_the_runner(in_callers_thread, by_user, runner, depth):
         max_dispatched=1,
         tuner=lambda depth: None,
     )
-    made = runner_of(executor, {}, 3, ahead=3, by_user=by_user)
-    assert (type(made), made.depth) == (runner, depth)
+    runner = runner_of(executor, {}, 3, ahead=3, by_user=by_user)
+    assert (type(runner), runner.depth) == (runner_type, depth)

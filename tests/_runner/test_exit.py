@@ -1,4 +1,4 @@
-"""The interpreter exits while threads of ours are at work: in time, without a word, and with its own status."""
+"""The interpreter exits while our threads work: in time, without a message, and with the script's status."""
 
 import subprocess
 import sys

@@ -15,9 +15,9 @@ from jaxdali.plugin.jax import data_iterator
 @pytest.fixture(autouse=True)
 def interrupts():
     """SIGINT raises KeyboardInterrupt: a shell starts what it runs in the background with the signal ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    old_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, old_handler)
 
 
 def slow(release):
@@ -62,7 +62,7 @@ def collect_and_wait(held):
 
 @pytest.mark.parametrize("make", [made_by_iterator, made_by_pipeline])
 def test_interrupt_in_a_finalizer_is_not_lost(make):
-    """Python prints what a finalizer raises, and goes on as if nothing had been; so the user would have to press Ctrl-C
+    """Python prints an exception of a finalizer, and goes on. So without our care the user would have to press Ctrl-C
     again.
     """
     release = threading.Event()
@@ -84,24 +84,24 @@ def test_interrupt_in_a_finalizer_is_not_lost(make):
 
 
 @pytest.fixture
-def no_threads(monkeypatch):
-    """Lets so many threads be started, and no more."""
-    start, left = threading.Thread.start, [0]
+def thread_limit(monkeypatch):
+    """The number of our threads that can still be started, in a list; further ones fail."""
+    start, remaining = threading.Thread.start, [0]
 
     def limited(thread):
         if thread.name.startswith("jaxdali-"):
-            if not left[0]:
+            if not remaining[0]:
                 raise RuntimeError("can't start new thread")
-            left[0] -= 1
+            remaining[0] -= 1
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
-    return left
+    return remaining
 
 
 @pytest.mark.parametrize("started", [0, 1])
-def test_failed_thread_start_is_the_error(no_threads, started):
-    no_threads[0] = started
+def test_failed_thread_start_is_the_error(thread_limit, started):
+    thread_limit[0] = started
     define = data_iterator(lambda: fn.random.uniform(shape=[2]), ["x"], prepare_first_batch=False)
     it = define(batch_size=1, num_threads=1)
     with pytest.raises(RuntimeError, match="can't start new thread"):
@@ -110,20 +110,20 @@ def test_failed_thread_start_is_the_error(no_threads, started):
         next(it)  # and it does not wait without end
     it.close()
 
-    no_threads[0] = started
+    thread_limit[0] = started
     pipe = pipeline_def(lambda: fn.random.uniform(shape=[2]))(batch_size=1, num_threads=1, device_id=None)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         pipe.run()
     pipe.close()
-    no_threads[0] = 100
+    thread_limit[0] = 100
 
 
 @pytest.mark.parametrize("started", [0, 1])
-def test_storage_requests_with_few_threads(no_threads, started):
+def test_storage_requests_with_few_threads(thread_limit, started):
     fsspec = pytest.importorskip("fsspec")
     for i in range(4):
         fsspec.filesystem("memory").pipe_file(f"/few/{i}", b"%d" % i)
-    no_threads[0] = started
+    thread_limit[0] = started
     store = Store(Storage())
     if started:
         assert [store.read(f"memory://few/{i}") for i in range(4)] == [b"0", b"1", b"2", b"3"]

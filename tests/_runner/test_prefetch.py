@@ -1,4 +1,4 @@
-"""The threads of an iterator end, wherever it becomes garbage."""
+"""The threads of an iterator: how they end, and how many batches they make ahead."""
 
 import concurrent.futures
 import gc
@@ -29,8 +29,8 @@ def test_garbage_collected_in_a_producing_thread(own_threads):
 
         return define(batch_size=2)
 
-    other = [make(lambda: np.zeros(3, np.uint8))]
-    other[0].itself = other[0]  # only the garbage collector frees it
+    dropped_iterators = [make(lambda: np.zeros(3, np.uint8))]
+    dropped_iterators[0].itself = dropped_iterators[0]  # only the garbage collector frees it
     dropped, collected = threading.Event(), threading.Event()
 
     def collect():
@@ -42,7 +42,7 @@ def test_garbage_collected_in_a_producing_thread(own_threads):
     iterator = make(collect)
     iterator.itself = iterator
     next(iterator)
-    other.clear()
+    dropped_iterators.clear()
     dropped.set()
     next(iterator)
     del iterator
@@ -51,7 +51,7 @@ def test_garbage_collected_in_a_producing_thread(own_threads):
 
 
 def test_collected_in_a_thread_of_a_source():
-    """Readers have threads that a producing thread waits for: none of them may wait for that one."""
+    """A producing thread waits for the threads of readers. So none of them may wait for a producing thread."""
     closed_in = []
     done = threading.Event()
 
@@ -66,35 +66,35 @@ def test_collected_in_a_thread_of_a_source():
     assert closed_in == ["jaxdali-close"]
 
 
-@pytest.mark.parametrize(("launches", "aside"), [(1, False), (2, False), (2, True)])
-def test_reading_overlaps_with_an_accelerator(launches, aside):
-    """While a device is at work the next batches are dispatched, one more is read and prepared, another one read if
-    that has a thread, and no more: memory stays bounded.
+@pytest.mark.parametrize(("max_dispatched", "has_reader_thread"), [(1, False), (2, False), (2, True)])
+def test_reading_overlaps_with_an_accelerator(max_dispatched, has_reader_thread):
+    """While a device computes, the next batches are dispatched, one more is read and prepared, and another one is read
+    if a thread of its own reads; and no more, so that memory stays bounded.
     """
-    read, launched, taken = [], [], []
+    read, launched, consumed = [], [], []
     computed = [threading.Event() for _ in range(6)]
-    as_many = threading.Condition()
+    changed = threading.Condition()
 
-    def note(where, k):
-        with as_many:
-            where.append(k)
-            as_many.notify_all()
+    def note(batches, k):
+        with changed:
+            batches.append(k)
+            changed.notify_all()
 
     class Reader:
         begins_in_caller = False
 
         def read(self, state, asked):
-            assert threading.current_thread().name == ("jaxdali-read" if aside else "jaxdali-produce")
+            assert threading.current_thread().name == ("jaxdali-read" if has_reader_thread else "jaxdali-produce")
             note(read, state["k"])
             return types.SimpleNamespace(k=state["k"], after={"k": state["k"] + 1})
 
     class Device:
-        """An executor whose batches are done when the test says so."""
+        """An executor whose batches are finished when the test sets their event in `computed`."""
 
         sources, reader, resources = {}, Reader(), types.SimpleNamespace(meter=Meter(False), called_node=None)
 
         def __init__(self):
-            self.max_dispatched, self.uses_reader_thread = launches, aside
+            self.max_dispatched, self.uses_reader_thread = max_dispatched, has_reader_thread
 
         def build(self):
             pass
@@ -104,9 +104,9 @@ def test_reading_overlaps_with_an_accelerator(launches, aside):
 
         def dispatch(self, work):
             note(launched, work.k)
-            made = InFlightBatch.__new__(InFlightBatch)
-            made.k = work.k
-            return made
+            batch = InFlightBatch.__new__(InFlightBatch)
+            batch.k = work.k
+            return batch
 
         def check(self, work):
             assert computed[work.k].wait(10)
@@ -116,14 +116,14 @@ def test_reading_overlaps_with_an_accelerator(launches, aside):
             return None
 
         def note_taken(self, batch):
-            taken.append(batch)
+            consumed.append(batch)
 
     runner = Prefetch(Device(), {"k": 0}, depth=10, ahead=10)
     runner.begin_batches()
     for done in range(4):
-        with as_many:
-            assert as_many.wait_for(lambda done=done: len(read) == done + launches + 1 + aside, 10)
-        assert len(launched) == done + launches
+        with changed:
+            assert changed.wait_for(lambda done=done: len(read) == done + max_dispatched + 1 + has_reader_thread, 10)
+        assert len(launched) == done + max_dispatched
         computed[done].set()
         assert runner.get() == done
     for event in computed:
@@ -133,14 +133,14 @@ def test_reading_overlaps_with_an_accelerator(launches, aside):
 
 @pytest.mark.parametrize("accelerator", [True, False])
 def test_two_batches_are_dispatched_at_once(monkeypatch, accelerator):
-    """So that an accelerator never waits for the host, and threads on the CPU not for the slowest image of a batch."""
+    """With two, an accelerator never waits for the host, and threads on the CPU not for the slowest image of a batch."""
     launched, computed = threading.Semaphore(0), threading.Event()
     dispatch, check = Executor.dispatch, Executor.check
 
     def counted(self, work):
-        made = dispatch(self, work)
+        batch = dispatch(self, work)
         launched.release()
-        return made
+        return batch
 
     def held(self, work):
         assert computed.wait(10)
@@ -166,7 +166,7 @@ def test_two_batches_are_dispatched_at_once(monkeypatch, accelerator):
 
 
 def test_rounded_sizes_of_buffers():
-    """At most an eighth more than needed, and few sizes, so that few programs are compiled."""
+    """Sizes are rounded up by at most an eighth, to few sizes, so that few programs are compiled."""
     sizes = [rounded_up(n) for n in range(1 << 16, 1 << 17)]
     assert all(
         n <= size <= n * 9 / 8 and size % ALIGNMENT == 0 for n, size in zip(range(1 << 16, 1 << 17), sizes, strict=True)

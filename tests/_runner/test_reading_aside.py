@@ -1,4 +1,4 @@
-"""Many native threads get what a thread of its own reads from lists, ahead of the batches that the user has."""
+"""With many native threads, a thread of its own reads lists ahead of the batches that the user has."""
 
 import gc
 import threading
@@ -75,7 +75,7 @@ def test_the_thread_ends(own_threads, collected):
 
 
 def test_thread_ends_while_it_awaits_an_epoch(own_threads):
-    """While it waits for the next epoch."""
+    """The reading thread lives on from one epoch to the next, and ends while it waits for another."""
 
     @data_iterator(output_map=["x"], reader_name="reader")
     def define():
@@ -108,7 +108,7 @@ def test_user_functions_run_in_other_threads(own_threads):
 
 
 def test_errors_reach_the_user():
-    """Each consumes its batch, and names the line of the definition."""
+    """Each error consumes its batch, and names the line of the definition."""
     with iterator_of(missing=4) as iterator:
         np.testing.assert_array_equal(next(iterator)["x"], [0, 1, 2])
         with pytest.raises(

@@ -36,12 +36,12 @@ def resident() -> int:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("num_shards", [1, 2])
 def test_two_hundred_short_epochs_with_early_breaks(files, num_shards, own_threads):
-    """One iterator lives through them, and a new one is made for every tenth; memory and threads stay as they are."""
+    """One iterator makes all epochs, and another one is made and dropped in every tenth. Memory and threads do not grow."""
     sharding = shardings.of_batch(num_shards)
     make = data_iterator(definition, ["x", "image"], reader_name="reader", sharding=sharding)
     leave = np.random.default_rng(0).integers(1, 4, 200).tolist()
     with make(files, batch_size=4, seed=1) as it:
-        used, others = 0, counts.Threads()
+        memory_before, threads = 0, counts.Threads()
         for epoch, n in enumerate(leave):
             samples = [next(it)["x"]]
             for step, batch in enumerate(it, 2):  # goes on with the epoch
@@ -54,15 +54,15 @@ def test_two_hundred_short_epochs_with_early_breaks(files, num_shards, own_threa
                 next(it)
             it.reset()
             if epoch % 10 == 0:
-                other = make(files, batch_size=4)
-                next(other)
-                del other  # with batches in flight
+                dropped = make(files, batch_size=4)
+                next(dropped)
+                del dropped  # with batches in flight
             if epoch == 60:
                 gc.collect()
-                used = resident()
+                memory_before = resident()
         gc.collect()
-        assert others.ended()
-        assert resident() - used < 20_000_000  # an epoch's images have 1.4 MB as read
+        assert threads.ended()
+        assert resident() - memory_before < 20_000_000  # an epoch's images have 1.4 MB as read
     assert own_threads.ended()
 
 
@@ -108,13 +108,13 @@ def test_source_errors_cost_one_batch_each(error):
         return fn.external_source(source=source, batch=False, parallel=not issubclass(error, Exception))
 
     with DALIGenericIterator(failing(), ["x"]) as it:
-        seen = []
+        results = []
         for _ in range(5):
             try:
-                seen.append(next(it)["x"].tolist())
+                results.append(next(it)["x"].tolist())
             except error as e:
-                seen.append(str(e))
-        assert seen == [[0, 1], "no such luck", [4, 5], "no such luck", [8, 9]]
+                results.append(str(e))
+        assert results == [[0, 1], "no such luck", [4, 5], "no such luck", [8, 9]]
         with pytest.raises(StopIteration):
             next(it)
         it.reset()
@@ -186,7 +186,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize("catch", [True, False], ids=["caught", "not caught"])
 def test_ctrl_c_in_next(catch):
-    """Caught, it costs no batch. Not caught, the process ends, though the source is busy for a long time."""
+    """A KeyboardInterrupt that is caught costs no batch. Otherwise the process ends, although the source is busy for long."""
     script = INTERRUPTED.format(nap=1.0 if catch else 60, catch=catch)
     process = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
