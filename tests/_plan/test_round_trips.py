@@ -1,4 +1,4 @@
-"""Values that a program computes and the host needs: the program ends there, and another begins after it."""
+"""Values that a program computes and the host needs: the program ends with them, and another program follows."""
 
 import logging
 
@@ -18,50 +18,50 @@ SCALARS = np.array([0.5, 0.25, 1.0, 0.75], np.float32)
 
 
 def measured(pipe):
-    """The stages and operators of what was measured: {"launch": 2, "to host": 1}, say."""
+    """Returns the number of rows of the stages "launch" and "to host" in the statistics."""
     stages = [row.stage for row in pipe.statistics() if row.calls]
     return {stage: stages.count(stage) for stage in ("launch", "to host")}
 
 
 def outputs(define, **options):
-    """The samples of each output of the second batch, and what was measured."""
+    """Returns the samples of each output of the second batch, and the result of `measured`."""
     pipe = pipeline_def(
         define, batch_size=4, num_threads=2, device_id=None, seed=1, enable_statistics=True, **options
     )()
     pipe.run()
-    found = [[np.asarray(x) for x in output.as_cpu()] for output in pipe.run()]
+    samples = [[np.asarray(x) for x in output.as_cpu()] for output in pipe.run()]
     rows = measured(pipe)
     pipe.close()
-    return found, rows
+    return samples, rows
 
 
-def given(samples, layout=None):
+def fed(samples, layout=None):
     return fn.external_source(lambda: list(samples), layout=layout)
 
 
 def with_mean(images):
-    """What `brightness=mean(image) / 128` makes of images."""
+    """Expected results of `brightness=mean(image) / 128`."""
     return [np.clip(np.round(x * (x.mean() / 128)), 0, 255) for x in images]
 
 
 def test_argument_from_images(caplog):
     def define():
-        images = given(IMAGES, "HWC")
+        images = fed(IMAGES, "HWC")
         return fn.brightness_contrast(images, brightness=fn.reductions.mean(fn.flip(images)) / 128.0), fn.flip(images)
 
     with caplog.at_level(logging.WARNING):
         (bright, flipped), rows = outputs(define)
-    for got, expected in zip(bright, with_mean(IMAGES), strict=True):
-        np.testing.assert_allclose(got, expected, atol=1)
-    for got, image in zip(flipped, IMAGES, strict=True):
-        np.testing.assert_array_equal(got, image[:, ::-1])
+    for actual, expected in zip(bright, with_mean(IMAGES), strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1)
+    for actual, image in zip(flipped, IMAGES, strict=True):
+        np.testing.assert_array_equal(actual, image[:, ::-1])
     assert rows == {"launch": 2, "to host": 1}
     (record,) = [r for r in caplog.records if "brightness_contrast" in r.getMessage()]  # once, not in each batch
     assert f"{__file__}:" in record.getMessage()
 
 
 def test_crop_to_box_of_padded_label():
-    """The foreground crop of 3-D training: label and image are padded, and cut where the label has an object."""
+    """The foreground crop of 3-D training: label and image are padded, and cut to an object of the label."""
     labels = []
     for i in range(4):
         label = np.zeros((5 + i, 6, 7, 1), np.uint8)
@@ -70,7 +70,7 @@ def test_crop_to_box_of_padded_label():
     volumes = [RNG.random(x.shape).astype(np.float32) for x in labels]
 
     def define():
-        image, label = (fn.pad(given(x, "DHWC"), axes=[0, 1, 2], shape=[10, 9, 8]) for x in (volumes, labels))
+        image, label = (fn.pad(fed(x, "DHWC"), axes=[0, 1, 2], shape=[10, 9, 8]) for x in (volumes, labels))
         start, stop = fn.segmentation.random_object_bbox(
             label, foreground_prob=1.0, background=0, format="start_end", ignore_class=True
         )
@@ -89,20 +89,20 @@ def test_boxes_stay_on_the_host():
     """Boxes that are transposed, cut, padded and mirrored before a crop of detection training need no program."""
 
     def define():
-        boxes = fn.transpose(fn.transpose(given(BOXES), perm=[1, 0]), perm=[1, 0])
+        boxes = fn.transpose(fn.transpose(fed(BOXES), perm=[1, 0]), perm=[1, 0])
         boxes = fn.pad(fn.slice(boxes, 0, 2, axes=[0]), axes=[0], shape=[3], fill_value=0.5)
         boxes = fn.bb_flip(boxes.gpu(), ltrb=True)
         whole = {"thresholds": [0.0], "scaling": [1.0, 1.0], "aspect_ratio": [1.0, 1.0]}
         cropped = fn.random_bbox_crop(boxes, bbox_layout="xyXY", allow_no_crop=False, **whole)[2]
         coded, _ = fn.box_encoder(
-            boxes, given([np.arange(3, dtype=np.int32)] * 4), anchors=[0.0, 0.0, 1.0, 1.0], criteria=0.0
+            boxes, fed([np.arange(3, dtype=np.int32)] * 4), anchors=[0.0, 0.0, 1.0, 1.0], criteria=0.0
         )
         return cropped, coded
 
     (cropped, coded), rows = outputs(define)
-    for got, code, given_box in zip(cropped, coded, BOXES, strict=True):
-        left, top, right, bottom = np.vstack([given_box[:2], np.full((1, 4), 0.5, np.float32)]).T
-        np.testing.assert_allclose(got, np.stack([1 - right, top, 1 - left, bottom], axis=1), rtol=1e-6)
+    for crop, code, box in zip(cropped, coded, BOXES, strict=True):
+        x0, y0, x1, y1 = np.vstack([box[:2], np.full((1, 4), 0.5, np.float32)]).T
+        np.testing.assert_allclose(crop, np.stack([1 - x1, y0, 1 - x0, y1], axis=1), rtol=1e-6)
         assert code.shape == (1, 4)
     assert rows == {"launch": 0, "to host": 0}
 
@@ -122,7 +122,7 @@ def test_small_window_on_host_equals_the_kernel(window, dtype):
     kernel = run(window, data, on_device=True)[0]
 
     def define():
-        x = window(given(data))
+        x = window(fed(data))
         return x, fn.random.choice(1, p=fn.reshape(x, shape=[-1])[:1] * 0.0 + 1.0)  # needs it on the host
 
     (host, _), rows = outputs(define)
@@ -136,7 +136,7 @@ def test_copies_are_looked_through():
     """As in NVIDIA's notebook on warps: a value that was moved to the accelerator is read at its source."""
 
     def define():
-        images = given(IMAGES, "HWC").gpu()
+        images = fed(IMAGES, "HWC").gpu()
         matrix = fn.transforms.rotation(angle=30.0)
         size = fn.constant(fdata=[8.0, 9.0])
         return fn.warp_affine(images, matrix.gpu(), size=size.gpu().cpu()), fn.warp_affine(
@@ -150,45 +150,45 @@ def test_copies_are_looked_through():
     assert rows == {"launch": 1, "to host": 0}
 
 
-@pytest.mark.parametrize("of_what", ["an image", "a function", "a vector"])
-def test_number_of_axes_from_the_first_batch(of_what):
-    """How many numbers a shape has says how many axes the output has."""
+@pytest.mark.parametrize("shape_source", ["an image", "a function", "a vector"])
+def test_number_of_axes_from_the_first_batch(shape_source):
+    """The number of elements of a shape is the number of axes of the output."""
     vectors = [np.array([2, n], np.int32) for n in (3, 4, 5, 6)]
 
     def define():
-        if of_what == "an image":
+        if shape_source == "an image":
             shape = fn.cast(
-                fn.slice(given(IMAGES), [0, 0, 0], [1, 1, 2], axes=[0, 1, 2])[0][0] * 0, dtype=types.INT32
+                fn.slice(fed(IMAGES), [0, 0, 0], [1, 1, 2], axes=[0, 1, 2])[0][0] * 0, dtype=types.INT32
             ) + fn.constant(idata=[2, 3])
-        elif of_what == "a function":
-            shape = fn.python_function(given(vectors), function=lambda a: a)
+        elif shape_source == "a function":
+            shape = fn.python_function(fed(vectors), function=lambda a: a)
         else:
-            shape = fn.transpose(given(vectors))
-        drawn = fn.random.uniform(shape=shape)
-        return drawn, fn.reshape(drawn, shape=shape[::-1] if of_what == "a vector" else shape), shape
+            shape = fn.transpose(fed(vectors))
+        random = fn.random.uniform(shape=shape)
+        return random, fn.reshape(random, shape=shape[::-1] if shape_source == "a vector" else shape), shape
 
-    (drawn, shaped, shapes), _ = outputs(define)
-    for a, b, shape in zip(drawn, shaped, shapes, strict=True):
+    (random, reshaped, shapes), _ = outputs(define)
+    for a, b, shape in zip(random, reshaped, shapes, strict=True):
         assert list(a.shape) == shape.tolist()
-        assert b.shape == (a.shape[::-1] if of_what == "a vector" else a.shape)
+        assert b.shape == (a.shape[::-1] if shape_source == "a vector" else a.shape)
 
 
 def test_in_branches():
     """A predicate of an image, and an argument that a program makes for the samples of a branch alone."""
 
     def define():
-        images = given(IMAGES, "HWC")
-        if fn.reductions.mean(fn.flip(images)) * given(SCALARS) > 70.0:
-            made = fn.brightness_contrast(images, brightness=fn.reductions.mean(fn.flip(images)) / 128.0)
+        images = fed(IMAGES, "HWC")
+        if fn.reductions.mean(fn.flip(images)) * fed(SCALARS) > 70.0:
+            result = fn.brightness_contrast(images, brightness=fn.reductions.mean(fn.flip(images)) / 128.0)
         else:
-            made = fn.flip(images)
-        return made
+            result = fn.flip(images)
+        return result
 
-    (made,), _ = outputs(define, enable_conditionals=True)
+    (result,), _ = outputs(define, enable_conditionals=True)
     takes = [x.mean() * s > 70 for x, s in zip(IMAGES, SCALARS, strict=True)]
     assert set(takes) == {True, False}
-    for got, image, bright, taken in zip(made, IMAGES, with_mean(IMAGES), takes, strict=True):
-        np.testing.assert_allclose(got, bright if taken else image[:, ::-1], atol=1 if taken else 0)
+    for actual, image, bright, takes_branch in zip(result, IMAGES, with_mean(IMAGES), takes, strict=True):
+        np.testing.assert_allclose(actual, bright if takes_branch else image[:, ::-1], atol=1 if takes_branch else 0)
 
 
 @pytest.fixture
@@ -227,10 +227,10 @@ def test_on_several_devices_and_resumed(folder, shards):
         batches = [next(iterator)]
     with factory(folder, batch_size=8, seed=3, num_threads=2) as iterator:
         iterator.set_state(state)
-        for before in batches:
-            again = next(iterator)
+        for batch in batches:
+            resumed = next(iterator)
             for name in NAMES:
-                np.testing.assert_array_equal(again[name], before[name])
+                np.testing.assert_array_equal(resumed[name], batch[name])
     for batch in batches:
         for bright, small, mean in zip(*(np.asarray(batch[n]).astype(np.float64) for n in NAMES[:3]), strict=True):
             np.testing.assert_allclose(bright.mean(), np.clip(small * (mean / 128), 0, 255).mean(), atol=2)

@@ -1,5 +1,5 @@
-"""Programs are compiled ahead of the batches that need them, in a thread of their own, and stored where the user wants
-it.
+"""Programs that are compiled ahead of the batches that need them, in a thread of their own, and stored in the user's
+folder.
 """
 
 import math
@@ -23,7 +23,7 @@ from jaxdali.plugin.jax import data_iterator
 
 
 def wait():
-    """Waits until everything that was asked for is compiled."""
+    """Waits until all compilations that have started are finished."""
     assert counts.until(lambda: not any(isinstance(thread, Compilation) for thread in threading.enumerate()), 60)
 
 
@@ -48,21 +48,23 @@ def test_growing_batches_find_programs_compiled(statistics):
     pipe = grown(
         SIZES, lambda x: fn.gaussian_blur(x, window_size=3 + 2 * statistics) * 2 + 1, enable_statistics=statistics
     )
-    with counts.compilations() as seen:
+    with counts.compilations() as compilations:
         for size in SIZES:
             (out,) = pipe.run()
             wait()
             np.testing.assert_array_equal(out[1], np.full((size, size), 5))
-    assert set(seen) == {"MainThread", "jaxdali-compile"}
-    assert seen["MainThread"] == 1
-    assert 1 <= seen["jaxdali-compile"] <= 1 + math.ceil(math.log(SIZES[-1] ** 2 / SIZES[0] ** 2) / math.log(ROOM))
+    assert set(compilations) == {"MainThread", "jaxdali-compile"}
+    assert compilations["MainThread"] == 1
+    assert (
+        1 <= compilations["jaxdali-compile"] <= 1 + math.ceil(math.log(SIZES[-1] ** 2 / SIZES[0] ** 2) / math.log(ROOM))
+    )
 
 
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.filterwarnings("ignore:size is given")
 def test_compilation_ahead_for_an_accelerator(monkeypatch, devices):
-    """They depend on the part of the capacities that is transferred, too: each batch gets a larger part until its own
-    is compiled.
+    """Programs also depend on the part of the capacities that is transferred. Each batch gets a larger part than it
+    needs until the program for its own is compiled.
     """
     monkeypatch.setattr(Shards, "accelerator", property(lambda self: self.primaries[0] != jax.devices()[0]))
     sizes, last = [60, 70] * 20 + [40] * 3 + [90] * 3 + [115] * 6, [60, 40, 70, 90, 115]
@@ -80,14 +82,16 @@ def test_compilation_ahead_for_an_accelerator(monkeypatch, devices):
     def images(num_shards=1, shard_id=0):
         return fn.resize(fn.external_source(source=image, batch=False, layout="HWC").gpu(), size=(4, 4))
 
-    with counts.compilations() as seen, images(batch_size=2 * devices, num_threads=1, prefetch_queue_depth=1) as it:
+    with (
+        counts.compilations() as compilations,
+        images(batch_size=2 * devices, num_threads=1, prefetch_queue_depth=1) as it,
+    ):
         for _ in sizes + last:
             np.testing.assert_array_equal(next(it)["x"][1], np.full((4, 4, 1), 2))
             wait()
-    assert seen["jaxdali-compile"] >= 3
-    assert (
-        seen["jaxdali-produce"] <= 3
-    )  # for the batches before `FIRST_BATCH`; the thread may be ahead of what is compiled
+    assert compilations["jaxdali-compile"] >= 3
+    # For the batches before `FIRST_BATCH`; the thread may be ahead of the compilations.
+    assert compilations["jaxdali-produce"] <= 3
     needs = [plan_offsets(np.full((2 * devices, 3), (size, size, 1)), devices)[1] for size in last]
     assert [s.sixths for s in fitted[-5:]] == [
         Sizes.least({0: s.capacities[0]}, {0: n}).sixths for s, n in zip(fitted[-5:], needs)
@@ -108,13 +112,13 @@ def test_programs_after_a_host_value():
         )
 
     pipe = grown(SIZES, define)
-    with counts.compilations() as seen:
+    with counts.compilations() as compilations:
         for size in SIZES:
             (out,) = pipe.run()
             wait()
             np.testing.assert_array_equal(out[1], np.full((20, size), 5))
-    assert seen["MainThread"] == 2
-    assert seen["jaxdali-compile"] <= 24  # both programs, for each 1.9-fold of both arrays
+    assert compilations["MainThread"] == 2
+    assert compilations["jaxdali-compile"] <= 24  # both programs, for each 1.9-fold of both arrays
 
 
 @pytest.mark.filterwarnings("ignore:size is given")
@@ -130,22 +134,22 @@ def test_programs_of_several_devices():
     def images(num_shards=1, shard_id=0):
         return fn.resize(fn.external_source(source=image, batch=False, layout="HWC").gpu(), size=(4, 4))
 
-    with counts.compilations() as seen, images(batch_size=8, num_threads=1, prefetch_queue_depth=1) as it:
+    with counts.compilations() as compilations, images(batch_size=8, num_threads=1, prefetch_queue_depth=1) as it:
         for _ in range(90):
             batch = next(it)["x"]
             wait()
             np.testing.assert_array_equal(batch, np.ones((8, 4, 4, 1)))
-    # The thread that produces may be ahead of what is compiled when it begins, and on a busy machine once more.
-    assert seen["jaxdali-produce"] <= 3 < seen["jaxdali-produce"] + seen["jaxdali-compile"]
+    # The thread that produces may be ahead of the compilations at first, and on a busy machine once more.
+    assert compilations["jaxdali-produce"] <= 3 < compilations["jaxdali-produce"] + compilations["jaxdali-compile"]
 
 
 def test_script_with_one_batch_compiles_one_program():
-    """Although an iterator makes others ahead."""
-    with counts.compilations() as seen:
+    """The batches that are made ahead do not start compilations for other sizes."""
+    with counts.compilations() as compilations:
         with grown([60] * 9, lambda x: x * 3, exec_pipelined=True, exec_async=True, prefetch_queue_depth=2) as pipe:
             pipe.run()
         wait()
-    assert seen.total() == 1
+    assert compilations.total() == 1
 
 
 def photos(rng, samples):
@@ -161,18 +165,18 @@ def test_few_capacities_for_sizes_of_photos():
             ready = []
             for i in range(1000):
                 need = photos(rng, samples)
-                found = capacities.fit(need, ready.__contains__)
-                assert found["x"] >= need["x"]
-                missed += i > 100 and found not in ready
+                fitted = capacities.fit(need, ready.__contains__)
+                assert fitted["x"] >= need["x"]
+                missed += i > 100 and fitted not in ready
                 if i > 3:
-                    ready += [x for x in [found, *capacities.ahead()] if x not in ready]
-            assert not missed  # what is needed after a hundred batches was compiled before
-            assert len(ready) <= 8
+                    ready += [x for x in [fitted, *capacities.ahead()] if x not in ready]
+            assert not missed, "after a hundred batches every program must be compiled before it is needed"
+            assert len(ready) <= 8, "few programs must serve all batches"
 
 
 @pytest.mark.parametrize("samples", [1, 2, 4, 8, 16, 32, 64, 256])
 def test_first_capacities_last_until_others_are_compiled(samples):
-    """That takes as long as 150 small batches, or 20 of 32 photos."""
+    """Until then 150 small batches, or 20 batches of 32 photos, may pass."""
     rng = np.random.default_rng(0)
     exceeded = 0
     for _ in range(100):
@@ -187,13 +191,13 @@ def test_first_capacities_last_until_others_are_compiled(samples):
 def test_capacities_ahead_end_at_addressable_size():
     capacities = Capacities(1)
     capacities.fit({"x": 2**31 * 40})
-    before = capacities.ahead()
-    capacities.fit({"x": before[-1]["x"]})
-    assert capacities.ahead() == before
+    largest_sets = capacities.ahead()
+    capacities.fit({"x": largest_sets[-1]["x"]})
+    assert capacities.ahead() == largest_sets
 
 
 def test_batch_does_not_wait_for_smaller_program():
-    """After a huge first batch smaller capacities are made, and used when they are compiled."""
+    """After a huge first batch smaller capacities are chosen, but used only when they are compiled."""
     ready = []
     capacities = Capacities(64)
     huge = capacities.fit({"x": 200_000}, ready.__contains__)
@@ -258,13 +262,13 @@ def test_failed_compilation_ahead_is_repeated_when_needed(monkeypatch):
 
     monkeypatch.setattr("jaxdali._batch.ahead_compiler.Compilation", Failing)
     pipe = grown(SIZES, lambda x: x * 7)
-    with counts.compilations() as seen:
+    with counts.compilations() as compilations:
         for size in SIZES[::10]:
             (out,) = pipe.run()
             wait()
             np.testing.assert_array_equal(out[0], np.full((50 + SIZES.index(size) // 5,) * 2, 7))
     assert failed.is_set()
-    assert list(seen) == ["MainThread"]
+    assert list(compilations) == ["MainThread"]
 
 
 def test_without_threads_batches_compile_programs(monkeypatch):
@@ -287,11 +291,11 @@ def test_fork_does_not_wait_for_parents_threads(blocked):
         code = 1
         try:
             parents.settle()
-            own = Compilation(lambda: None)
-            own.start()
-            own.join(30)
+            compilation = Compilation(lambda: None)
+            compilation.start()
+            compilation.join(30)
             with stored():
-                code = 0 if own.succeeded else 2
+                code = 0 if compilation.succeeded else 2
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -363,8 +367,8 @@ def test_programs_are_stored_in_users_folder(tmp_path):
             [sys.executable, "-c", STORED, folder], capture_output=True, text=True, timeout=120, cwd=tmp_path
         )
         assert done.returncode == 0, done.stderr
-        hits, least = done.stdout.split()
-        return int(hits), float(least), sorted(p.name.split("-")[0] for p in tmp_path.rglob("*-cache*"))
+        hits, min_seconds = done.stdout.split()
+        return int(hits), float(min_seconds), sorted(p.name.split("-")[0] for p in tmp_path.rglob("*-cache*"))
 
     assert start("") == (0, 1.0, [])
     ours = ["jit_jaxdali_pipeline"] * 2  # of the first batch, and the one compiled ahead; not what others compile

@@ -28,7 +28,9 @@ PHOTOS = str(places.PHOTOS)
 
 
 def second_batch(sharding):
-    """Native operators before, between and after others, host and device outputs."""
+    """Returns the second batch of a pipeline with native operators before, between and after others, and with host and
+    device outputs; and the number of programs.
+    """
 
     @data_iterator(output_map=["images", "labels", "halves", "small"], reader_name="reader", sharding=sharding)
     def define(num_shards=1, shard_id=0):
@@ -98,10 +100,10 @@ def test_operands_are_put_on_the_accelerator(monkeypatch, sharding):
 
 
 def test_function_of_global_arrays_stays_on_accelerators(monkeypatch):
-    sharding, seen = on(0, 4), []
+    sharding, shardings = on(0, 4), []
 
     def centred(x):
-        seen.append(x.sharding)
+        shardings.append(x.sharding)
         return x - x.mean()
 
     @data_iterator(output_map=["x", "y"], size=8, sharding=sharding)
@@ -113,11 +115,11 @@ def test_function_of_global_arrays_stays_on_accelerators(monkeypatch):
     with pytest.warns(UserWarning, match="reader_name"), define(batch_size=8) as iterator:
         batch = next(iterator)
     np.testing.assert_allclose(batch["y"], batch["x"] - 3.5)
-    assert seen[-1] == sharding == batch["y"].sharding
+    assert shardings[-1] == sharding == batch["y"].sharding
 
 
 def cuda_gpu(number, capability):
-    """Stands for an NVIDIA GPU: with the attributes that our code reads."""
+    """A stand-in for an NVIDIA GPU, with the attributes that our code reads."""
     client = types.SimpleNamespace(platform_version="cuda 13000")
     return types.SimpleNamespace(
         platform="gpu", client=client, local_hardware_id=number, device_kind="Tesla T4", compute_capability=capability
@@ -125,15 +127,13 @@ def cuda_gpu(number, capability):
 
 
 def test_warning_of_missing_kernels(monkeypatch):
-    """A GPU is there, and the module with its kernels is not: said once for a pipeline, with the reason, and only where
-    it matters.
-    """
+    """If there is a GPU, but not the module with its kernels, a pipeline that needs them warns once, with the reason."""
     gpu = types.SimpleNamespace(platform="gpu", client=types.SimpleNamespace(platform_version="cuda 13000"))
-    other = types.SimpleNamespace(platform="gpu", client=types.SimpleNamespace(platform_version="rocm 6"))
+    rocm_gpu = types.SimpleNamespace(platform="gpu", client=types.SimpleNamespace(platform_version="rocm 6"))
     monkeypatch.setattr(_ffi, "CUDA", "failed to load: libcudart.so.13: no such file")
     monkeypatch.setattr(_ffi, "CUDA_KERNELS", frozenset())
     assert "failed to load: libcudart.so.13" in _ffi.why_no_kernels(gpu)
-    assert _ffi.why_no_kernels(other) == _ffi.why_no_kernels(jax.devices()[0]) == ""
+    assert _ffi.why_no_kernels(rocm_gpu) == _ffi.why_no_kernels(jax.devices()[0]) == ""
 
     def batch(device):
         @data_iterator(output_map=["images"], reader_name="reader")
@@ -156,16 +156,16 @@ def test_warning_of_missing_kernels(monkeypatch):
 
 
 def test_kernels_are_loaded_before_the_first_batch(monkeypatch):
-    """Into each GPU once, into all at once, of the module and of a library of one's own; a GPU that can't run them is
-    an error that says why.
+    """Kernels of the module and of a user's library are loaded once into each GPU, and into all GPUs at the same time.
+    A GPU that can't run them is an error with the reason.
     """
-    gpus, loaded, together = [cuda_gpu(i, "9.0") for i in range(3)], [], threading.Barrier(4, timeout=60)
+    gpus, loaded, barrier = [cuda_gpu(i, "9.0") for i in range(3)], [], threading.Barrier(4, timeout=60)
 
     def load(library):
         def into(device):
             if device == 2:
                 return "color: no kernel image is available"
-            together.wait()
+            barrier.wait()
             loaded.append((library, device))
             return ""
 
@@ -190,7 +190,7 @@ def test_kernels_are_loaded_before_the_first_batch(monkeypatch):
 
 
 def test_gpu_older_than_the_kernels(monkeypatch):
-    """Native operators run on the CPU there. The kernels of a user's library may be for it."""
+    """For an old GPU native operators run on the CPU. The kernels of a user's library may support the GPU."""
     old, loaded = cuda_gpu(0, "7.5"), []
     monkeypatch.setattr(_ffi, "CUDA_KERNELS", frozenset({"resize", "warp"}))
     monkeypatch.setattr(_ffi, "_kernels", {"cpu": set(), "CUDA": {"resize", "warp", "own"}})
@@ -211,7 +211,7 @@ def test_gpu_older_than_the_kernels(monkeypatch):
 
 
 def test_ragged_outputs_stay_on_the_accelerator(monkeypatch):
-    """`Pipeline.run` gives a TensorListGPU, as of dense ones; `as_cpu` is what copies, and only what they occupy."""
+    """`Pipeline.run` returns a TensorListGPU, as for dense outputs. Only `as_cpu` copies, and only occupied memory."""
     sizes = [(7, 5, 3), (40, 30, 3), (1, 1, 3), (16, 4, 3)]
     images = [np.random.default_rng(i).integers(0, 255, s, np.uint8) for i, s in enumerate(sizes)]
 
@@ -222,15 +222,20 @@ def test_ragged_outputs_stay_on_the_accelerator(monkeypatch):
 
     for module in (outputs, schedule):
         monkeypatch.setattr(module, "is_on_accelerator", lambda x: isinstance(x, jax.Array))
-    got, host = define().run()
-    assert (type(got), type(host)) == (TensorListGPU, TensorListCPU)
-    assert (got.shape(), got.layout(), got.dtype, got.is_dense_tensor()) == (sizes, "HWC", host.dtype, False)
-    copied = got.as_cpu()
+    device, host = define().run()
+    assert (type(device), type(host)) == (TensorListGPU, TensorListCPU)
+    assert (device.shape(), device.layout(), device.dtype, device.is_dense_tensor()) == (
+        sizes,
+        "HWC",
+        host.dtype,
+        False,
+    )
+    copied = device.as_cpu()
     for i, image in enumerate(images):
-        assert isinstance(got[i], TensorGPU)
-        np.testing.assert_array_equal(jnp.asarray(got.at(i)), image + np.uint8(1))
+        assert isinstance(device[i], TensorGPU)
+        np.testing.assert_array_equal(jnp.asarray(device.at(i)), image + np.uint8(1))
         np.testing.assert_array_equal(copied.at(i), image + np.uint8(1))
         assert copied.at(i).base is not None  # a view of the one copy
     external = np.empty(sum(x.size for x in images), np.uint8)
-    got.block_until_ready().copy_to_external(external.ctypes.data)
+    device.block_until_ready().copy_to_external(external.ctypes.data)
     np.testing.assert_array_equal(external, np.concatenate([x.ravel() + np.uint8(1) for x in images]))

@@ -94,16 +94,16 @@ class Recorded(Exception):
 
 
 def record(define, batch_size: int, devices: int) -> tuple[dict[str, Any], Any]:
-    """How an iterator's first program is compiled, with CPU devices that emulate GPUs, and the shapes and types of its
-    operands.
+    """Returns the arguments with which an iterator's first program is compiled, with CPU devices that emulate GPUs, and
+    the shapes and types of its operands.
     """
     sharding = shardings.of_batch(devices) if devices > 1 else None
-    signature, made = inspect.signature(program._jit), []
+    signature, recorded = inspect.signature(program._jit), []
 
     def jit(*args, **options):
         def run(*operands):
             shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), operands)
-            made.append((signature.bind(*args, **options).arguments, shapes))
+            recorded.append((signature.bind(*args, **options).arguments, shapes))
             raise Recorded
 
         return run
@@ -116,7 +116,7 @@ def record(define, batch_size: int, devices: int) -> tuple[dict[str, Any], Any]:
         iterator = data_iterator(define, ["images", "labels"], sharding=sharding, reader_name="reader")
         with pytest.raises(Recorded), iterator(batch_size=batch_size, seed=1) as it:
             next(it)
-    return made[0]
+    return recorded[0]
 
 
 def compiled_for_h100(define, batch_size: int, devices: int, folder: pathlib.Path) -> Compiled:
@@ -198,15 +198,15 @@ NATIVE = {tutorial: 2, random_crops: 2, train: 2, rotated: 3, normalised: 2, cro
 def copies(text: str) -> list[int]:
     """Bytes of each copy in a program."""
     widths = {"pred": 1, "u8": 1, "s8": 1, "bf16": 2, "f16": 2, "u16": 2, "s16": 2, "f64": 8, "s64": 8, "u64": 8}
-    found = re.findall(r"= (\w+)\[([\d,]*)\]\S* copy\(", text)
-    return [widths.get(dtype, 4) * math.prod(int(n) for n in shape.split(",") if n) for dtype, shape in found]
+    results = re.findall(r"= (\w+)\[([\d,]*)\]\S* copy\(", text)
+    return [widths.get(dtype, 4) * math.prod(int(n) for n in shape.split(",") if n) for dtype, shape in results]
 
 
 def without_elements(text: str) -> list[str]:
     """The operands of custom calls that have no elements. XLA keeps such an array as a constant of size 0."""
     shapes = dict(re.findall(r"(%[\w.-]+) = \w+\[([\d,]*)\]", text))
     operands = [
-        name for given in re.findall(r"custom-call\(([^)]*)\)", text) for name in re.findall(r"%[\w.-]+", given)
+        name for arguments in re.findall(r"custom-call\(([^)]*)\)", text) for name in re.findall(r"%[\w.-]+", arguments)
     ]
     assert len(operands) >= 6
     return [name for name in operands if "0" in shapes[name].split(",")]
@@ -215,29 +215,35 @@ def without_elements(text: str) -> list[str]:
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("kernel", kernels.CASES)
 def test_kernels_get_no_operand_without_elements(monkeypatch, kernel, dense):
-    made: list[Any] = []
+    texts: list[Any] = []
 
     def call(kernel, ctx, image, spec, out, *params, real=ffi.call, **attrs):
         capacity, layout = (0, None) if out is None else (out.capacity, (out.offsets, out.shapes))
 
         def program(image, control, layout, params):
-            at = None if layout is None else Out(capacity, *layout)
+            placement = None if layout is None else Out(capacity, *layout)
             return real(
-                kernel, types.SimpleNamespace(B=ctx.B, control=control, times=None), image, spec, at, *params, **attrs
+                kernel,
+                types.SimpleNamespace(B=ctx.B, control=control, times=None),
+                image,
+                spec,
+                placement,
+                *params,
+                **attrs,
             )
 
         operands = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=SingleDeviceSharding(gpus(1)[0])),
             (image, ctx.control, layout, params),
         )
-        made.append(jax.jit(program).lower(*operands).compile().as_text())
+        texts.append(jax.jit(program).lower(*operands).compile().as_text())
         raise Recorded
 
     monkeypatch.setattr(ffi, "call", call)
     with pytest.raises(Recorded):
         kernel_calls.run(next(iter(kernels.CASES[kernel](np.random.default_rng(0)))), dense=dense)
-    assert f'custom_call_target="jaxdali_{kernel}"' in made[0]
-    assert without_elements(made[0]) == []
+    assert f'custom_call_target="jaxdali_{kernel}"' in texts[0]
+    assert without_elements(texts[0]) == []
 
 
 @pytest.mark.parametrize("devices", [1, 2])
@@ -259,14 +265,16 @@ def test_launched_kernels(define, devices, photos, tmp_path):
     assert max([0, *copies(c.text)]) <= c.memory.output_size_in_bytes
     assert without_elements(c.text) == []
     # Operands are cut out of the argument buffer by small kernels, and the status is put together by one.
-    own = [t for t in c.thunks if "fusion" in t and not re.search("slice|concatenate", t, re.IGNORECASE)]
-    assert len(own) == (define is normalised), f"what is computed after the last native call is one kernel: {c.thunks}"
+    fusions = [t for t in c.thunks if "fusion" in t and not re.search("slice|concatenate", t, re.IGNORECASE)]
+    assert len(fusions) == (define is normalised), (
+        f"arithmetic after the last native call must be one kernel: {c.thunks}"
+    )
 
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_functions_of_values(monkeypatch, devices):
-    """They are traced here, where JAX has CPUs, and lowered for GPUs: each computes its part, and none calls what only
-    the CPU has.
+    """Functions are traced here, where JAX has CPUs, and lowered for GPUs. Each device computes its part, and none calls
+    anything that only the CPU has.
     """
     monkeypatch.setattr(jax, "device_count", lambda: 1)  # how many there are here does not count
     mesh = Mesh(np.array(gpus(devices)), ("batch",))
@@ -284,8 +292,8 @@ def test_functions_of_values(monkeypatch, devices):
     ("define", "limit"), [(tutorial, 360), (random_crops, 210), (rotated, 415), (normalised, 125), (cropped, 95)]
 )
 def test_working_memory(define, limit, photos, tmp_path):
-    """In MB, for 256 photos. Of the tutorial's 336, 144 are pixels, 139 the decoder's, and the rest is room for larger
-    batches.
+    """Working memory for 256 photos has a limit in MB. Of the tutorial's 336 MB, 144 are pixels, 139 the decoder's, and
+    the rest is room for larger batches.
     """
     c = compiled_for_h100(functools.partial(define, photos), 256, 1, tmp_path)
     assert c.memory.temp_size_in_bytes <= limit * 1_000_000

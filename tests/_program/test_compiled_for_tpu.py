@@ -65,17 +65,19 @@ class Made:
 
 
 def programs(define, batch_size: int, devices: int, **options) -> list[Made]:
-    """The accelerator's programs of an iterator; CPU devices play the accelerators, which have no kernels."""
+    """Returns the accelerator's programs of an iterator. CPU devices stand in for accelerators without kernels."""
     sharding = shardings.of_batch(devices) if devices > 1 else None
-    real, made = program._jit, []
+    real, recorded_programs = program._jit, []
     signature = inspect.signature(real)
 
     def jit(*args, **options):
         run, arguments = real(*args, **options), signature.bind(*args, **options).arguments
 
         def recorded(*operands):
-            if arguments["segment"].on_device and all(m.arguments is not arguments for m in made):
-                made.append(Made(arguments, jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), operands)))
+            if arguments["segment"].on_device and all(m.arguments is not arguments for m in recorded_programs):
+                recorded_programs.append(
+                    Made(arguments, jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), operands))
+                )
             return run(*operands)
 
         return recorded
@@ -88,7 +90,7 @@ def programs(define, batch_size: int, devices: int, **options) -> list[Made]:
         iterator = data_iterator(define, ["images", "labels"], sharding=sharding, reader_name="reader", **options)
         with iterator(batch_size=batch_size, seed=1, enable_conditionals=True) as it:
             next(it)
-    return made
+    return recorded_programs
 
 
 def compiled(made: Made, chips: list[jax.Device]) -> Any:
@@ -164,10 +166,10 @@ ON_TPU = {  # operators, in one program
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize("define", ON_TPU)
 def test_programs(define, devices):
-    (made,) = programs(define, 8, devices, ragged={"images": (2048, 2048)} if define is ragged else None)
-    assert made.operators == ON_TPU[define]
+    (recorded_program,) = programs(define, 8, devices, ragged={"images": (2048, 2048)} if define is ragged else None)
+    assert recorded_program.operators == ON_TPU[define]
     for name in TPUS:
-        c = compiled(made, tpus(name)[:devices])
+        c = compiled(recorded_program, tpus(name)[:devices])
         text, memory = c.as_text(), c.memory_analysis()
         assert not re.search(r"custom_call_target=|\b(infeed|outfeed|host-\w+)\(", text), (
             "it calls the host, or another library"
@@ -206,18 +208,25 @@ def test_a_train_step():
     number = sum(math.prod(a.shape) for a in jax.tree.leaves(parameters))
     for name in TPUS:
         mesh = Mesh(np.array(tpus(name)).reshape(2, 2), ("data", "more"))
-        same, by_sample = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(("data", "more")))
+        replicated, by_sample = (
+            NamedSharding(mesh, PartitionSpec()),
+            NamedSharding(mesh, PartitionSpec(("data", "more"))),
+        )
         state = jax.eval_shape(optimizer.init, parameters)
         images, labels = jax.ShapeDtypeStruct((8, 3, 64, 64), np.float32), jax.ShapeDtypeStruct((8, 1000), np.float32)
-        jitted = jax.jit(step, in_shardings=(same, same, by_sample, by_sample), out_shardings=(same, same, same))
+        jitted = jax.jit(
+            step,
+            in_shardings=(replicated, replicated, by_sample, by_sample),
+            out_shardings=(replicated, replicated, replicated),
+        )
         text = jitted.lower(parameters, state, images, labels).compile().as_text()
         assert not re.search(WIDE, text)
         assert not re.search(r"\b(infeed|outfeed|host-\w+)\(", text)
-        found = re.findall(r"= (\S.*?) " + COLLECTIVES, text)
-        assert {kind for _, kind in found} == {"all-reduce"}
+        collectives = re.findall(r"= (\S.*?) " + COLLECTIVES, text)
+        assert {kind for _, kind in collectives} == {"all-reduce"}
         reduced = [
             math.prod(int(n) for n in dims.split(",") if n)
-            for result, _ in found
+            for result, _ in collectives
             for dims in re.findall(r"f32\[([\d,]*)\]", result)
         ]
         assert sum(reduced) == number + 1

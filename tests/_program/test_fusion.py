@@ -1,4 +1,4 @@
-"""Operators that become one native call (the pass `fused`): the same as without, in less memory. `fuse=False` is the
+"""Operators that become one native call (the pass `fused`): the results are equal, in less memory. `fuse=False` is the
 reference.
 """
 
@@ -22,29 +22,32 @@ PHOTOS = str(places.PHOTOS)
 
 
 def files() -> list[np.ndarray]:
-    """Photos of all the kinds that decoders treat in ways of their own: formats, orientations, subsampling, sizes."""
-    made = [encode(picture(90 + 7 * o, 130, seed=o), "JPEG", quality=90, orientation=o) for o in (1, 3, 6, 8)]
-    made += [encode(picture(64, 210, seed=k), "JPEG", quality=80, subsampling=k) for k in (0, 1, 2)]
-    made += [encode(picture(75, 61), "JPEG", progressive=True), png(picture(77, 95)), png(picture(70, 60, 2))]
-    made += [encode(picture(80, 70, 1), "JPEG"), encode(picture(390, 510, 1), "JPEG", progressive=True, orientation=6)]
-    made += [
+    """Photos of all kinds that decoders treat differently: formats, orientations, subsampling, sizes."""
+    encoded = [encode(picture(90 + 7 * o, 130, seed=o), "JPEG", quality=90, orientation=o) for o in (1, 3, 6, 8)]
+    encoded += [encode(picture(64, 210, seed=k), "JPEG", quality=80, subsampling=k) for k in (0, 1, 2)]
+    encoded += [encode(picture(75, 61), "JPEG", progressive=True), png(picture(77, 95)), png(picture(70, 60, 2))]
+    encoded += [
+        encode(picture(80, 70, 1), "JPEG"),
+        encode(picture(390, 510, 1), "JPEG", progressive=True, orientation=6),
+    ]
+    encoded += [
         encode(picture(66, 70), "JPEG") + b"behind the end",
         encode(picture(300, 420), "BMP"),
         encode(picture(500, 310), "JPEG"),
     ]
-    return [np.frombuffer(f, np.uint8) for f in made]
+    return [np.frombuffer(f, np.uint8) for f in encoded]
 
 
 FILES = files()
 
 
 def batches(define, n=1, fuse=True, program=0, **options: Any) -> tuple[list[list[np.ndarray]], str]:
-    """The outputs of n batches, sample by sample, and the program, of several the one of this number."""
+    """Returns the outputs of n batches, sample by sample, and the text of a program. `program`: its number."""
     pipe = pipeline_def(define, **{"batch_size": len(FILES), "num_threads": 2, "seed": 3, "fuse": fuse, **options})()
-    got = [[np.array(x) for output in pipe.run() for x in output.as_cpu()] for _ in range(n)]
+    samples = [[np.array(x) for output in pipe.run() for x in output.as_cpu()] for _ in range(n)]
     text = pipe.lower(program).as_text()
     pipe.close()
-    return got, text
+    return samples, text
 
 
 def source(batch=FILES):
@@ -52,13 +55,15 @@ def source(batch=FILES):
 
 
 def both(define, calls: int = 1, level: float = 1.0, **options: Any):
-    """Asserts that fused results are within a level of the others, and that the program has so many fused calls."""
+    """Asserts that fused results differ by at most `level` from the others, and that the program has `calls` fused
+    calls.
+    """
     (fused,), text = batches(define, fuse=True, **options)
-    (alone,), plain = batches(define, fuse=False, **options)
+    (unfused,), plain = batches(define, fuse=False, **options)
     assert text.count("@jaxdali_chain") == calls
     assert "@jaxdali_chain" not in plain
-    assert len(fused) == len(alone) > 0
-    for a, b in zip(fused, alone, strict=True):
+    assert len(fused) == len(unfused) > 0
+    for a, b in zip(fused, unfused, strict=True):
         assert (a.shape, a.dtype) == (b.shape, b.dtype)
         assert np.abs(a.astype(np.float64) - b.astype(np.float64)).max() <= level * 1.0001
     return text
@@ -191,10 +196,10 @@ def test_train_and_eval():
 @pytest.mark.parametrize("size", [(61, 53), (300, 9), (24, 700)])
 @pytest.mark.parametrize("filters", [types.INTERP_LINEAR, types.INTERP_LANCZOS3])
 def test_gray_files_as_rgb(filters, size):
-    """One channel is decoded and resized, which three repeat to the bit."""
-    made = [encode(picture(180, 270, 1, seed=k), "JPEG", quality=90, progressive=k > 0) for k in (0, 1)]
-    made += [png(picture(90, 131, k)) for k in (1, 2)]
-    gray = [np.frombuffer(f, np.uint8) for f in made]
+    """One channel is decoded and resized, and the three channels of an RGB image repeat it to the bit."""
+    encoded = [encode(picture(180, 270, 1, seed=k), "JPEG", quality=90, progressive=k > 0) for k in (0, 1)]
+    encoded += [png(picture(90, 131, k)) for k in (1, 2)]
+    gray = [np.frombuffer(f, np.uint8) for f in encoded]
 
     def define():
         kinds = (types.RGB, types.BGR, types.GRAY)
@@ -204,9 +209,9 @@ def test_gray_files_as_rgb(filters, size):
         )
 
     (fused,), text = batches(define, batch_size=len(gray))
-    (alone,), _ = batches(define, batch_size=len(gray), fuse=False)
+    (unfused,), _ = batches(define, batch_size=len(gray), fuse=False)
     assert text.count("@jaxdali_chain") == 3
-    for a, b, one in zip(fused, alone, 3 * fused[8:], strict=True):
+    for a, b, one in zip(fused, unfused, 3 * fused[8:], strict=True):
         np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(a, np.broadcast_to(one, a.shape))
 
@@ -222,8 +227,8 @@ def test_a_chain_without_a_decoder():
 
 
 def test_axes_around_a_call():
-    """Frames of videos and rows of images are beside a call, or at its ends; which axes are which is not taken for
-    granted.
+    """Steps that remove axes (a frame of a video, a row of an image) or exchange them are before, after or between
+    fused calls.
     """
     rng = np.random.default_rng(1)
     videos = [rng.integers(0, 256, (3, 20 + k, 30, 3)).astype(np.uint8) for k in range(len(FILES))]
@@ -246,7 +251,7 @@ def test_axes_around_a_call():
 
 
 def test_images_with_other_readers_are_made():
-    """An image that is an output, or has a second reader, or is read as an argument, is not only in a call."""
+    """An image that is an output, has a second reader, or is read as an argument, also exists outside of a call."""
 
     def define():
         images = fn.decoders.image(source())
@@ -260,7 +265,7 @@ def test_images_with_other_readers_are_made():
 
 
 def test_values_in_a_call_have_no_memory():
-    """Their shapes alone are operands: however large the images are, one program takes them."""
+    """Of values inside a call only the shapes are operands, so one program serves images of any size."""
     huge, small = picture(900, 1200), picture(50, 60)
     sizes = iter([small, huge, small])
 
@@ -287,7 +292,7 @@ def cut(data: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize("bad", ["JPEG", "progressive", "PNG"])
 def test_error_names_the_failed_operator(bad, fuse):
-    """Also where the rows that are missing were not wanted."""
+    """The error names the decoder, even if the window does not need the missing rows."""
     whole = png(picture(77, 95)) if bad == "PNG" else encode(picture(77, 95), "JPEG", progressive=bad == "progressive")
     batch = [FILES[0], cut(np.frombuffer(whole, np.uint8))]
 
@@ -321,14 +326,14 @@ def test_replaced_samples_are_the_same():
 
     def run(fuse):
         pipe = pipeline_def(define, batch_size=5, num_threads=2, fuse=fuse)()
-        (got,) = pipe.run()
+        (output,) = pipe.run()
         bad = pipe.bad_samples()
         pipe.close()
-        return [np.array(x) for x in got.as_cpu()], bad
+        return [np.array(x) for x in output.as_cpu()], bad
 
-    fused, alone = run(True), run(False)
-    np.testing.assert_array_equal(fused[0], alone[0])
-    assert fused[1] == alone[1]
+    fused, unfused = run(True), run(False)
+    np.testing.assert_array_equal(fused[0], unfused[0])
+    assert fused[1] == unfused[1]
     assert len(fused[1]) == 3 or sum(b.count for b in fused[1]) == 3
 
 
@@ -370,29 +375,29 @@ def epoch(iterator):
 def test_epochs_with_a_short_batch_over_shards(devices):
     sharding = NamedSharding(Mesh(np.array(jax.devices()[:devices]), ("batch",)), PartitionSpec("batch"))
     options = {"sharding": sharding, "last_batch_policy": LastBatchPolicy.FILL} if devices > 1 else {}
-    got = []
+    epochs = []
     for fuse in (True, False):
         with photos(fuse, **options) as iterator:
-            got.append(epoch(iterator))
+            epochs.append(epoch(iterator))
             assert ("jaxdali_chain" in iterator.lower().as_text()) == fuse
-    assert len(got[0]) == len(got[1]) > 1
-    for a, b in zip(*got, strict=True):
+    assert len(epochs[0]) == len(epochs[1]) > 1
+    for a, b in zip(*epochs, strict=True):
         np.testing.assert_array_equal(a["labels"], b["labels"])
-        here = a["mask"].astype(bool) if "mask" in a else slice(None)
-        np.testing.assert_allclose(a["images"][here], b["images"][here], atol=1 / 57)
+        is_valid = a["mask"].astype(bool) if "mask" in a else slice(None)
+        np.testing.assert_allclose(a["images"][is_valid], b["images"][is_valid], atol=1 / 57)
 
 
 def test_fused_resumes_unfused_and_reverse():
     with photos(True) as fused:
         next(fused)
         state = fused.get_state()
-        rest = epoch(fused)
-    with photos(False) as alone:
-        alone.set_state(state)
-        for a, b in zip(rest, epoch(alone), strict=True):
+        expected = epoch(fused)
+    with photos(False) as unfused:
+        unfused.set_state(state)
+        for a, b in zip(expected, epoch(unfused), strict=True):
             np.testing.assert_array_equal(a["labels"], b["labels"])
-            here = a["mask"].astype(bool)
-            np.testing.assert_allclose(a["images"][here], b["images"][here], atol=1 / 57)
+            is_valid = a["mask"].astype(bool)
+            np.testing.assert_allclose(a["images"][is_valid], b["images"][is_valid], atol=1 / 57)
 
 
 def test_statistics_name_each_operator():
@@ -415,7 +420,7 @@ def test_statistics_name_each_operator():
 
 
 def test_an_accelerator_keeps_its_kernels(monkeypatch):
-    """CPU devices play one that has the kernels of operators asked for there: what runs on the CPU alone is fused."""
+    """On an accelerator with kernels, operators that run there are not fused; those on the CPU are."""
     monkeypatch.setattr(_ffi, "kernels_on", lambda device: frozenset({"decode", "resize", "window"}))
     monkeypatch.setattr(Shards, "accelerator", property(lambda self: True))
 
@@ -441,7 +446,7 @@ def test_an_accelerator_keeps_its_kernels(monkeypatch):
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """CPU devices play GPUs with emulated kernels. Files are decoded by the CPU's."""
+    """CPU devices stand in for GPUs with emulated kernels. The CPU decodes files."""
     emulated.required()
     for name, function in emulated.functions("resize", "warp", "window", "chain").items():
         monkeypatch.setattr(_ffi, name, function)
@@ -449,14 +454,14 @@ def gpu(monkeypatch):
 
 
 def same_on_gpu(define, chains: list[str], **options: Any):
-    """Asserts that fused results are the others to the bit, and that the fused calls have these stages."""
+    """Asserts that fused results equal the others to the bit, and that the fused calls have these stages."""
     (fused,), text = batches(define, fuse=True, program=1, **options)  # the first one decodes
-    (alone,), plain = batches(define, fuse=False, program=1, **options)
+    (unfused,), plain = batches(define, fuse=False, program=1, **options)
     assert text.count("@jaxdali_emulated_chain") == len(chains)
     assert all(f'kernels = "{chain}"' in text for chain in chains)
     assert "_chain" not in plain
-    assert len(fused) == len(alone) > 0
-    for a, b in zip(fused, alone, strict=True):
+    assert len(fused) == len(unfused) > 0
+    for a, b in zip(fused, unfused, strict=True):
         np.testing.assert_array_equal(a, b)
         assert a.dtype == b.dtype
 
@@ -499,7 +504,7 @@ def test_windows_of_resized_images_on_a_gpu(gpu, case):
 
 
 def test_fusion_on_a_gpu(gpu):
-    """A window of each kind; windows with fill, and of images of many channels, are made one by one."""
+    """Windows of each kind are fused, except those with fill or of images with many channels."""
     images = [picture(40 + 9 * k, 70, seed=k) for k in range(len(FILES))]
     many = [np.concatenate([x, x[..., :2]], axis=2) for x in images]
 

@@ -1,4 +1,4 @@
-"""Pipelines lower to jitted computations: what is in the programs, and how often they are compiled."""
+"""Pipelines lower to jitted computations: the contents of the programs, and the number of compilations."""
 
 import functools
 import gc
@@ -71,20 +71,20 @@ def test_few_compilations_and_none_for_second_iterator(spread):
     make = functools.partial(
         data_iterator(definition, ["images", "labels"], reader_name="reader"), batch_size=8, fuse=False
     )
-    with counts.compilations() as seen, make(files, seed=1) as it:
+    with counts.compilations() as compilations, make(files, seed=1) as it:
         count = sum(1 for _ in it)
         lowered = it.lower()
     assert count == 250
-    assert 1 <= seen.total() <= 12
+    assert 1 <= compilations.total() <= 12
     # Capacity of the decoded images of the last batch, against its need and the largest batch's.
     sizes = {f: pixels(f) for f in set(files)}
     needs = [sum(-(-sizes[f] // 64) * 64 for f in files[i : i + 8]) for i in range(0, 2000, 8)]
     capacity = max(s.shape[0] for s in custom_call_results(lowered, "jaxdali_decode"))
     assert needs[-1] <= capacity <= max(2 * max(needs), LEAST_ROOMY + ALIGNMENT)
-    with counts.compilations() as seen, make(files[::-1], seed=2) as it:
+    with counts.compilations() as compilations, make(files[::-1], seed=2) as it:
         assert sum(1 for _ in it) == 250
     # No batch waits; what the first iterator's end has cancelled may be compiled ahead.
-    assert set(seen) <= {"jaxdali-compile"}
+    assert set(compilations) <= {"jaxdali-compile"}
 
 
 def pixels(path):
@@ -93,9 +93,9 @@ def pixels(path):
 
 
 def custom_call_results(lowered, target):
-    """Shapes of the first results of the custom calls of a target."""
-    found = re.findall(rf"custom_call @{target}\(.*?-> \(tensor<(\d+)xui8>", lowered.as_text())
-    return [jax.ShapeDtypeStruct((int(n),), np.uint8) for n in found]
+    """Returns the shapes of the first results of the custom calls of a target."""
+    sizes = re.findall(rf"custom_call @{target}\(.*?-> \(tensor<(\d+)xui8>", lowered.as_text())
+    return [jax.ShapeDtypeStruct((int(n),), np.uint8) for n in sizes]
 
 
 def test_decoding_compiles_by_capacity_not_by_shape(spread):
@@ -105,11 +105,11 @@ def test_decoding_compiles_by_capacity_not_by_shape(spread):
         return fn.decoders.image(jpegs)
 
     pipe = decode()
-    with counts.compilations() as seen:
+    with counts.compilations() as compilations:
         shapes = {pipe.run()[0].shape()[0] for _ in range(len(spread))}
     pipe.close()
     assert len(shapes) > 60
-    assert seen.total() <= 8
+    assert compilations.total() <= 8
 
 
 def test_definition_is_traced_once_per_shard(spread):
@@ -143,21 +143,21 @@ def test_lower_of_missing_programs_raises(spread):
 
 
 def test_buffers_return_to_the_pool(spread):
-    """Batches that are dropped give their memory back; kept ones keep their values."""
+    """Batches that are dropped return their memory. Batches that are kept keep their values."""
     make = data_iterator(definition, ["images", "labels"], reader_name="reader")
     with make(spread, batch_size=8, seed=3) as it:
-        kept = next(it)
-        before = np.array(kept["images"])
+        first_batch = next(it)
+        pixels = np.array(first_batch["images"])
         for _ in it:
             pass
         gc.collect()
-        np.testing.assert_array_equal(kept["images"], before)
+        np.testing.assert_array_equal(first_batch["images"], pixels)
         free = sum(len(d) for d, _ in it._stream.executors[0].resources.pool._free.values())
     assert 1 <= free <= 40
 
 
 def test_files_are_not_copied_after_reading(spread, monkeypatch):
-    """Files are read into a buffer of the program's capacity; of a batch without bad images the decoder hands it on."""
+    """Files are read into a buffer of the program's capacity, which the program gets, unless an image is bad."""
     read, buffers, read_files, packed = [], [], _cpu.read_files, Operands.packed
     monkeypatch.setattr(_cpu, "read_files", lambda *args: [read.append(args[2]), read_files(*args)][1])
     monkeypatch.setattr(
@@ -167,31 +167,31 @@ def test_files_are_not_copied_after_reading(spread, monkeypatch):
     with make(spread[:8] * 4, batch_size=8, seed=3) as it:
         for _ in it:
             pass
-    assert len(read) >= len(buffers) >= 4  # and what was made ahead
+    assert len(read) >= len(buffers) >= 4  # with batches that were made ahead
     shared = [np.shares_memory(data, b[0]) for data, b in zip(read, buffers)]
     assert shared[1:4] == [True] * 3  # the first batch tells the capacity
 
 
 def test_capacities_have_little_room_and_few_programs():
-    """Sums of sizes that vary as files do: their standard deviation is three quarters of the mean."""
+    """The sizes vary like those of files: their standard deviation is three quarters of the mean."""
     rng = np.random.default_rng(0)
-    for samples, most in ((8, 1.91), (64, 1.4), (256, 1.2)):
+    for samples, max_ratio in ((8, 1.91), (64, 1.4), (256, 1.2)):
         capacities, programs, needs = Capacities(samples), set(), []
         for _ in range(500):
             needs.append(int(rng.gamma(1.78, 100_000 / 1.78, samples).sum()))
             programs.add(capacities.fit({"x": needs[-1]})["x"])
             assert needs[-1] <= max(programs)
-        assert len(programs) <= 2
-        assert min(programs) <= most * needs[0]
+        assert len(programs) <= 2, "two capacities must be enough for 500 batches"
+        assert min(programs) <= max_ratio * needs[0], "the first capacity must not be much larger than needed"
     capacities = Capacities(256)  # data that grow a hundredfold: one more program for each 1.9-fold
     assert len({capacities.fit({"x": 10_000 + 2_000 * i})["x"] for i in range(500)}) <= 1 + math.ceil(
         math.log(100) / math.log(1.9)
     )
 
 
-@pytest.mark.parametrize(("samples", "most"), [(8, 12), (64, 8), (256, 5)])
-def test_few_sizes_of_transfers_and_working_memory(samples, most):
-    """A photo's working memory in a decoder follows its pixels, of which a byte of the file makes more or fewer."""
+@pytest.mark.parametrize(("samples", "max_programs"), [(8, 12), (64, 8), (256, 5)])
+def test_few_sizes_of_transfers_and_working_memory(samples, max_programs):
+    """A decoder's working memory for a photo depends on the number of pixels, which varies for one file size."""
     rng = np.random.default_rng(0)
     capacities, programs, parts = Capacities(samples), set(), []
     for _ in range(1000):
@@ -201,18 +201,18 @@ def test_few_sizes_of_transfers_and_working_memory(samples, most):
         assert all(sizes[k] >= n for k, n in needs.items())
         parts.append(min(sizes[k] / n for k, n in needs.items()))
         programs.add((*sizes.values(), capacities.get("results")))
-    assert len(programs) <= most
-    assert np.mean(parts) <= 1.25
+    assert len(programs) <= max_programs, "few programs must serve all batches"
+    assert np.mean(parts) <= 1.25, "transfers and working memory must not be much larger than needed"
 
 
 def test_huge_batch_has_own_capacities():
     capacities = Capacities(64)
-    before = capacities.fit({"x": 10_000, "y": 5_000})
+    usual = capacities.fit({"x": 10_000, "y": 5_000})
     huge = capacities.fit({"x": 200_000, "y": 5_000})
     assert huge["x"] >= 200_000
     for x in (9_000, 12_000, 2_000):
-        assert capacities.fit({"x": x, "y": 5_000}) == before
-    assert capacities.get("x") == before["x"]
+        assert capacities.fit({"x": x, "y": 5_000}) == usual
+    assert capacities.get("x") == usual["x"]
     assert capacities.fit({"x": 150_000, "y": 5_000}) == huge
 
 
@@ -235,7 +235,7 @@ def test_capacities_of_tiny_batches_do_not_accumulate():
 
 
 def test_batches_after_huge_image_run_earlier_program():
-    """What is computed on all of a ragged buffer, as arithmetic is, would take long in a larger one."""
+    """Arithmetic works on all of a ragged buffer, so it would take longer in a larger one."""
     sizes = [30, 31, 600, 30, 31]
 
     @pipeline_def(batch_size=2, num_threads=1)

@@ -35,11 +35,11 @@ HERE = re.escape(__file__)
 
 
 class Spy:
-    """Records which samples went to the kernels, and which of them failed.
+    """Records the samples that went to the kernels, and those that failed.
 
     Attributes:
-      taken: the number of samples of each call of the kernels, for a batch or for samples that are made again; refused:
-        for each call in which some failed, their codes by index.
+      taken: the number of samples of each call of the kernels, for a batch or for samples that are made again.
+      refused: for each call in which samples failed, their codes by index.
     """
 
     def __init__(self):
@@ -61,9 +61,9 @@ def played(monkeypatch):
             spy.taken.append(int((tables[:, 0] != 0).sum()))
 
         def spied_compact(data, info, most, tables, output_type, pool):
-            made = compact(data, info, most, tables, output_type, pool)
-            spy.taken[-1] += sum(x is not None for x in made)
-            return made
+            payloads = compact(data, info, most, tables, output_type, pool)
+            spy.taken[-1] += sum(x is not None for x in payloads)
+            return payloads
 
         def spied_after(work, bad):
             spy.refused += bad.values()
@@ -105,20 +105,20 @@ COVERED = sum(map(is_covered, FILES))
     + [(types.ANY_DATA, types.UINT16), (types.YCbCr, types.FLOAT)],
 )
 def test_a_batch_of_all_kinds(played, kind, dtype):
-    want = decode(FILES, output_type=kind, dtype=dtype)
+    expected = decode(FILES, output_type=kind, dtype=dtype)
     with played() as spy:
-        got = decode(FILES, output_type=kind, dtype=dtype, device="mixed")
+        actual = decode(FILES, output_type=kind, dtype=dtype, device="mixed")
     assert spy.taken == [COVERED]
     assert not spy.refused
-    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+    for i, (x, y) in enumerate(zip(actual, expected, strict=True)):
         jpeg_checks.assert_same(x, y, f"file {i}: {FILES[i][:8]!r}")
 
 
 def test_orientation_kept(played):
-    want = decode(FILES, adjust_orientation=False)
+    expected = decode(FILES, adjust_orientation=False)
     with played():
-        got = decode(FILES, adjust_orientation=False, device="mixed")
-    for x, y in zip(got, want, strict=True):
+        actual = decode(FILES, adjust_orientation=False, device="mixed")
+    for x, y in zip(actual, expected, strict=True):
         jpeg_checks.assert_same(x, y, "as stored")
 
 
@@ -135,16 +135,16 @@ WINDOWS = {
 @pytest.mark.parametrize("window", WINDOWS)
 def test_windows(played, window, dtype):
     files = [f for f, x in zip(FILES, decode(FILES), strict=True) if min(x.shape[:2]) >= 12]
-    want = decode(files, WINDOWS[window], dtype=dtype)
+    expected = decode(files, WINDOWS[window], dtype=dtype)
     assert len(files) > 80
     with played() as spy:
-        got = decode(files, WINDOWS[window], dtype=dtype, device="mixed")
+        actual = decode(files, WINDOWS[window], dtype=dtype, device="mixed")
     covered = sum(map(is_covered, files))
     assert spy.taken[0] == covered or dtype == types.UINT8
     # Coefficients of progressive files may be more bytes than the pixels of such small windows.
     assert covered - sum(is_covered(f) and frame(f)[0] == 2 for f in files) <= spy.taken[0] <= covered
     assert not spy.refused
-    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+    for i, (x, y) in enumerate(zip(actual, expected, strict=True)):
         jpeg_checks.assert_same(x, y, f"file {i}: {files[i][:8]!r}")
 
 
@@ -155,7 +155,7 @@ def missing_piece():
 
 
 def coefficient_past_the_last():
-    """More zeros than a block has coefficients, which libjpeg takes without a word."""
+    """More zeros than a block has coefficients, which libjpeg accepts silently."""
     data = jpeg_encoder.encode(np.zeros((8, 8, 1), np.uint8))
     bits = "00" + 4 * "11111111001"  # no difference, four times sixteen zeros
     scan = int(bits.ljust(48, "1"), 2).to_bytes(6, "big")
@@ -178,23 +178,23 @@ def restart_markers_out_of_order():
 )
 def test_refused_images_come_from_the_cpu(played, make):
     files = [*FILES[:9], make(), *FILES[9:12]]
-    want = decode(files)
+    expected = decode(files)
     with played() as spy:
-        got = decode(files, device="mixed")
+        first = decode(files, device="mixed")
         assert spy.refused == [{9: Status.REFUSED}]
         covered = 1 + sum(map(is_covered, FILES[:12]))
         assert spy.taken == [covered, 0]  # nothing is decoded twice
-        again = decode(files[::-1], device="mixed")[::-1]  # in another place of another pipeline's batch
+        second = decode(files[::-1], device="mixed")[::-1]  # in another place of another pipeline's batch
         assert spy.taken == [covered, 0, covered - 1]
         assert len(spy.refused) == 1
-    for i, (x, y, z) in enumerate(zip(got, want, again, strict=True)):
+    for i, (x, y, z) in enumerate(zip(first, expected, second, strict=True)):
         jpeg_checks.assert_same(x, y, f"file {i}")
         jpeg_checks.assert_same(z, y, f"file {i}, the second time")
 
 
 def test_progressive_files_sent_as_pixels(played):
-    """Those whose last scans are missing, which libjpeg smooths, damaged ones, and those with more coefficients than
-    pixels.
+    """Progressive files are decoded by the host and sent as pixels if their last scans are missing (libjpeg smooths
+    them), if they are damaged, or if they have more coefficients than pixels.
     """
     noise = np.random.default_rng(0).integers(0, 256, (40, 56, 3), np.uint8)
     whole = by_pillow(picture(64, 50), quality=90, progressive=True)
@@ -202,23 +202,23 @@ def test_progressive_files_sent_as_pixels(played):
     without_last, damaged = whole[: scans[-1]] + whole[-2:], whole[: scans[-1] + 100] + whole[scans[-1] + 130 :]
     dense = by_pillow(noise, quality=100, subsampling=0, progressive=True)
     files = [whole, without_last, FILES[0], damaged, dense, png(picture(23, 37)), whole]
-    want = decode(files)
+    expected = decode(files)
     with played() as spy:
-        got = decode(files, device="mixed")
+        actual = decode(files, device="mixed")
     assert spy.taken == [2 + is_covered(FILES[0])]
     assert not spy.refused
-    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+    for i, (x, y) in enumerate(zip(actual, expected, strict=True)):
         jpeg_checks.assert_same(x, y, f"file {i}")
 
 
 def test_flat_image(played):
-    """The same few bits over and over: threads find out late where symbols begin, but they do."""
+    """The same few bits are repeated, so the threads of the kernel find the beginnings of symbols late."""
     files = [by_pillow(np.full((2500, 2500, 1), 77, np.uint8), quality=90), *FILES[:3]]
-    want = decode(files)
+    expected = decode(files)
     with played() as spy:
-        got = decode(files, device="mixed")
+        actual = decode(files, device="mixed")
     assert not spy.refused
-    jpeg_checks.assert_same(got[0], want[0], "flat")
+    jpeg_checks.assert_same(actual[0], expected[0], "flat")
 
 
 def test_cut_off_below_the_window(played):
@@ -229,23 +229,23 @@ def test_cut_off_below_the_window(played):
     def top(x, **arguments):
         return fn.decoders.image_slice(x, rel_start=(0.0, 0.1), rel_shape=(0.4, 0.8), axes=(0, 1), **arguments)
 
-    want = decode(files, top)
+    expected = decode(files, top)
     with played() as spy:
-        got = decode(files, top, device="mixed")
+        actual = decode(files, top, device="mixed")
     assert spy.refused == [{0: Status.REFUSED}]
-    for x, y in zip(got, want, strict=True):
+    for x, y in zip(actual, expected, strict=True):
         jpeg_checks.assert_same(x, y, "cut off")
 
 
 def test_accepted_truncated_files(played):
-    """The kernels take what is complete, and the host what ends early, progressive or not."""
+    """The kernels decode complete files, and the host truncated ones, progressive or not."""
     cut = [by_pillow(picture(160, 96), quality=90, progressive=p) for p in (False, True)]
     files = [cut[0][: len(cut[0]) // 2], FILES[0], cut[1][: len(cut[1]) // 2], cut[0][:-1], cut[1][:-2]]
-    want = decode(files, truncated="accept")
+    expected = decode(files, truncated="accept")
     with played() as spy:
-        got = decode(files, truncated="accept", device="mixed")
+        actual = decode(files, truncated="accept", device="mixed")
     assert spy.refused == [{0: Status.REFUSED, 3: Status.REFUSED}]
-    for x, y in zip(got, want, strict=True):
+    for x, y in zip(actual, expected, strict=True):
         jpeg_checks.assert_same(x, y, "cut off")
 
 
@@ -255,8 +255,8 @@ def test_palette_indices(played):
     file = io.BytesIO()
     image.save(file, "PNG")
     with played():
-        (got,) = decode([file.getvalue()], palette="index", device="mixed")
-    np.testing.assert_array_equal(got[..., 0], image)
+        (indices,) = decode([file.getvalue()], palette="index", device="mixed")
+    np.testing.assert_array_equal(indices[..., 0], image)
 
 
 @pytest.fixture
@@ -288,17 +288,17 @@ def numpy(batches):
     return [{k: np.asarray(v) for k, v in b.items()} for b in batches]
 
 
-def assert_equal_batches(got, want):
-    assert len(got) == len(want)
-    for x, y in zip(got, want, strict=True):
+def assert_equal_batches(actual, expected):
+    assert len(actual) == len(expected)
+    for x, y in zip(actual, expected, strict=True):
         assert x.keys() == y.keys()
         for name in x:
             np.testing.assert_array_equal(x[name], y[name])
 
 
 def test_bytes_of_the_link(played):
-    """Encoded images cross at their size and at most a third more, not with the room that results have; `statistics`
-    counts them.
+    """The bytes that are sent, which `statistics` counts, are those of the encoded images and at most a third more.
+    They have less room than results.
     """
     files = [by_pillow(picture(400, 300, seed=i), quality=95) for i in range(8)]
 
@@ -311,7 +311,7 @@ def test_bytes_of_the_link(played):
         next(it)
         (launch,) = (m for m in it.statistics() if m.stage == "launch" and "decode" in m.step)
     assert set(spy.taken) == {8}
-    encoded, numbers = sum(map(len, files)), 8 * 4096  # tables and what else there is of each image
+    encoded, numbers = sum(map(len, files)), 8 * 4096  # tables and other numbers of each image
     assert encoded < launch.bytes / launch.calls < encoded * 4 / 3 + numbers < encoded * 1.5
 
 
@@ -320,31 +320,31 @@ def test_replacement_of_another_type(played, options):
     options = {"output_type": types.GRAY, "dtype": types.FLOAT, "on_error": "replace", **options}
     cut = by_pillow(picture(64, 50))[:700]
     files = [FILES[0], cut, b"no image", missing_piece(), FILES[1], cut]
-    want = decode(files, **options)
+    expected = decode(files, **options)
     with played() as spy:
-        got = decode(files, device="mixed", **options)
+        actual = decode(files, device="mixed", **options)
     (refused,) = spy.refused
     assert refused.keys() >= {1, 3, 5}
     assert set(refused.values()) == {Status.REFUSED}
-    for i, (x, y) in enumerate(zip(got, want, strict=True)):
+    for i, (x, y) in enumerate(zip(actual, expected, strict=True)):
         jpeg_checks.assert_same(x, y, f"file {i}")
 
 
 def test_truncated_file_fails_only_its_batch(played, folder):
     device = SingleDeviceSharding(jax.devices()[0])
     with iterator(folder, "cpu", sharding=device)() as it:
-        want = numpy(it)
+        expected = numpy(it)
     truncate(folder / "class1" / "08.jpg")
     with played() as spy, iterator(folder, sharding=device)() as it:
-        got = [next(it)]
+        batches = [next(it)]
         with pytest.raises(
             SampleError, match=rf"decoders\.image \(created at {HERE}:\d+\): {folder}/class1/08\.jpg: .*truncated"
         ) as e:
             next(it)
         assert e.value.source == f"{folder}/class1/08.jpg"
-        got.append(next(it))
+        batches.append(next(it))
         assert {2: Status.REFUSED} in spy.refused
-        assert_equal_batches(numpy(got), [want[0], want[2]])
+        assert_equal_batches(numpy(batches), [expected[0], expected[2]])
 
 
 @pytest.mark.parametrize("devices", [1, 3])
@@ -353,15 +353,15 @@ def test_replace(played, folder, devices):
         truncate(folder / name)
     (folder / "class2" / "19.jpg").write_bytes(b"this is no image")
     with iterator(folder, "cpu", sharding=shardings.of_batch(devices))(on_error="replace") as it:
-        want = numpy(it)
+        expected = numpy(it)
         bad = [(b.file, b.count, b.reason) for b in it.bad_samples()]
     assert len(bad) == 4
     with played() as spy, iterator(folder, sharding=shardings.of_batch(devices))(on_error="replace") as it:
-        got = numpy(it)
+        actual = numpy(it)
         assert [(b.file, b.count, b.reason) for b in it.bad_samples()] == bad
     assert sum(len(r) for r in spy.refused) >= 3
     assert {c for r in spy.refused for c in r.values()} == {Status.REFUSED}
-    assert_equal_batches(got, want)
+    assert_equal_batches(actual, expected)
 
 
 SEEN: list[int] = []  # sums of the batches that a function has got
@@ -389,7 +389,9 @@ AFTER = {
     ("after", "devices"), [("arithmetic", 1), ("arithmetic", 3), ("a function", 1), *((a, 1) for a in [*AFTER][2:])]
 )
 def test_refused_images_alone_are_made_again(played, tmp_path, after, devices):
-    """Unless others of the batch depend on them. The second time they go to the CPU at once."""
+    """Only refused images are made again, unless other samples of the batch depend on them. In the next epoch the host
+    decodes them at once.
+    """
     data = [f for f in FILES if is_covered(f)][:18]
     data[7], data[9] = missing_piece(), restart_markers_out_of_order()
     files = [str(tmp_path / f"{i:02}.jpg") for i in range(len(data))]
@@ -403,36 +405,36 @@ def test_refused_images_alone_are_made_again(played, tmp_path, after, devices):
         return AFTER[after](images), fn.crop(images, crop=(2, 3))
 
     with define("cpu", batch_size=6) as it:
-        want = [numpy(it), (it.reset(), numpy(it))[1]]
+        expected = [numpy(it), (it.reset(), numpy(it))[1]]
     SEEN.clear()
     with played() as spy, define("mixed", batch_size=6) as it:
-        assert_equal_batches(numpy(it), want[0])
+        assert_equal_batches(numpy(it), expected[0])
         seen_once = list(SEEN)  # each batch once and in order, perhaps followed by the first ones of the next epoch
         assert len(set(seen_once)) == 3 * (after == "a function")
         assert seen_once == (3 * seen_once[:3])[: len(seen_once)]
         it.reset()
-        assert_equal_batches(numpy(it), want[1])
+        assert_equal_batches(numpy(it), expected[1])
     batches = 1 if devices == 1 else 2
     assert len(spy.refused) == batches
-    alone = after in ("arithmetic", "a function")
-    assert spy.taken.count(0) == batches * alone  # nothing but the refused images, and these not by the kernels
+    is_alone = after in ("arithmetic", "a function")
+    assert spy.taken.count(0) == batches * is_alone  # nothing but the refused images, and these not by the kernels
     # In the first epoch each image went to the kernels once, or with its batch twice.
     passes = [n for n in spy.taken if n]
-    if alone:
+    if is_alone:
         assert passes[:3] == [6, 6, 6]
     else:  # the first batch of the next epoch may have been prepared before
         assert sorted(passes[:5]) == [4, 6, 6, 6, 6]
 
 
 def test_files_are_read_into_the_operand(played, tmp_path, monkeypatch):
-    """Once the first batches have shown how large it must be."""
+    """After the first batches, which show how large the operand must be, files are read directly into it."""
     is_sent, dispatch = list[bool](), Launcher._dispatch
 
-    def spied(self, at, segment, phase, operands, batch):
+    def spied(self, number, segment, phase, operands, batch):
         files = [v.data.data for v in batch.values.values() if isinstance(v.data, Packed)]
-        if at == 0:
+        if number == 0:
             is_sent.append(any(np.shares_memory(files[0], b) for b in operands.buffers))
-        return dispatch(self, at, segment, phase, operands, batch)
+        return dispatch(self, number, segment, phase, operands, batch)
 
     monkeypatch.setattr(Launcher, "_dispatch", spied)
     files = [tmp_path / f"{i}.jpg" for i in range(8)]
@@ -456,12 +458,12 @@ def test_shards_and_a_short_last_batch(played, folder, devices, policy):
     options = {"sharding": shardings.of_batch(devices), "last_batch_policy": policy}
     options |= {"mask_name": "valid"} if policy is LastBatchPolicy.PARTIAL else {}
     with iterator(folder, "cpu", **options)() as it:
-        want = numpy(it)
+        expected = numpy(it)
     with played() as spy, iterator(folder, **options)() as it:
         batches = list(it)
     assert all(v.sharding == options["sharding"] for b in batches for v in (b["images"], b["labels"]))
     assert sum(spy.taken) > 0
-    assert_equal_batches(numpy(batches), want)
+    assert_equal_batches(numpy(batches), expected)
 
 
 def test_labels_stay_on_the_cpu(played, folder):
@@ -479,17 +481,17 @@ def test_labels_stay_on_the_cpu(played, folder):
 
 def test_on_the_cpu_beside_a_gpu(played):
     """A decoder with ``device="cpu"`` doesn't use the kernels."""
-    want = decode(FILES)
+    expected = decode(FILES)
     with played() as spy:
-        got = decode(FILES, device="cpu")
+        actual = decode(FILES, device="cpu")
     assert not spy.taken
-    for x, y in zip(got, want, strict=True):
+    for x, y in zip(actual, expected, strict=True):
         jpeg_checks.assert_same(x, y, "on the CPU")
 
 
 def test_host_decodes_while_earlier_batch_is_computed(played, monkeypatch, tmp_path):
-    """What the kernels don't decode is decoded in the host pass, and that of the second batch does not wait for the
-    first one's results.
+    """Files that the kernels don't decode are decoded in the host pass. That of the second batch does not wait for the
+    results of the first.
     """
     second, calls, began = threading.Event(), [], []
     decode_images, failed = _cpu.decode_images, repair.failed

@@ -1,4 +1,4 @@
-"""Outputs on the CPU are written where earlier ones were, and never where anybody still looks."""
+"""Outputs on the CPU reuse the memory of earlier ones, but never memory to which something still refers."""
 
 import collections
 import concurrent.futures
@@ -29,10 +29,12 @@ def flipped(i):
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """The outputs that had to be given new memory."""
-    made, empty = [], ffi.empty
-    monkeypatch.setattr(ffi, "empty", lambda of, device: made.append(of) or empty(of, device))
-    return made
+    """The shapes and types of the outputs that got new memory."""
+    new_types, empty = [], ffi.empty
+    monkeypatch.setattr(
+        ffi, "empty", lambda array_type, device: new_types.append(array_type) or empty(array_type, device)
+    )
+    return new_types
 
 
 def definition(batches=100, num_shards=1, shard_id=0):
@@ -47,7 +49,7 @@ def definition(batches=100, num_shards=1, shard_id=0):
 
 @pytest.fixture(params=["dense", "ragged"])
 def fed(request):
-    """A function that has a pipeline flip the images that it is given: nothing is made ahead, so arrays can be counted."""
+    """A function that flips images in a pipeline. Nothing is made ahead, so arrays can be counted."""
     with Pipeline(batch_size=SHAPE[0], num_threads=2, device_id=None, prefetch_queue_depth=1) as pipe:
         images = fn.flip(fn.external_source(name="images", layout="HWC"), horizontal=1)
         pipe.set_outputs(fn.crop(images, crop=SHAPE[1:3]) if request.param == "dense" else images)
@@ -75,13 +77,13 @@ def test_loop_without_references_needs_few_arrays(fresh):
     for i, x in enumerate(stream(30)):
         np.testing.assert_array_equal(x, flipped(i))
     assert i == 29
-    # Three made ahead, one just taken, the one before it, one that JAX still holds; and one in place of a third free
-    # one, which is let go.
+    # Three made ahead, one just taken, the one before it, one that JAX still holds, and one in place of a third free
+    # one, which is dropped.
     assert 1 <= len(fresh) <= 7
 
 
 def test_loop_over_pipeline_alternates_two_arrays(fresh, fed):
-    """Or three, as JAX may let go of an array a batch later."""
+    """It alternates two arrays, or three, because JAX may release an array a batch later."""
     for i in range(12):
         x = fed(content(i))
         np.testing.assert_array_equal(x.as_array(), flipped(i))
@@ -105,7 +107,7 @@ def in_thread(x):
 
 
 def slowly(x):
-    """Reads a batch when others have been made since: a program that waits for something else first."""
+    """Reads a batch late, after a long computation, when other batches have been made."""
     wait = jax.lax.fori_loop(0, 20, lambda _, a: jnp.cos(a @ a), jnp.full((300, 300), 0.1))
     return x + (wait[0, 0] * 0).astype(jnp.uint8)
 
@@ -149,7 +151,7 @@ def test_memory_is_reused_after_last_view(fresh, fed):
     del view, views
     for i in range(20):
         fed(content(i))
-    assert len(fresh) <= 11  # JAX may let go of an array a batch later
+    assert len(fresh) <= 11  # JAX may release an array a batch later
 
 
 def test_batches_dropped_by_several_threads():
@@ -167,23 +169,23 @@ def test_batches_outlive_their_iterator():
     it.close()
     del it
     gc.collect()
-    others = list(stream(6))
+    later_batches = list(stream(6))
     for i, x in enumerate(batches):
         np.testing.assert_array_equal(x, flipped(i))
-    assert len(others) == 6
+    assert len(later_batches) == 6
 
 
 def test_a_closed_iterator_keeps_no_memory():
-    def held():
+    def live_bytes():
         gc.collect()
         return sum(x.nbytes for x in jax.live_arrays() if x.shape == SHAPE)
 
-    before = held()
+    bytes_before = live_bytes()
     with iterator() as it:
         for _ in range(5):
             next(it)
-        assert held() > before
-    assert held() <= before
+        assert live_bytes() > bytes_before
+    assert live_bytes() <= bytes_before
 
 
 @pytest.mark.parametrize("axis", [8, 1])
@@ -201,17 +203,17 @@ def test_batches_on_several_devices(axis):
 def test_growing_outputs(fresh, fed, monkeypatch):
     monkeypatch.setattr("jaxdali._core.ragged.LEAST_ROOMY", 0)  # otherwise all fit into the first capacity
     monkeypatch.setattr("jaxdali._program.program._capacities", {})
-    kept = {}
+    kept_batches = {}
     for i in range(30):
         times = 1 if i < 20 else 6
         x = fed(np.tile(content(i), (1, times, 1, 1)))
         expected = np.tile(flipped(i), (1, times, 1, 1))
         if i in (3, 22):
-            kept[i] = x, np.asarray(x[2]), expected
+            kept_batches[i] = x, np.asarray(x[2]), expected
         np.testing.assert_array_equal(x.as_array(), expected)
-    for x, sample, expected in kept.values():
+    for x, sample, expected in kept_batches.values():
         np.testing.assert_array_equal(sample, expected[2])
         np.testing.assert_array_equal(x.as_array(), expected)
-    of_size = collections.Counter(of.shape for of in fresh)
-    assert 2 <= len(of_size) <= 3  # a program that is compiled ahead may be ready before the batches grow
-    assert max(of_size.values()) <= 4  # of each size one that is kept, and those that take turns
+    num_of_shape = collections.Counter(array_type.shape for array_type in fresh)
+    assert 2 <= len(num_of_shape) <= 3  # a program that is compiled ahead may be ready before the batches grow
+    assert max(num_of_shape.values()) <= 4  # of each shape one that is kept, and those that alternate

@@ -1,5 +1,5 @@
-"""Decoders of a GPU that make only the part of an image that a window reads (the pass `narrowed`). CPU devices play
-GPUs with emulated kernels; `fuse=False` is the reference, to the bit.
+"""Decoders of a GPU that make only the part of an image that a window reads (the pass `narrowed`). CPU devices stand in
+for GPUs with emulated kernels; `fuse=False` is the reference, to the bit.
 """
 
 import re
@@ -21,10 +21,8 @@ from jaxdali.plugin.jax import data_iterator
 from jaxdali.plugin.jax.fn import jax_function
 
 
-def made() -> list[np.ndarray]:
-    """Photos of all the kinds that decoders treat in ways of their own: orientations, subsampling, coefficients,
-    pixels.
-    """
+def photos() -> list[np.ndarray]:
+    """Photos of all kinds that decoders treat differently: orientations, subsampling, coefficients, pixels."""
     files = [encode(picture(90 + 7 * o, 130, seed=o), "JPEG", quality=90, orientation=o) for o in range(1, 9)]
     files += [encode(picture(64, 210, seed=k), "JPEG", quality=80, subsampling=k) for k in (0, 1, 2)]
     files += [
@@ -40,14 +38,14 @@ def made() -> list[np.ndarray]:
     return [np.frombuffer(f, np.uint8) for f in files]
 
 
-FILES = made()
+FILES = photos()
 
 
 class Decoded:
-    """What the decoders of the programs made.
+    """The work of the decoders in programs.
 
     Attributes:
-      pixels: of the batches, one after the other.
+      pixels: the number of decoded pixels of each batch.
     """
 
     def __init__(self):
@@ -60,26 +58,26 @@ def decoded(monkeypatch) -> Decoded:
     for name, function in emulated.functions().items():
         monkeypatch.setattr(_ffi, name, function)
     monkeypatch.setattr(Shards, "accelerator", property(lambda self: True))
-    found, setup = Decoded(), _decode.DecodeImage.setup
+    work, setup = Decoded(), _decode.DecodeImage.setup
 
     def spied(self, ctx, payload, info, tables):
         shapes = _decode.output_shapes(info.data, self.output_type, self.adjust_orientation)
-        found.pixels.append(int(shapes[:, :2].prod(axis=1)[ctx.present].sum()))
+        work.pixels.append(int(shapes[:, :2].prod(axis=1)[ctx.present].sum()))
         return setup(self, ctx, payload, info, tables)
 
     monkeypatch.setattr(_decode.DecodeImage, "setup", spied)
-    return found
+    return work
 
 
 def outputs(define: Callable[[], Any], files=FILES, n=2, **options: Any) -> tuple[list[np.ndarray], str]:
-    """The samples of all outputs of n batches, and the program."""
+    """Returns the samples of all outputs of n batches, and the text of the program."""
     _decode._refused = _decode._Refused()  # as in a new process
     options = {"batch_size": len(files), "num_threads": 2, "seed": 3, "prefetch_queue_depth": 1, **options}
     pipe = pipeline_def(define, **options)()
-    got = [np.array(x) for _ in range(n) for output in pipe.run() for x in output.as_cpu()]
+    samples = [np.array(x) for _ in range(n) for output in pipe.run() for x in output.as_cpu()]
     text = pipe.lower(0).as_text()
     pipe.close()
-    return got, text
+    return samples, text
 
 
 def source(files=FILES):
@@ -99,7 +97,9 @@ def calls(text: str) -> list[str]:
 
 
 def compared(define: Callable[[], Any], decoded: Decoded, **options: Any) -> tuple[float, list[str], list[np.ndarray]]:
-    """How many of the pixels are decoded, the native calls, and the samples, which must be those of whole images."""
+    """Compares the samples with those of images that are decoded whole. Returns the part of the pixels that is decoded,
+    the native calls, and the samples.
+    """
     whole, plain = outputs(define, fuse=False, **options)
     count = len(decoded.pixels)
     narrow, text = outputs(define, **options)
@@ -138,7 +138,7 @@ def test_only_the_crop_is_decoded(decoded, crop, options):
 
 
 def test_a_crop_of_one_size_is_dense(decoded):
-    """So no sizes of images determine the program."""
+    """If a crop has one size, the images are dense, so the program does not depend on their sizes."""
     _, text = outputs(lambda: CROPS["of one size"](decode()))
     (line,) = [line for line in text.splitlines() if "@jaxdali_emulated_decode(" in line]
     assert f"tensor<{len(FILES)}x32x30x3xui8>" in line
@@ -160,7 +160,7 @@ def test_operators_after_a_crop_read_it(decoded):
 
 
 def box(data):
-    """Anchors and extents of windows, as labels of images are."""
+    """Anchors and extents of windows, as fed labels."""
     rng = np.random.default_rng(4)
     anchors = rng.uniform(-0.2, 0.9, (len(FILES), 2)).astype(np.float32)
     return fn.external_source(lambda: list(anchors)), fn.external_source(lambda: list(data))
@@ -213,12 +213,11 @@ def test_empty_window_decodes_one_pixel(decoded):
     assert decoded.pixels[1] == len(FILES)
 
 
-# --- images that others read, too
-# --------------------------------------------------------------------------------------
+# --- images that others read, too ------------------------------------------------------------------------------------
 
 
 def by_device(images):
-    """A place that a program computes."""
+    """A crop at a position that a program computes."""
     return fn.crop(images, crop=(8, 9), crop_pos_x=fn.reductions.mean(fn.resize(decode(), size=(8, 8))) / 256.0)
 
 
@@ -254,7 +253,7 @@ def test_decoders_of_windows_are_not_narrowed(decoded):
 
 
 def test_replaced_samples(decoded):
-    """Each in its own window of the image that replaces it."""
+    """Each replaced sample is its own window of the image that replaces it."""
     files = [FILES[0], FILES[4][:700], FILES[5], np.frombuffer(b"nothing", np.uint8)]
     compared(
         lambda: fn.crop(decode(files, on_error="replace"), crop=(30, 31), crop_pos_x=coin()), decoded, files=files, n=1
@@ -275,7 +274,7 @@ def test_registered_decoders_wait_for_the_first_batch(decoded):
 
 
 def test_branches(decoded):
-    """A window that not all samples have reads whole images; one in the decoder's branch does not."""
+    """If only some samples take a window's branch, whole images are decoded, unless the decoder is in the same branch."""
 
     def inside():
         if fn.random.coin_flip(dtype=types.INT32, seed=4):
@@ -335,14 +334,14 @@ def test_epochs_over_shards_with_a_short_batch(decoded, tmp_path, devices):
         pixels.append(sum(decoded.pixels) / len(decoded.pixels))
     assert len(epochs[0]) == len(epochs[1]) == 3
     for a, b in zip(*epochs, strict=True):
-        here = a["mask"].astype(bool)
+        is_valid = a["mask"].astype(bool)
         for name in a:
-            np.testing.assert_array_equal(a[name][here], b[name][here])
+            np.testing.assert_array_equal(a[name][is_valid], b[name][is_valid])
     assert pixels[1] < pixels[0] / 4
 
 
 def test_an_eager_function_binds_later_steps(decoded):
-    """The plan grows with the first batch; what has been decided for the decoder stays."""
+    """The plan grows with the first batch, but the decision for the decoder stays."""
 
     def define():
         return jax_function(lambda x: x + 1, jit=False)(fn.crop(decode(), crop=(8, 9), crop_pos_x=coin())) * 2
@@ -351,8 +350,7 @@ def test_an_eager_function_binds_later_steps(decoded):
     assert part < 0.02
 
 
-# --- samples that fail
-# -------------------------------------------------------------------------------------------------
+# --- samples that fail -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fuse", [True, False])
@@ -382,13 +380,13 @@ def test_bad_file_is_error_of_the_decoder(fuse):
 
 
 def test_missing_rows_below_the_window_are_ignored():
-    """As on the CPU, and by `decoders.image_crop`."""
+    """Missing rows below the window are no error, as on the CPU and with `decoders.image_crop`."""
     files = [FILES[0], FILES[9][: len(FILES[9]) * 3 // 4]]
-    got, _ = outputs(lambda: fn.crop(decode(files), crop=(20, 21), crop_pos_y=0.0), files, n=1)
-    want, _ = outputs(
+    actual, _ = outputs(lambda: fn.crop(decode(files), crop=(20, 21), crop_pos_y=0.0), files, n=1)
+    expected, _ = outputs(
         lambda: fn.decoders.image_crop(source(files), crop=(20, 21), crop_pos_y=0.0, device="mixed"), files, n=1
     )
-    for a, b in zip(got, want, strict=True):
+    for a, b in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -397,11 +395,11 @@ def test_refused_images_are_repaired_alone(decoded):
     rows.
     """
     damaged = bytearray(FILES[16])
-    at = damaged.index(b"\xff\xda") + 1000
-    del damaged[at : at + 900]
+    position = damaged.index(b"\xff\xda") + 1000
+    del damaged[position : position + 900]
     files = [FILES[0], np.frombuffer(bytes(damaged), np.uint8), FILES[2]]
-    low = {"crop": (20, 30), "crop_pos_y": 1.0}
-    for window in (lambda x: fn.crop(x, **low), lambda x: fn.crop_mirror_normalize(x, **low)):
+    options = {"crop": (20, 30), "crop_pos_y": 1.0}
+    for window in (lambda x: fn.crop(x, **options), lambda x: fn.crop_mirror_normalize(x, **options)):
         decoded.pixels.clear()
         compared(lambda window=window: window(decode(files)), decoded, files=files, n=1)
-        assert len(decoded.pixels) == 4  # of each pipeline the batch, and the refused image
+        assert len(decoded.pixels) == 4  # for each pipeline the batch, and the refused image

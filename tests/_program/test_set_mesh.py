@@ -20,9 +20,9 @@ ROW = np.arange(4, dtype=np.float32)
 @pytest.fixture(params=[AxisType.Explicit, AxisType.Auto], ids=["explicit", "auto"])
 def mesh(request):
     """The mesh that is set."""
-    made = jax.make_mesh((DEVICES,), ("data",), axis_types=(request.param,), devices=jax.devices()[:DEVICES])
-    with jax.set_mesh(made), jax.numpy_rank_promotion("raise"):
-        yield made
+    set_mesh = jax.make_mesh((DEVICES,), ("data",), axis_types=(request.param,), devices=jax.devices()[:DEVICES])
+    with jax.set_mesh(set_mesh), jax.numpy_rank_promotion("raise"):
+        yield set_mesh
 
 
 FUNCTIONS = {
@@ -42,17 +42,17 @@ FUNCTIONS = {
 def test_jitted_functions_keep_the_batch_axis(mesh, name):
     function = jax.jit(lambda x: FUNCTIONS[name](x).jax())
     x = jax.device_put(PIXELS, PartitionSpec("data"))
-    got = function(x)
-    assert got.sharding.spec[0] == "data"
-    assert jax.typeof(got).sharding.spec[0] == ("data" if mesh.axis_types[0] is AxisType.Explicit else None)
+    result = function(x)
+    assert result.sharding.spec[0] == "data"
+    assert jax.typeof(result).sharding.spec[0] == ("data" if mesh.axis_types[0] is AxisType.Explicit else None)
     assert "all-gather" not in function.lower(x).compile().as_text()
-    np.testing.assert_array_equal(np.asarray(got), FUNCTIONS[name](PIXELS).numpy())
+    np.testing.assert_array_equal(np.asarray(result), FUNCTIONS[name](PIXELS).numpy())
 
 
 def test_other_axes_of_explicit_arrays():
-    """An image is needed whole. A mesh with two axes, one of which cuts the images, and a batch over both."""
+    """Resizing needs whole images, also on a mesh with two axes: if one axis cuts the images, or both cut the batch."""
     mesh = jax.make_mesh((2, 2), ("data", "model"), devices=jax.devices()[:4])
-    want = jd.resize(PIXELS, size=(8, 8)).numpy()
+    expected = jd.resize(PIXELS, size=(8, 8)).numpy()
     with jax.set_mesh(mesh):
         for spec in (
             PartitionSpec("data", "model"),
@@ -60,9 +60,9 @@ def test_other_axes_of_explicit_arrays():
             PartitionSpec(None, "model"),
             PartitionSpec(),
         ):
-            got = jax.jit(lambda x: jd.resize(x, size=(8, 8)).jax())(jax.device_put(PIXELS, spec))
-            assert jax.typeof(got).sharding.spec == PartitionSpec(spec[0] if len(spec) else None, None, None, None)
-            np.testing.assert_array_equal(np.asarray(got), want)
+            result = jax.jit(lambda x: jd.resize(x, size=(8, 8)).jax())(jax.device_put(PIXELS, spec))
+            assert jax.typeof(result).sharding.spec == PartitionSpec(spec[0] if len(spec) else None, None, None, None)
+            np.testing.assert_array_equal(np.asarray(result), expected)
 
 
 AUTO_FIRST, EXPLICIT_FIRST = (AxisType.Auto, AxisType.Explicit), (AxisType.Explicit, AxisType.Auto)
@@ -81,10 +81,10 @@ def test_explicit_beside_auto_axes(axis_types, batch):
         x = jax.device_put(PIXELS, PartitionSpec(batch))
         for name in ("native", "pointwise", "draws"):
             function = jax.jit(lambda x, name=name: FUNCTIONS[name](x).jax())
-            got = function(x)
-            assert got.sharding.is_equivalent_to(NamedSharding(mesh, PartitionSpec(batch)), got.ndim)
+            result = function(x)
+            assert result.sharding.is_equivalent_to(NamedSharding(mesh, PartitionSpec(batch)), result.ndim)
             assert "all-gather" not in function.lower(x).compile().as_text()
-            np.testing.assert_array_equal(np.asarray(got), FUNCTIONS[name](PIXELS).numpy())
+            np.testing.assert_array_equal(np.asarray(result), FUNCTIONS[name](PIXELS).numpy())
 
 
 def test_eager_functions(mesh):
@@ -113,13 +113,13 @@ def test_bare_partition_specs(mesh):
     data = PartitionSpec("data")
     for sharding in (data, {"x": data, "y": PartitionSpec(("data",))}):
         for x in batch_of(sharding).values():
-            like = jax.device_put(np.asarray(x), data)
-            assert x.sharding == like.sharding
-            assert jax.typeof(x) == jax.typeof(like)
+            reference = jax.device_put(np.asarray(x), data)
+            assert x.sharding == reference.sharding
+            assert jax.typeof(x) == jax.typeof(reference)
     assert DALIGenericIterator.loaded_shards(data) == list(range(DEVICES))
     assert jd.batch(PIXELS).to(data).jax().sharding == NamedSharding(mesh, data)
-    inside = jax.jit(lambda x: jd.flip(jd.batch(x).to(data)).jax())(PIXELS)
-    np.testing.assert_array_equal(np.asarray(inside), PIXELS[:, :, ::-1])
+    flipped = jax.jit(lambda x: jd.flip(jd.batch(x).to(data)).jax())(PIXELS)
+    np.testing.assert_array_equal(np.asarray(flipped), PIXELS[:, :, ::-1])
 
 
 @pytest.mark.filterwarnings("ignore:size is given")
@@ -138,7 +138,7 @@ def test_meshes_of_bare_partition_specs():
 @pytest.mark.parametrize("jit", [None, True, False])
 @pytest.mark.parametrize("sharded", [False, True])
 def test_constants_of_jax_functions(mesh, jit, sharded):
-    """What they make while they are called, and arrays that lie on the mesh."""
+    """Constants may be arrays that the function makes while it is called, or arrays on the mesh."""
     row = jnp.asarray(ROW)
     key = jax.random.key(0)
 
@@ -193,18 +193,18 @@ def test_jax_functions_with_bare_specs(mesh):
 
 @pytest.mark.filterwarnings("ignore:size is given")
 def test_sources_see_the_mesh(mesh):
-    seen = []
+    meshes = []
 
     def source(i):
-        seen.append(jax.sharding.get_mesh())
+        meshes.append(jax.sharding.get_mesh())
         return [np.asarray(jnp.ones(4))] * N
 
     batch_of(None, lambda: fn.external_source(source), ["x"])
-    assert set(seen) == {mesh}
+    assert set(meshes) == {mesh}
 
 
 def test_programs_of_other_settings():
-    """Operators that broadcast, where a user forbids that."""
+    """Operators may broadcast although the user forbids JAX to promote ranks."""
     with jax.numpy_rank_promotion("raise"):
         x = jd.normalize(jd.cast(PIXELS, dtype=types.FLOAT), axes=[0, 1])
         strict = [

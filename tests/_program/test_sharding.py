@@ -1,4 +1,4 @@
-"""Shards of a batch: which slices there are, who holds them, and how global arrays come out."""
+"""Shards of a batch: its slices, the devices that hold them, and the assembly of global arrays."""
 
 import jax
 import numpy as np
@@ -39,8 +39,8 @@ def test_shards_are_the_distinct_batch_slices(where, slices):
 
 
 def test_reversed_mesh_keeps_first_slice_in_place():
-    where = NamedSharding(Mesh(np.array(DEVICES[::-1]), ("batch",)), P("batch"))
-    assert [d[0].id for d in Shards.of(where, 8).devices] == list(range(8))[::-1]
+    reversed_sharding = NamedSharding(Mesh(np.array(DEVICES[::-1]), ("batch",)), P("batch"))
+    assert [d[0].id for d in Shards.of(reversed_sharding, 8).devices] == list(range(8))[::-1]
 
 
 def test_indivisible_batch_names_both_numbers():
@@ -62,10 +62,10 @@ def test_indivisible_batch_names_both_numbers():
 def test_assemble_equals_device_put(where):
     x = np.arange(16 * 8 * 3).reshape(16, 8, 3).astype(np.int32)
     shards = Shards.of(where, 16)
-    got = assemble(np.split(x, shards.num), shards, where)
-    want = jax.device_put(x, where)
-    assert got.sharding == where
-    for g, w in zip(got.addressable_shards, want.addressable_shards, strict=True):
+    actual = assemble(np.split(x, shards.num), shards, where)
+    expected = jax.device_put(x, where)
+    assert actual.sharding == where
+    for g, w in zip(actual.addressable_shards, expected.addressable_shards, strict=True):
         assert g.device == w.device
         np.testing.assert_array_equal(g.data, w.data)
 
@@ -113,18 +113,18 @@ def test_outputs_have_the_requested_sharding(where):
 
 def test_inner_axes_are_cut_on_the_device(monkeypatch):
     """Arrays on devices are passed on without a copy through the host."""
-    where = sharding((4, 2), ("batch", "model"), P("batch", None, "model"))
-    shards = Shards.of(where, 8)
+    model_sharding = sharding((4, 2), ("batch", "model"), P("batch", None, "model"))
+    shards = Shards.of(model_sharding, 8)
     whole = np.arange(8 * 3 * 4).reshape(8, 3, 4)
     parts = [jax.device_put(whole[2 * s : 2 * s + 2], d) for s, d in enumerate(shards.primaries)]
     kinds = []
     monkeypatch.setattr(
         jax, "device_put", lambda x, device, put=jax.device_put: kinds.append(type(x)) or put(x, device)
     )
-    result = assemble(parts, shards, where)
+    result = assemble(parts, shards, model_sharding)
     assert len(kinds) == 8
     assert np.ndarray not in kinds
-    assert result.sharding == where
+    assert result.sharding == model_sharding
     np.testing.assert_array_equal(result, whole)
 
 
@@ -144,21 +144,21 @@ MESH = Mesh(np.array(DEVICES).reshape(4, 2), ("data", "model"))
 
 
 def test_a_sharding_for_each_output():
-    where = {
+    shardings = {
         "images": NamedSharding(MESH, P("data", "model")),
         "numbers": NamedSharding(MESH, P("data")),
         "host": NamedSharding(Mesh(np.array(DEVICES[:4][::-1]), ("x",)), P("x")),
     }
     with (
         pytest.warns(UserWarning, match="reader_name"),
-        data_iterator(definition, list(where), size=32, sharding=where)(batch_size=16) as it,
+        data_iterator(definition, list(shardings), size=32, sharding=shardings)(batch_size=16) as it,
     ):
         batch = next(it)
     for name, x in batch.items():
-        assert x.sharding == where[name]
-    want = np.concatenate([np.arange(8 * s, 8 * s + 4) for s in range(4)])
-    np.testing.assert_array_equal(batch["numbers"], want)
-    np.testing.assert_array_equal(batch["host"], want)
+        assert x.sharding == shardings[name]
+    expected = np.concatenate([np.arange(8 * s, 8 * s + 4) for s in range(4)])
+    np.testing.assert_array_equal(batch["numbers"], expected)
+    np.testing.assert_array_equal(batch["host"], expected)
     assert {s.data.shape for s in batch["images"].addressable_shards} == {(4, 4, 8, 3)}
 
 
@@ -167,28 +167,28 @@ def test_one_output_on_two_shardings():
         x = definition(num_shards, shard_id)[1]
         return x, x
 
-    where = {"a": NamedSharding(MESH, P("data")), "b": NamedSharding(Mesh(np.array(DEVICES[4:]), ("x",)), P("x"))}
+    shardings = {"a": NamedSharding(MESH, P("data")), "b": NamedSharding(Mesh(np.array(DEVICES[4:]), ("x",)), P("x"))}
     with (
         pytest.warns(UserWarning, match="reader_name"),
-        data_iterator(twice, ["a", "b"], size=32, sharding=where)(batch_size=16) as it,
+        data_iterator(twice, ["a", "b"], size=32, sharding=shardings)(batch_size=16) as it,
     ):
         batch = next(it)
-    assert batch["a"].sharding == where["a"]
-    assert batch["b"].sharding == where["b"]
+    assert batch["a"].sharding == shardings["a"]
+    assert batch["b"].sharding == shardings["b"]
     np.testing.assert_array_equal(batch["a"], batch["b"])
 
 
 def test_shardings_of_outputs_must_agree():
-    where = {
+    shardings = {
         "images": NamedSharding(MESH, P("data")),
         "numbers": NamedSharding(MESH, P()),
         "host": NamedSharding(MESH, P("data")),
     }
     with pytest.raises(ValueError, match=r"same slices: 'images' into 4, .* but 'numbers' into 1"):
-        data_iterator(definition, list(where), size=32, sharding=where)(batch_size=16)
-    del where["numbers"]
+        data_iterator(definition, list(shardings), size=32, sharding=shardings)(batch_size=16)
+    del shardings["numbers"]
     with pytest.warns(UserWarning, match="reader_name"), pytest.raises(ValueError, match="names in output_map"):
-        data_iterator(definition, ["images", "numbers", "host"], size=32, sharding=where)(batch_size=16)
+        data_iterator(definition, ["images", "numbers", "host"], size=32, sharding=shardings)(batch_size=16)
 
 
 @pytest.mark.parametrize(
@@ -213,9 +213,9 @@ def test_replicas_are_computed_once(where, num):
         operands = jax.tree.leaves(it.lower().args_info)
     assert {x.shape[0] for x in operands} == {num}
     assert images.sharding == where
-    same = {}
+    data_of_slice = {}
     for s in images.addressable_shards:
-        np.testing.assert_array_equal(same.setdefault(str(s.index), s.data), s.data)
+        np.testing.assert_array_equal(data_of_slice.setdefault(str(s.index), s.data), s.data)
 
 
 def test_random_numbers_do_not_depend_on_sharding():
@@ -223,7 +223,7 @@ def test_random_numbers_do_not_depend_on_sharding():
         x = fn.external_source(source=lambda i: np.int32(i.idx_in_batch + shard_id * (8 // num_shards)), batch=False)
         return x, fn.random.uniform(range=(0.0, 1.0)).gpu()
 
-    seen = []
+    draws = []
     for n in (1, 2, 8):
         with (
             pytest.warns(UserWarning, match="reader_name"),
@@ -231,9 +231,9 @@ def test_random_numbers_do_not_depend_on_sharding():
                 draw, ["x", "r"], size=24, sharding=NamedSharding(Mesh(np.array(DEVICES[:n]), ("b",)), P("b"))
             )(batch_size=8, seed=4) as it,
         ):
-            seen.append([dict(zip(b["x"].tolist(), b["r"].tolist())) for b in it])
-    assert seen[0] == seen[1] == seen[2]
-    assert len({r for batch in seen[0] for r in batch.values()}) == 24
+            draws.append([dict(zip(b["x"].tolist(), b["r"].tolist())) for b in it])
+    assert draws[0] == draws[1] == draws[2]
+    assert len({r for batch in draws[0] for r in batch.values()}) == 24
 
 
 @pytest.mark.parametrize(
