@@ -1,4 +1,6 @@
-"""`AheadCompiler`: chooses sizes whose programs are compiled, and compiles programs ahead of the batches that need them."""
+"""`AheadCompiler`: chooses sizes whose programs are compiled, and compiles programs ahead of the batches that need
+them.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,8 @@ class AheadCompiler:
         self._ready_keys: set[Any] = set()  # of compiled programs, see `_key`
         self._compilations: dict[Any, Compilation] = {}  # that run, or wait to run
         self._num_batches: collections.Counter[int] = collections.Counter()  # by phase
-        # By phase: the needed buffers and the sizes of the last batch, when nothing was left to compile. A batch with the
-        # same is done with at once.
+        # By phase: the needed buffers and the sizes of the last batch, when nothing was left to compile. A batch with
+        # the same is done with at once.
         self._settled: dict[int, tuple[frozenset[int], Mapping[int, Sizes]]] = {}
 
     def fit(self, number: int, needs: Mapping[int, int], earlier: Mapping[int, Sizes]) -> Sizes:
@@ -116,7 +118,11 @@ class AheadCompiler:
     def _sizes_ahead(
         self, number: int, needs: Mapping[int, int], sizes: Mapping[int, Sizes]
     ) -> Iterator[Mapping[int, Sizes]]:
-        """The sizes of a phase that later batches may need, each with those of the earlier phases from which it reads."""
+        """The sizes of a phase that later batches may need, each with the sizes of earlier phases from which it reads.
+
+        Args:
+          number: number of the phase.
+        """
         phase = self._phases.of(number)
         for capacities in phase.capacities.ahead():
             yield {**sizes, number: Sizes(capacities)}

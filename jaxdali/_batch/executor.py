@@ -220,8 +220,8 @@ class Executor:
     def uses_reader_thread(self) -> bool:
         """Whether a thread of its own reads batches ahead, see Note [Threads and queues].
 
-        It reads only lists, whose samples no user's function supplies. It is used only for an accelerator or many native
-        threads: a few threads are busy anyway, and reading ahead takes the memory of one more batch.
+        It reads only lists, whose samples no user's function supplies. It is used only for an accelerator or many
+        native threads: a few threads are busy anyway, and reading ahead takes the memory of one more batch.
         """
         reads_only_lists = (
             bool(self.sources) and not self.reader.begins_in_caller and all(s.movable for s in self.sources.values())

@@ -150,8 +150,8 @@ class HostPass:
           number: of the phase.
 
         Returns:
-          Samples that failed in earlier programs, see `repair.Bad`. The pass then has stopped before the first step that
-          needs these programs.
+          Samples that failed in earlier programs, see `repair.Bad`. The pass then has stopped before the first step
+          that needs these programs.
         """
         # Samples that failed in an earlier launch of this batch, by the steps that made the inputs of the failed step:
         # these must replace them, or process them on the host (`HostContext.bad`).
@@ -162,8 +162,8 @@ class HostPass:
         done: set[int] = set()
         has_waited = False
         plan = None
-        # The first batch may show what steps awaited. Then the plan grows, and the pass begins again with the steps that
-        # are not done.
+        # The first batch may show what steps awaited. Then the plan grows, and the pass begins again with the steps
+        # that are not done.
         while plan is not self._bound.plan:
             if self._bound.plan.awaited:
                 self._learn(batch)

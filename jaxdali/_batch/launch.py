@@ -87,7 +87,8 @@ class Launcher:
         """Runs the programs of a prepared batch, alternating with the host steps and eager functions of later phases.
 
         Returns:
-          The batch; or another one, which was launched in its place because samples had failed before an eager function.
+          The batch; or another one, which was launched in its place because samples had failed before an eager
+          function.
 
         Raises:
           SampleError: a sample failed on the host; nothing of its phase was launched.
@@ -161,8 +162,9 @@ class Launcher:
     def _run_programs(self, number: int, batch: InFlightBatch):
         """Dispatches the programs of a phase."""
         resources, phase = self._resources, self._phases.of(number)
-        # The memory that the batch needs, by the numbers of capacities in `Phase`: elements of ragged buffers, and bytes
-        # of scratch. Then buffers that are large enough are chosen, from few sizes, so that few programs are compiled.
+        # The memory that the batch needs, by the numbers of capacities in `Phase`: elements of ragged buffers, and
+        # bytes of scratch. Then buffers that are large enough are chosen, from few sizes, so that few programs are
+        # compiled.
         offsets: dict[Ref, np.ndarray] = {}
         needs: dict[int, int] = {}
         for ref, index in phase.ragged.items():

@@ -334,8 +334,8 @@ def by_shard(x: jax.Array, shards: Shards) -> list[Any]:
     is_on_primaries = all(d in data_on_device for d in devices)
     if len(devices) == len(shards.primaries) and is_on_primaries:
         return [data_on_device[d] for d in devices]
-    # Several shards on one device: it is the primary of several, or it is the CPU device that has made the shards of all
-    # accelerators.
+    # Several shards on one device: it is the primary of several, or it is the CPU device that has made the shards of
+    # all accelerators.
     arrays = [np.asarray(data_on_device[d]) for d in devices] if is_on_primaries else [np.asarray(x)]
     S = len(shards.devices) // len(arrays)  # shards in each array
     return [a[s * (len(a) // S) : (s + 1) * (len(a) // S)] for a in arrays for s in range(S)]

@@ -185,8 +185,8 @@ class BatchReader:
                 # The others are still read, so that iterators which restart by themselves stay in step.
                 batch.ended = True
             except BaseException as e:
-                # An exception such as KeyboardInterrupt must be raised in this thread now. The batch is not consumed, so
-                # the sources that were read go back.
+                # An exception such as KeyboardInterrupt must be raised in this thread now. The batch is not consumed,
+                # so the sources that were read go back.
                 if source.in_caller and not isinstance(e, Exception):
                     for n in nodes[: k + 1]:
                         self._sources[n.id].undo()

@@ -80,7 +80,9 @@ class BatchMaker:
         self._executors: dict[int, Executor] = {}  # by local shard
 
     def make(self, shard: int, state: dict[str, Any]) -> ShardBatch:
-        """Makes a local shard of the batch after `state`, which has only this shard's cursors. Errors are in the result."""
+        """Makes a local shard of the batch after `state`, which has only this shard's cursors. Errors are in the
+        result.
+        """
         try:
             executor = self._executor(shard)
             if state["seed"] != executor.resources.seed:

@@ -79,12 +79,14 @@ class Tuner:
         queue waited `queue_wait` seconds for the user.
         """
         work = seconds - queue_wait  # the time in which batches were made
-        user_waits, before = user_wait > _MIN_WAIT * seconds, self._before_trial
+        user_waits = user_wait > _MIN_WAIT * seconds
+        # Without a trial the numbers of threads are equal, so the first two cases don't apply.
+        old_threads, old_work = self._before_trial or (self.threads, work)
         self._before_trial = None
-        if before is not None and before[0] < self.threads and work > (1 - _MIN_GAIN) * before[1]:
-            self.threads = self._max_threads = before[0]  # more threads were not faster: go back, and never try again
-        elif before is not None and before[0] > self.threads and user_waits:
-            self.threads = self._min_threads = before[0]  # fewer threads were too slow: the same
+        if old_threads < self.threads and work > (1 - _MIN_GAIN) * old_work:
+            self.threads = self._max_threads = old_threads  # more threads were not faster: go back, and never try again
+        elif old_threads > self.threads and user_waits:
+            self.threads = self._min_threads = old_threads  # fewer threads were too slow: go back, and never try again
         elif user_waits and queue_wait > _MIN_WAIT * seconds:
             self.depth = min(self.depth + 1, self._max_depth)  # both wait, so batches differ: keep more of them
         elif user_waits:

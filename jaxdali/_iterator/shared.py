@@ -117,8 +117,8 @@ class SharedStream:
         """Begins to take batches.
 
         Args:
-          make: is called in loading processes, and returns the stream of their shards, and the names of the outputs that
-            are metadata.
+          make: is called in loading processes, and returns the stream of their shards, and the names of the outputs
+            that are metadata.
         """
 
         def make_stream() -> None:
@@ -211,7 +211,7 @@ class SharedStream:
             return self._batch(lambda inner: inner.take(), peeked)
 
     def look(self) -> tuple[list[Batch], Any]:
-        """Returns or raises the same as the next `take`, without taking the batch. `take` then returns the same arrays."""
+        """Returns or raises the same as the next `take`, with the same arrays, without taking the batch."""
         refuse_tracing(f"peek() of {self._user}")
         with self.turn:
             if self._peeked is None:
@@ -250,7 +250,8 @@ class SharedStream:
           act: takes the batch of this process's shards, or peeks at it.
           ready: the result, if an earlier call returned it already. Then no arrays are sent again.
         """
-        # The arrays of this process's shards, by the number of the array: an output is one array, or samples and lengths.
+        # The arrays of this process's shards, by the number of the array: an output is one array, or samples and
+        # lengths.
         local_arrays: dict[int, Any] = {}
         ids = self._loading.made_by(jax.process_index())
 

@@ -156,8 +156,8 @@ def narrowed(plan: Plan, kernels: frozenset[str]) -> Plan:
         run_together = maker.known and reader.known and (maker.phase, maker.presence) == (reader.phase, reader.presence)
         return run_together and maker.id not in output_steps and readers[maker.id] == {reader.id}
 
-    # The pattern is parser -> decoder -> window: the step that parses the headers, the one that makes the image, and the
-    # only one that reads it.
+    # The pattern is parser -> decoder -> window: the step that parses the headers, the one that makes the image, and
+    # the only one that reads it.
     for step in plan.steps:
         window = steps[step.id] = step
         decoder = plan.maker(window.inputs[0]) if window.inputs else window

@@ -131,5 +131,5 @@ if hasattr(os, "register_at_fork"):
 
 
 def stored() -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which JAX stores all programs that it compiles, if the user has set a folder for its cache."""
+    """Returns a context in which JAX stores all programs that it compiles, if the user has set a cache folder."""
     return _storing if _config.jax_compilation_cache_dir else contextlib.nullcontext()

@@ -140,8 +140,8 @@ class Layout:
         Args:
           row: ``i32[words]``, the shard's row of the argument buffer.
           buffers: the other buffers, each ``[1, ...]``.
-          on_cpu: whether the program runs on a CPU. There one native call reads all fields, so that XLA need not compile
-            a loop for each.
+          on_cpu: whether the program runs on a CPU. There one native call reads all fields, so that XLA need not
+            compile a loop for each.
         """
         fields = self._unpacked(row) if on_cpu else {f: f.read(row) for f in self.fields}
 

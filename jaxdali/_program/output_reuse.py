@@ -19,10 +19,11 @@ MAX_FREE = 2  # unused arrays that are kept for each output
 
 # Note [Output reuse]
 # XLA allocates the memory of each result with malloc, which requests it from the system, and the system clears it page
-# by page. That takes a tenth of the time of decoding. So users do not get a large result on the CPU itself, but an array
-# that borrows its memory. The result is kept here and nowhere else. When the last reference to the memory is gone (of an
-# array, a view in NumPy or another framework, a running program), the result is free, and is donated to the next run of
-# its program, which writes into it. So no reference sees its memory overwritten, and no defensive copy is needed.
+# by page. That takes a tenth of the time of decoding. So users do not get a large result on the CPU itself, but an
+# array that borrows its memory. The result is kept here and nowhere else. When the last reference to the memory is gone
+# (of an array, a view in NumPy or another framework, a running program), the result is free, and is donated to the next
+# run of its program, which writes into it. So no reference sees its memory overwritten, and no defensive copy is
+# needed.
 class OutputReuse:
     """Lets programs write results into the memory of earlier results. See Note [Output reuse]."""
 
@@ -30,8 +31,8 @@ class OutputReuse:
         self._free: dict[Ref, collections.deque[jax.Array]] = {}
 
     def take(self, types: Mapping[Ref, jax.ShapeDtypeStruct], device: jax.Device) -> tuple[jax.Array, ...]:
-        """Returns arrays of these shapes and types to donate to a program. Their contents are arbitrary. Only one thread
-        may call this at a time.
+        """Returns arrays of these shapes and types to donate to a program. Their contents are arbitrary. Only one
+        thread may call this at a time.
         """
         donated = []
         for ref, array_type in types.items():

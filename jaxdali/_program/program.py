@@ -118,7 +118,7 @@ def _jit(
     donated_exports: tuple[int, ...],
     timed: bool,
 ) -> Callable[..., Any]:
-    """Jits the function `Program.run`, see `program_for`. `donated_exports`: numbers of the exports that reuse memory."""
+    """Jits the function `Program.run`, see `program_for`. `donated_exports`: numbers of exports that reuse memory."""
 
     def jaxdali_pipeline(
         args: jax.Array, buffers: Sequence[jax.Array], carried: Sequence[Any], donated: Sequence[jax.Array]

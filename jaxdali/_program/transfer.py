@@ -62,8 +62,8 @@ class Loading:
         makers: dict[int, jax.Device] = {}
         for p, unordered in shards_of_process.items():
             shards = sorted(unordered)
-            # If possible, the device that holds a shard makes it. Otherwise as many of the process's devices as possible
-            # make equal numbers of shards, which `Shards` requires.
+            # If possible, the device that holds a shard makes it. Otherwise as many of the process's devices as
+            # possible make equal numbers of shards, which `Shards` requires.
             chosen = [
                 min((d for d in holders[i] if d.process_index == p), key=lambda d: d.id, default=None) for i in shards
             ]
@@ -156,9 +156,9 @@ class PartSpec:
 class Transfer:
     """Makes global arrays of shards that loading processes have made. All processes call it in the same order.
 
-    Shards are sent in rounds of `jax.lax.ppermute`, in which each device sends to at most one other. A device that makes
-    several shards, or one that several devices hold, sends in several rounds. Each device receives in one round only,
-    because it holds one shard.
+    Shards are sent in rounds of `jax.lax.ppermute`, in which each device sends to at most one other. A device that
+    makes several shards, or one that several devices hold, sends in several rounds. Each device receives in one round
+    only, because it holds one shard.
     """
 
     def __init__(self, loading: Loading):
@@ -268,7 +268,9 @@ def _sharding_over(devices: tuple[jax.Device, ...]) -> NamedSharding:
 
 @functools.cache
 def _permuted(devices: tuple[jax.Device, ...], rounds: tuple[tuple[tuple[int, int], ...], ...]) -> Any:
-    """Returns a program that sends all rounds of all arrays. Its results have on each device the piece that it received."""
+    """Returns a program that sends all rounds of all arrays. Its results have on each device the piece that it
+    received.
+    """
     round_of_receiver = np.zeros(len(devices), np.int32)
     for r, pairs in enumerate(rounds):
         for _, receiver in pairs:

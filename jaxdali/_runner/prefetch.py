@@ -17,7 +17,7 @@ from .._core.system import Thread
 from . import shutdown
 from .fork_guard import ExclusiveUse, result_of
 
-# An item of the queues: its kind ("batch", "error" or "end"), the batch or the error, and the executor's state after it.
+# An item of the queues: its kind ("batch", "error" or "end"), the batch or the error, and the state after it.
 _Item: TypeAlias = tuple[str, Any, dict]
 
 # The producer starts this long after a full queue gets a free slot, so that the user's own step is dispatched first:
@@ -70,9 +70,9 @@ HEAD_START = 0.002  # seconds
 #   * `close` also sets `_closing`. A source that waits for data is closed first, and nothing more is dispatched. If a
 #     thread has not ended within the time limit, `join` waits for it later.
 #   * A forked process has none of the threads. There no batch can be taken (RuntimeError), and `close` does nothing.
-#   * An interrupt (KeyboardInterrupt) is raised in the user's thread: while `begin_batches` reads a source, which leaves
-#     the batch unrequested, or while `get` waits, which leaves the item in the queue. So the next call continues with the
-#     same batch.
+#   * An interrupt (KeyboardInterrupt) is raised in the user's thread: while `begin_batches` reads a source, which
+#     leaves the batch unrequested, or while `get` waits, which leaves the item in the queue. So the next call continues
+#     with the same batch.
 class Prefetch:
     """Makes batches ahead of `get`, see Note [Threads and queues].
 

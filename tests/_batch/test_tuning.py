@@ -98,7 +98,7 @@ class Always:
 
 
 def test_changed_settings_compile_nothing(monkeypatch):
-    """All numbers of threads make the same batches, from one program. The depth determines how far a source is ahead."""
+    """All numbers of threads make the same batches, from one program. The depth says how far a source is ahead."""
     monkeypatch.setattr(executor, "Tuner", Always)
     read = []
 

@@ -303,8 +303,8 @@ def test_checkpoints_of_shards_of_different_lengths(counts, kind):
 )
 def test_warning_counts_dropped_samples_of_all_shards(feed, counts, at_least):
     it, expected = shards_of_lengths(counts, 4, "sharded", feed, size=sum(counts))
-    text, _, kept = one_warning(lambda: epoch(it))
-    dropped = len(expected) - len(kept)
+    text, _, returned = one_warning(lambda: epoch(it))
+    dropped = len(expected) - len(returned)
     assert f": {at_least}{dropped} samples are dropped" in text
 
 
@@ -423,14 +423,14 @@ TRACES = {
 def test_taking_a_batch_under_tracing_raises(folder, trace):
     it = DALIGenericPeekableIterator(pipe(lambda: read(folder, name="r")), ["x"], reader_name="r")
     p = pipe(lambda: read(folder))
-    for take, what in (
+    for take, method in (
         (lambda: next(it), "next"),
         (lambda: it.next(), "next"),
         (lambda: it.peek(), "peek"),
         (p.run, "run"),
         (p.outputs, "share_outputs"),
     ):
-        with pytest.raises(RuntimeError, match=rf"{what}\(\).* at {HERE}:\d+ is called while JAX traces a function"):
+        with pytest.raises(RuntimeError, match=rf"{method}\(\).* at {HERE}:\d+ is called while JAX traces a function"):
             TRACES[trace](lambda take=take: take()["x"].sum())
     assert len(list(it)) == 3  # nothing was lost
     it.reset()

@@ -127,7 +127,7 @@ def cuda_gpu(number, capability):
 
 
 def test_warning_of_missing_kernels(monkeypatch):
-    """If there is a GPU, but not the module with its kernels, a pipeline that needs them warns once, with the reason."""
+    """If a GPU's kernels are missing, a pipeline that needs them warns once, with the reason."""
     gpu = types.SimpleNamespace(platform="gpu", client=types.SimpleNamespace(platform_version="cuda 13000"))
     rocm_gpu = types.SimpleNamespace(platform="gpu", client=types.SimpleNamespace(platform_version="rocm 6"))
     monkeypatch.setattr(_ffi, "CUDA", "failed to load: libcudart.so.13: no such file")

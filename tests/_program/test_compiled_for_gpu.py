@@ -273,8 +273,8 @@ def test_launched_kernels(define, devices, photos, tmp_path):
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_functions_of_values(monkeypatch, devices):
-    """Functions are traced here, where JAX has CPUs, and lowered for GPUs. Each device computes its part, and none calls
-    anything that only the CPU has.
+    """Functions are traced here, where JAX has CPUs, and lowered for GPUs. Each device computes its part, and none
+    calls anything that only the CPU has.
     """
     monkeypatch.setattr(jax, "device_count", lambda: 1)  # how many there are here does not count
     mesh = Mesh(np.array(gpus(devices)), ("batch",))

@@ -274,7 +274,7 @@ def test_registered_decoders_wait_for_the_first_batch(decoded):
 
 
 def test_branches(decoded):
-    """If only some samples take a window's branch, whole images are decoded, unless the decoder is in the same branch."""
+    """If a window is in a branch, whole images are decoded, unless the decoder is in the same branch."""
 
     def inside():
         if fn.random.coin_flip(dtype=types.INT32, seed=4):

@@ -133,7 +133,7 @@ def test_reading_overlaps_with_an_accelerator(max_dispatched, has_reader_thread)
 
 @pytest.mark.parametrize("accelerator", [True, False])
 def test_two_batches_are_dispatched_at_once(monkeypatch, accelerator):
-    """With two, an accelerator never waits for the host, and threads on the CPU not for the slowest image of a batch."""
+    """With two, an accelerator never waits for the host, and CPU threads not for the slowest image of a batch."""
     launched, computed = threading.Semaphore(0), threading.Event()
     dispatch, check = Executor.dispatch, Executor.check
 

@@ -36,7 +36,9 @@ def resident() -> int:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("num_shards", [1, 2])
 def test_two_hundred_short_epochs_with_early_breaks(files, num_shards, own_threads):
-    """One iterator makes all epochs, and another one is made and dropped in every tenth. Memory and threads do not grow."""
+    """One iterator makes all epochs, and another one is made and dropped in every tenth. Memory and threads do not
+    grow.
+    """
     sharding = shardings.of_batch(num_shards)
     make = data_iterator(definition, ["x", "image"], reader_name="reader", sharding=sharding)
     leave = np.random.default_rng(0).integers(1, 4, 200).tolist()
@@ -186,7 +188,9 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize("catch", [True, False], ids=["caught", "not caught"])
 def test_ctrl_c_in_next(catch):
-    """A KeyboardInterrupt that is caught costs no batch. Otherwise the process ends, although the source is busy for long."""
+    """A KeyboardInterrupt that is caught costs no batch. Otherwise the process ends, although the source is busy for
+    long.
+    """
     script = INTERRUPTED.format(nap=1.0 if catch else 60, catch=catch)
     process = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
