@@ -148,6 +148,7 @@ class Launcher:
                 }
                 needs = {phase.ragged[r]: max(v.used, memory.needs[phase.ragged[r]]) for r, v in new_operands.items()}
                 needs = {**memory.needs, **needs}
+                # Larger operands may need a larger part of the same capacities.
                 sizes = max(memory.sizes, phase.sizes(memory.sizes.capacities, needs), key=lambda s: s.sixths)
                 offsets = {**memory.offsets, **{r: v.offsets for r, v in new_operands.items()}}
                 self._run_program(phase, segment, PhaseMemory(offsets, needs, sizes), repair_batch)

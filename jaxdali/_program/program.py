@@ -123,7 +123,7 @@ def _jit(
     def jaxdali_pipeline(
         args: jax.Array, buffers: Sequence[jax.Array], carried: Sequence[Any], donated: Sequence[jax.Array]
     ) -> tuple[tuple[Any, ...], jax.Array, jax.Array | None]:
-        """Computes one shard. XLA uses only the memory of `donated`."""
+        """Computes one shard: the only row of `args` and of each buffer. XLA uses only the memory of `donated`."""
         arguments = layout.read(args[0], buffers, shards.devices[0][0].platform == "cpu")
         values: dict[Ref, Any] = dict(zip(segment.operands, arguments.values, strict=True))
         values |= zip(segment.carried, carried, strict=True)
@@ -136,11 +136,9 @@ def _jit(
         if stacked:
             exports = tuple(e if isinstance(e, Ragged) else e[None] for e in exports)
         status = jnp.stack([codes[s.id] for s in segment.native], axis=1) if codes else jnp.zeros((B, 0), jnp.int32)
-        return (
-            exports,
-            status,
-            None if times is None else jnp.stack([sum(t, jnp.int32(0)) for t in times.values()])[None],
-        )
+        # A step may make several native calls, whose times are added up.
+        step_times = None if times is None else jnp.stack([sum(t, jnp.int32(0)) for t in times.values()])[None]
+        return exports, status, step_times
 
     ragged = [segment.plan.spec(r).shape is None for r in segment.exports]
     outputs = tuple(Ragged(s, s, s) if r else s for r, s in zip(ragged, out_shardings, strict=True))

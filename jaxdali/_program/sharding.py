@@ -77,11 +77,13 @@ class Shards:
         """Whether a program can write its outputs on `sharding` itself."""
         if sharding is None:
             return True
+        # A program writes one row per slice, on its primary. So there must be no replicas, only the batch axis may be
+        # cut, and the devices must be in the order of the slices.
         if len(sharding.device_set) != len(self.devices) or any(len(d) > 1 for d in self.devices):
             return False
         if isinstance(sharding, NamedSharding):
-            batch_only = all(axis is None for axis in sharding.spec[1:])
-            return batch_only and tuple(np.asarray(sharding.mesh.devices).flat) == self.primaries
+            cuts_batch_only = all(axis is None for axis in sharding.spec[1:])
+            return cuts_batch_only and tuple(np.asarray(sharding.mesh.devices).flat) == self.primaries
         return isinstance(sharding, SingleDeviceSharding) and sharding.device_set == set(self.primaries)
 
 
