@@ -1,3 +1,5 @@
+// Reading of files: paths (FileTable), whole files and ranges, checksums of containers, and indices of tar archives.
+// The functions are defined in ffi/host; here are checks of their arguments, and their Python names and docstrings.
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>

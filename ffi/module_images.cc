@@ -1,3 +1,5 @@
+// Images: headers, regions, decoding and encoding, tables for the GPU's JPEG decoder, and colours of video frames.
+// Functions of ffi/cpu_codecs, ffi/cuda_jpeg, ffi/host and ffi/video with checks of their arguments.
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>

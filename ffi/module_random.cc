@@ -1,3 +1,4 @@
+// Shuffling and random numbers (ffi/host/shuffle.h, ffi/host/philox.h) with checks of their arguments.
 #include "ffi/host/philox.h"
 #include "ffi/host/shuffle.h"
 #include "ffi/module_parts.h"

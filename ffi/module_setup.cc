@@ -1,3 +1,5 @@
+// The set-up of operators for a batch: sizes of a resize, windows, and packing of operands (ffi/host/resize_plan.h,
+// ffi/host/windows.h).
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 

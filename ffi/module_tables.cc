@@ -1,3 +1,5 @@
+// Enums and constants that C++ and Python share, and functions that NumPy rounds otherwise. Each value is named once,
+// in the header that defines it.
 #include <cctype>
 #include <cmath>
 #include <string>

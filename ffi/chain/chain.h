@@ -3,8 +3,8 @@
 // part of its image that the next one reads: a crop after a resize determines which rows and columns are decoded. All
 // values have three axes. This is for CPUs; windowed.h has what GPUs run. See Note [The chain] in
 // jaxdali/_plan/passes.py.
-#ifndef JAXDALI_FFI_CHAIN_H_
-#define JAXDALI_FFI_CHAIN_H_
+#ifndef JAXDALI_FFI_CHAIN_CHAIN_H_
+#define JAXDALI_FFI_CHAIN_CHAIN_H_
 
 #include <atomic>
 #include <cstdint>
@@ -140,4 +140,4 @@ struct Chain {
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_CHAIN_H_
+#endif  // JAXDALI_FFI_CHAIN_CHAIN_H_

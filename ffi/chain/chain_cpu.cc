@@ -1,3 +1,15 @@
+// The stages of a chain on the CPU, and how a chain runs them for one sample.
+//
+// Each stage (decode, resize or resample, warp, window) answers in terms of regions of an image: which region of its
+// input does a region of its output depend on (Reads), and which region does it make if some of it is needed (Makes).
+// Chain::Plan asks them from the last stage to the first, and Chain::Run executes them in the opposite order. Two ways
+// to do that:
+//
+//   stage by stage   each stage writes its region into memory of the thread (KeptMemory), where the next one reads it.
+//   by rows          a decoder hands its rows to a fixed-point resize (Stream, RunRows). Idle threads may share the
+//                    image, a strip of rows each.
+//
+// Read chain.h first. The kernels themselves are in their own folders; chain.cc has the binding.
 #include <algorithm>
 #include <atomic>
 #include <chrono>

@@ -1,6 +1,6 @@
 // A linear map of the channels of each pixel, with an offset: brightness, contrast, saturation, hue, colour spaces.
-#ifndef JAXDALI_FFI_COLOR_H_
-#define JAXDALI_FFI_COLOR_H_
+#ifndef JAXDALI_FFI_COLOR_COLOR_H_
+#define JAXDALI_FFI_COLOR_COLOR_H_
 
 #include "ffi/common/batch.h"
 #include "ffi/common/convert.h"
@@ -37,4 +37,4 @@ const char* LaunchColor(const ColorBatch& batch, const Samples& samples, void* s
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_COLOR_H_
+#endif  // JAXDALI_FFI_COLOR_COLOR_H_

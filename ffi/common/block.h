@@ -1,6 +1,6 @@
 // Device functions that the JPEG kernels need, with a replacement on the host, and sums over the threads of a block.
-#ifndef JAXDALI_FFI_JPEG_DEVICE_H_
-#define JAXDALI_FFI_JPEG_DEVICE_H_
+#ifndef JAXDALI_FFI_COMMON_BLOCK_H_
+#define JAXDALI_FFI_COMMON_BLOCK_H_
 
 #include <cstdint>
 
@@ -113,4 +113,4 @@ JAXDALI_HD void ScanAll(const Block& block, ScanRows<V>& s, int n, Get get, Op o
 
 }  // namespace jaxdali::jpeg
 
-#endif  // JAXDALI_FFI_JPEG_DEVICE_H_
+#endif  // JAXDALI_FFI_COMMON_BLOCK_H_

@@ -1,3 +1,4 @@
+// Reads the versions of compiler and codecs from their macros, when this file is compiled.
 #include "ffi/common/build_info.h"
 
 #include <jpeglib.h>

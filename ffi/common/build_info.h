@@ -1,3 +1,4 @@
+// Compiler and codecs of the module `_cpu`.
 #ifndef JAXDALI_FFI_COMMON_BUILD_INFO_H_
 #define JAXDALI_FFI_COMMON_BUILD_INFO_H_
 

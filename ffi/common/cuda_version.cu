@@ -1,3 +1,4 @@
+// The answers of a real CUDA module, then those of the emulation, which has neither CUDA nor a driver.
 #include "ffi/common/cuda_version.h"
 
 namespace jaxdali {

@@ -1,3 +1,4 @@
+// CUDA version and GPU architectures of the module `_cuda`.
 #ifndef JAXDALI_FFI_COMMON_CUDA_VERSION_H_
 #define JAXDALI_FFI_COMMON_CUDA_VERSION_H_
 

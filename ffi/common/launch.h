@@ -1,4 +1,11 @@
-// How CUDA kernels run. A kernel is a struct, passed by value:
+// The framework of all CUDA kernels. It has three parts:
+//
+//   1. ScanBlock, Quotient and Divisor: prefix sums of a block, and division by 32-bit arithmetic.
+//   2. LaunchBlocks(kernel, blocks, stream): starts a kernel, in a version for each way to run it (below).
+//   3. LaunchPlanned and Launch: kernels that work on each sample of a batch separately. Nearly all do: read the second
+//      half of this file to understand an x.cu.
+//
+// A kernel is a struct, passed by value:
 //
 //   struct Kernel {
 //     struct Shared;                                                       // shared memory of a block; no constructors
@@ -13,10 +20,15 @@
 // Shapes, offsets and parameters of samples are in device memory, which the host does not read. So a launch depends
 // only on the number of samples and the capacities, and each block finds its own work.
 //
-// Only .cu files include this file. Compiled as C++ (the tests' module `_emulated`), the same blocks and threads run in
-// a loop on the host, in random order, with garbage in shared memory. With JAXDALI_REAL_THREADS (tests under
-// ThreadSanitizer), each thread of a block is a thread of the host, and neighbouring blocks run at the same time. With
-// JAXDALI_PTX, the code that nvcc makes of the kernels runs on the host (ffi/fuzz/ptx).
+// Only .cu files, and headers for them, include this file. It is compiled in four ways:
+//
+//   nvcc (__CUDACC__)          blocks and threads of a GPU. Functions marked JAXDALI_HD have a host version, too;
+//                              __CUDA_ARCH__ marks the code that only the device runs.
+//   C++ (module `_emulated`)   blocks and threads are loops on the host, in random order, and shared memory starts with
+//                              garbage.
+//   JAXDALI_REAL_THREADS       each thread of a block is a thread of the host, and neighbouring blocks run at the same
+//                              time, for ThreadSanitizer (real_threads.h).
+//   JAXDALI_PTX                the host interprets the code that nvcc makes of the kernels (ffi/fuzz/ptx).
 #ifndef JAXDALI_FFI_COMMON_LAUNCH_H_
 #define JAXDALI_FFI_COMMON_LAUNCH_H_
 

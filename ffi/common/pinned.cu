@@ -1,3 +1,4 @@
+// Page-locked memory by the CUDA runtime. The emulation takes it from malloc.
 #include "ffi/common/pinned.h"
 
 #if defined(__CUDACC__)

@@ -1,3 +1,4 @@
+// Page-locked memory for the operands of programs on GPUs. ffi/README.md (What was tried) has the measurements.
 #ifndef JAXDALI_FFI_COMMON_PINNED_H_
 #define JAXDALI_FFI_COMMON_PINNED_H_
 

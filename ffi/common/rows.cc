@@ -1,3 +1,5 @@
+// Conversion of rows, for each element type in two versions of the same source: with vectors (struct Simd) and for any
+// CPU (struct Portable). LoadAny and StoreAny choose at run time.
 #include "ffi/common/rows.h"
 
 #include "ffi/common/simd.h"

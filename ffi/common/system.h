@@ -1,7 +1,6 @@
+// Functions that depend on the operating system.
 #ifndef JAXDALI_FFI_COMMON_SYSTEM_H_
 #define JAXDALI_FFI_COMMON_SYSTEM_H_
-
-// What depends on the operating system.
 
 #include <pthread.h>
 #include <sys/stat.h>

@@ -1,3 +1,5 @@
+// The thread pool, from the bottom up: recording for benchmarks, a job (one call of Run), the workers, and the register
+// of pools by id.
 #include "ffi/common/thread_pool.h"
 
 #include <time.h>

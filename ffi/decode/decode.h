@@ -2,8 +2,8 @@
 // libwebp, and raw pixels by a copy, with colour space, orientation and element type in the same pass over the rows.
 // CUDA decodes a batch: the JPEG files that ffi/cuda_jpeg/table.h supports, and finished pixels. No XLA headers, so
 // that fuzzers can link it alone.
-#ifndef JAXDALI_FFI_DECODE_H_
-#define JAXDALI_FFI_DECODE_H_
+#ifndef JAXDALI_FFI_DECODE_DECODE_H_
+#define JAXDALI_FFI_DECODE_DECODE_H_
 
 #include <cstdint>
 
@@ -106,4 +106,4 @@ const char* LaunchDecode(const DecodeBatch& b, const Samples& samples, void* str
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_DECODE_H_
+#endif  // JAXDALI_FFI_DECODE_DECODE_H_

@@ -1,8 +1,8 @@
 // Histogram equalization of uint8 images. Each tile of a plane gets a histogram, and each histogram a table. Every
 // pixel is looked up in the tables of the tiles around it, and the results are blended. One tile equalizes a whole
 // plane.
-#ifndef JAXDALI_FFI_EQUALIZE_H_
-#define JAXDALI_FFI_EQUALIZE_H_
+#ifndef JAXDALI_FFI_EQUALIZE_EQUALIZE_H_
+#define JAXDALI_FFI_EQUALIZE_EQUALIZE_H_
 
 #include <cmath>
 
@@ -203,4 +203,4 @@ const char* LaunchEqualize(const EqualizeBatch& batch, const Samples& samples, v
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_EQUALIZE_H_
+#endif  // JAXDALI_FFI_EQUALIZE_EQUALIZE_H_

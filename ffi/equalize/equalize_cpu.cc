@@ -1,4 +1,4 @@
-// CPU kernel of histogram equalization.
+// CPU kernel of histogram equalization: for each plane the histograms and tables of its tiles, then its pixels.
 #include <algorithm>
 #include <new>
 #include <vector>

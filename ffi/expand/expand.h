@@ -1,6 +1,6 @@
 // NumPy broadcasting of one sample to a larger shape, for operands of arithmetic between ragged batches.
-#ifndef JAXDALI_FFI_EXPAND_H_
-#define JAXDALI_FFI_EXPAND_H_
+#ifndef JAXDALI_FFI_EXPAND_EXPAND_H_
+#define JAXDALI_FFI_EXPAND_EXPAND_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -124,4 +124,4 @@ inline Status Expand(const ExpandBatch& batch, int i) {
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_EXPAND_H_
+#endif  // JAXDALI_FFI_EXPAND_EXPAND_H_

@@ -1,7 +1,7 @@
 // Separable filters, such as Gaussian blur, with one window for each of up to three neighbouring axes. Beyond the
 // border the data are mirrored at the centre of the outermost element (reflect-101).
-#ifndef JAXDALI_FFI_FILTER_H_
-#define JAXDALI_FFI_FILTER_H_
+#ifndef JAXDALI_FFI_FILTER_FILTER_H_
+#define JAXDALI_FFI_FILTER_FILTER_H_
 
 #include "ffi/common/batch.h"
 #include "ffi/common/border.h"
@@ -69,4 +69,4 @@ const char* LaunchFilter(const FilterBatch& batch, const Samples& samples, void*
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_FILTER_H_
+#endif  // JAXDALI_FFI_FILTER_FILTER_H_

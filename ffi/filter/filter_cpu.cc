@@ -1,4 +1,6 @@
-// CPU kernel of separable filters. It filters along the rows first, then over the last few rows, all in float.
+// CPU kernel of separable filters, in float. Class Slices filters along the rows, then across the last few of them. A
+// third axis, if there is one, comes last, from a volume of floats. All axes use the same sum of rows (WeighRows), with
+// AVX-512, AVX2 or NEON, or none.
 #include <algorithm>
 #include <cmath>
 #include <new>

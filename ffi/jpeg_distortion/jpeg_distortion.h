@@ -1,8 +1,8 @@
 // JPEG compression artefacts of RGB images: compression by baseline JPEG with chroma of half the size, then
 // decompression, with the same bits as libjpeg-turbo with its defaults. Entropy coding is left out, because it loses
 // nothing.
-#ifndef JAXDALI_FFI_JPEG_DISTORTION_H_
-#define JAXDALI_FFI_JPEG_DISTORTION_H_
+#ifndef JAXDALI_FFI_JPEG_DISTORTION_JPEG_DISTORTION_H_
+#define JAXDALI_FFI_JPEG_DISTORTION_JPEG_DISTORTION_H_
 
 #include <cstdint>
 #include <cstdlib>
@@ -114,4 +114,4 @@ const char* LaunchJpegDistortion(const JpegDistortionBatch& batch, const Samples
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_JPEG_DISTORTION_H_
+#endif  // JAXDALI_FFI_JPEG_DISTORTION_JPEG_DISTORTION_H_

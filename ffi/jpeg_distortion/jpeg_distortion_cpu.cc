@@ -1,4 +1,5 @@
-// CPU kernel of JPEG compression and decompression.
+// CPU kernel of JPEG compression and decompression: DistortBlock for each block of all units, then PutPixel for each
+// pixel. It is written for clarity; a GPU runs the fast version (jpeg_distortion.cu).
 #include <new>
 #include <vector>
 

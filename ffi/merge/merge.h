@@ -1,7 +1,7 @@
 // Copies samples unchanged into an output that already holds others. The values that the branches of an `if` make
 // become one batch: one call for each branch, and each sample belongs to one branch.
-#ifndef JAXDALI_FFI_MERGE_H_
-#define JAXDALI_FFI_MERGE_H_
+#ifndef JAXDALI_FFI_MERGE_MERGE_H_
+#define JAXDALI_FFI_MERGE_MERGE_H_
 
 #include <cstring>
 
@@ -36,4 +36,4 @@ inline Status Merge(const MergeBatch& b, int i) {
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_MERGE_H_
+#endif  // JAXDALI_FFI_MERGE_MERGE_H_

@@ -1,6 +1,6 @@
 // Canvases onto which regions of images are pasted, one over the other.
-#ifndef JAXDALI_FFI_PASTE_H_
-#define JAXDALI_FFI_PASTE_H_
+#ifndef JAXDALI_FFI_PASTE_PASTE_H_
+#define JAXDALI_FFI_PASTE_PASTE_H_
 
 #include <cstdint>
 
@@ -60,4 +60,4 @@ const char* LaunchPaste(const PasteBatch& batch, const Samples& samples, void* s
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_PASTE_H_
+#endif  // JAXDALI_FFI_PASTE_PASTE_H_

@@ -1,6 +1,6 @@
 // Sums, sums of squares, minima and maxima over some axes of each sample, computed in double.
-#ifndef JAXDALI_FFI_REDUCE_H_
-#define JAXDALI_FFI_REDUCE_H_
+#ifndef JAXDALI_FFI_REDUCE_REDUCE_H_
+#define JAXDALI_FFI_REDUCE_REDUCE_H_
 
 #include <limits>
 
@@ -102,4 +102,4 @@ const char* LaunchReduce(const ReduceBatch& batch, const Samples& samples, void*
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_REDUCE_H_
+#endif  // JAXDALI_FFI_REDUCE_REDUCE_H_

@@ -1,4 +1,5 @@
-// CPU kernel of reductions.
+// CPU kernel of reductions. Rows are converted to doubles and joined, with AVX2 or NEON (JoinRowSimd) or without
+// (JoinRowPortable). Run decides how rows lie in the input: results that are neighbours are computed together.
 #include <algorithm>
 
 #include "ffi/common/rows.h"

@@ -1,6 +1,6 @@
 // Gathers by a coordinate map: each output pixel is the input's value at a point that is computed or given.
-#ifndef JAXDALI_FFI_REMAP_H_
-#define JAXDALI_FFI_REMAP_H_
+#ifndef JAXDALI_FFI_REMAP_REMAP_H_
+#define JAXDALI_FFI_REMAP_REMAP_H_
 
 #include <cmath>
 #include <cstdint>
@@ -331,4 +331,4 @@ const char* LaunchRemap(const RemapBatch& batch, const Samples& samples, void* s
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_REMAP_H_
+#endif  // JAXDALI_FFI_REMAP_REMAP_H_

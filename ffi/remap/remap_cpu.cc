@@ -1,4 +1,11 @@
-// CPU kernel of the gather by a coordinate map. For a piece of a row it computes the points, then the pixels.
+// CPU kernel of the gather by a coordinate map. A row is done in pieces of kPiece pixels, in three steps:
+//
+//   1. FindPoints     the source point of each pixel. One function for each kind of Points, whatever the pixels' type.
+//   2. Places         for each point, the offset of its first neighbour, or -1 if a neighbour lies outside the image.
+//   3. SamplePixels   the pixels. WeighLinear and WeighBytes make runs of RGB or RGBA bytes inside the image with
+//                     vectors, a scalar loop makes the others inside, and SamplePixel (remap.h) those at the border.
+//
+// All steps are compiled for AVX2 or NEON (JAXDALI_SIMD) and for any CPU, with the same results.
 #include <algorithm>
 #include <cstring>
 #include <vector>

@@ -1,8 +1,8 @@
 // Resizing with the numbers of Pillow, TensorFlow, JAX and torchvision, for CPUs. What calls get is what calls of
 // `resize` get, with another convention. Weights are computed in double precision: images of Pillow and bytes of
 // torchvision are reproduced to the bit, and those of the others to the rounding of float32.
-#ifndef JAXDALI_FFI_RESAMPLE_H_
-#define JAXDALI_FFI_RESAMPLE_H_
+#ifndef JAXDALI_FFI_RESAMPLE_RESAMPLE_H_
+#define JAXDALI_FFI_RESAMPLE_RESAMPLE_H_
 
 #include "ffi/resize/resize.h"
 
@@ -23,4 +23,4 @@ Status Resample(const ResizeBatch& batch, int i);
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_RESAMPLE_H_
+#endif  // JAXDALI_FFI_RESAMPLE_RESAMPLE_H_

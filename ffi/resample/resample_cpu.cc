@@ -1,3 +1,11 @@
+// CPU kernel of `resample`, in three parts:
+//
+//   Weights      taps and weights of one output, for each convention: WeighPillow, WeighTensorFlow, WeighTorchvision.
+//                Make collects them for an axis.
+//   Passes       a weighted sum along one axis, in double precision; in integers for bytes of Pillow and torchvision.
+//   One sample   the axes one after the other, with an intermediate array of floats or bytes.
+//
+// Passes are compiled for AVX2 or NEON and for any CPU, from the same source and with the same results.
 #include <algorithm>
 #include <cmath>
 #include <limits>

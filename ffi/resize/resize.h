@@ -3,8 +3,8 @@
 // Along each axis, output sample o is a weighted sum of `support` source samples around lo + (o + 0.5) * scale.
 // Positions and weights are computed in float32 in DALI's order of operations, because the taps of a filter at an exact
 // pixel border depend on the rounding.
-#ifndef JAXDALI_FFI_RESIZE_H_
-#define JAXDALI_FFI_RESIZE_H_
+#ifndef JAXDALI_FFI_RESIZE_RESIZE_H_
+#define JAXDALI_FFI_RESIZE_RESIZE_H_
 
 #include <cmath>
 #include <cstdint>
@@ -351,4 +351,4 @@ const char* LaunchResize(const ResizeBatch& batch, const Samples& samples, void*
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_RESIZE_H_
+#endif  // JAXDALI_FFI_RESIZE_RESIZE_H_

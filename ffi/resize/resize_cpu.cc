@@ -1,3 +1,14 @@
+// CPU kernel of `resize`: one sample, or a region of one for a chain.
+//
+//   ResizeSome    the entry. Other conventions than DALI's go to ffi/resample at once.
+//     ResizeSample    makes one axis, two axes, or three. Volumes: first along z, slice by slice, into floats.
+//       ResizeImage     an image, by the first path that fits:
+//         CopyNearest       nearest neighbours along all axes
+//         U8Resizer         bytes to bytes with 1, 3 or 4 channels, and weights that fit 16 bits (resize_u8_cpu.cc)
+//         ResizeFloat       all else, in floats: with AVX2 or NEON (struct Simd), or on any CPU (struct Portable)
+//   ResizeRows    the entry for rows that a decoder makes one by one. It takes the path of U8Resizer, or refuses.
+//
+// resize.h has the arithmetic of positions and weights, and resize_filters.cc makes the taps that all paths read.
 #include <algorithm>
 #include <cstring>
 #include <limits>

@@ -1,7 +1,7 @@
 // The CUDA kernel that resamples one or two axes by tiles, see resize_tile.h. What it makes is an image in memory, or a
 // window of an image.
-#ifndef JAXDALI_FFI_RESIZE_KERNEL_H_
-#define JAXDALI_FFI_RESIZE_KERNEL_H_
+#ifndef JAXDALI_FFI_RESIZE_RESIZE_KERNEL_H_
+#define JAXDALI_FFI_RESIZE_RESIZE_KERNEL_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -164,4 +164,4 @@ const char* LaunchResizeTiles(const Call& call, const Samples& samples, void* st
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_RESIZE_KERNEL_H_
+#endif  // JAXDALI_FFI_RESIZE_RESIZE_KERNEL_H_

@@ -1,6 +1,6 @@
 // The two passes of a filter over one tile; see resize_tile.h.
-#ifndef JAXDALI_FFI_RESIZE_PASSES_H_
-#define JAXDALI_FFI_RESIZE_PASSES_H_
+#ifndef JAXDALI_FFI_RESIZE_RESIZE_PASSES_H_
+#define JAXDALI_FFI_RESIZE_RESIZE_PASSES_H_
 
 #include <cstdint>
 #include <type_traits>
@@ -399,4 +399,4 @@ struct ResizePasses {
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_RESIZE_PASSES_H_
+#endif  // JAXDALI_FFI_RESIZE_RESIZE_PASSES_H_

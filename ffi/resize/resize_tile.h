@@ -6,8 +6,8 @@
 // strip's source columns do not fit into `mid`, they are processed in several chunks, and so are the vertical taps.
 //
 // If only a window reads the image, the outputs are those of the window: a part is some of its rows and columns.
-#ifndef JAXDALI_FFI_RESIZE_TILE_H_
-#define JAXDALI_FFI_RESIZE_TILE_H_
+#ifndef JAXDALI_FFI_RESIZE_RESIZE_TILE_H_
+#define JAXDALI_FFI_RESIZE_RESIZE_TILE_H_
 
 #include "ffi/common/launch.h"
 #include "ffi/common/words.h"
@@ -301,4 +301,4 @@ struct ResizeTile {
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_RESIZE_TILE_H_
+#endif  // JAXDALI_FFI_RESIZE_RESIZE_TILE_H_

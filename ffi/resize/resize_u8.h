@@ -1,6 +1,6 @@
 // The fast path for uint8: fixed-point arithmetic, row by row.
-#ifndef JAXDALI_FFI_RESIZE_U8_H_
-#define JAXDALI_FFI_RESIZE_U8_H_
+#ifndef JAXDALI_FFI_RESIZE_RESIZE_U8_H_
+#define JAXDALI_FFI_RESIZE_RESIZE_U8_H_
 
 #include <cstdint>
 #include <vector>
@@ -44,4 +44,4 @@ class U8Resizer {
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_RESIZE_U8_H_
+#endif  // JAXDALI_FFI_RESIZE_RESIZE_U8_H_

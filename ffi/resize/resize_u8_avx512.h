@@ -1,6 +1,6 @@
 // Passes of resize_u8_cpu.cc that are faster on CPUs with AVX-512 and its byte permutations (VBMI).
-#ifndef JAXDALI_FFI_RESIZE_U8_AVX512_H_
-#define JAXDALI_FFI_RESIZE_U8_AVX512_H_
+#ifndef JAXDALI_FFI_RESIZE_RESIZE_U8_AVX512_H_
+#define JAXDALI_FFI_RESIZE_RESIZE_U8_AVX512_H_
 
 #include <cstdint>
 #include <vector>
@@ -39,4 +39,4 @@ WideHorizontal MakeWideHorizontal(int channels, int64_t n, const int32_t* offset
 
 }  // namespace jaxdali::resize_u8
 
-#endif  // JAXDALI_FFI_RESIZE_U8_AVX512_H_
+#endif  // JAXDALI_FFI_RESIZE_RESIZE_U8_AVX512_H_

@@ -1,3 +1,9 @@
+// Both passes of the fixed-point resize with registers of 512 bits, for x86-64 CPUs with AVX-512 VBMI and VNNI. Results
+// equal those of resize_u8_cpu.cc; read that file first.
+//
+// The horizontal pass works on groups of outputs. A group's taps lie close together in the line, so one or two
+// registers hold them, and a byte permutation brings two taps of each output side by side for a multiplication by
+// pairs. Make prepares the permutation and the weights of each group, and Choose the narrowest kernel that fits them.
 #if defined(__x86_64__)
 
 #if defined(__GNUC__) && !defined(__clang__)

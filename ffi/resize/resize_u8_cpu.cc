@@ -1,3 +1,13 @@
+// The fixed-point resize of bytes (class U8Resizer; resize_u8.h explains the number formats).
+//
+// Init quantizes the weights and chooses the kernels; Row makes one output row by two passes:
+//
+//   vertical     rows of bytes -> one line of int16      VerticalSimd, VerticalOne
+//   horizontal   the line -> a row of bytes              HorizontalSimd (3 or 4 channels), HorizontalGreySimd (1),
+//                                                        HorizontalPortable
+//
+// The functions named Simd are for AVX2 and NEON, with registers of 256 bits. On CPUs with AVX-512 VBMI,
+// resize_u8_avx512_cpu.cc replaces them. All versions give the same bytes.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -1,7 +1,7 @@
 // Spectrograms of signals, float32: windows of a signal, their Fourier transforms (pocketfft), amplitudes or powers,
 // and the product with a bank of mel filters. Several windows at once, one in each lane of a vector.
-#ifndef JAXDALI_FFI_SPECTROGRAM_H_
-#define JAXDALI_FFI_SPECTROGRAM_H_
+#ifndef JAXDALI_FFI_SPECTROGRAM_SPECTROGRAM_H_
+#define JAXDALI_FFI_SPECTROGRAM_SPECTROGRAM_H_
 
 #include "ffi/common/batch.h"
 #include "ffi/common/status.h"
@@ -35,4 +35,4 @@ Status Spectrogram64(const SpectrogramBatch& batch, int i);
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_SPECTROGRAM_H_
+#endif  // JAXDALI_FFI_SPECTROGRAM_SPECTROGRAM_H_

@@ -1,4 +1,5 @@
-// Window reductions on CUDA: weighted sums, and the choice among all of them.
+// Window reductions on CUDA: compiles weighted sums, and chooses among all of them. stencil_kernel.h has the kernels of
+// sums, maxima and minima; stencil_median.cu has that of medians.
 #include "ffi/stencil/stencil.h"
 #include "ffi/stencil/stencil_kernel.h"
 

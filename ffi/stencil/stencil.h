@@ -1,7 +1,7 @@
 // Reductions of the window around each element over two or three neighbouring axes: weighted sums (convolution),
 // medians, maxima and minima.
-#ifndef JAXDALI_FFI_STENCIL_H_
-#define JAXDALI_FFI_STENCIL_H_
+#ifndef JAXDALI_FFI_STENCIL_STENCIL_H_
+#define JAXDALI_FFI_STENCIL_STENCIL_H_
 
 #include <cmath>
 
@@ -84,4 +84,4 @@ const char* LaunchStencil(const StencilBatch& batch, const Samples& samples, voi
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_STENCIL_H_
+#endif  // JAXDALI_FFI_STENCIL_STENCIL_H_

@@ -1,4 +1,6 @@
-// CPU kernel of window reductions. It keeps the rows of a window as floats, extended beyond the border.
+// CPU kernel of window reductions. Class Rows keeps the rows of a window as floats, extended beyond the border, and
+// ReduceRows makes a row of the output from them: sums, extremes and small medians in vectors of 16 floats (AVX2, NEON,
+// or those of any CPU), large medians by std::nth_element.
 #include <algorithm>
 #include <cstring>
 #include <limits>

@@ -1,3 +1,4 @@
+// Compiles maxima and minima of windows (stencil_kernel.h).
 #include "ffi/stencil/stencil_kernel.h"
 
 namespace jaxdali {

@@ -2,8 +2,8 @@
 // another; maxima and minima go along rows first, then across them. Windows that are too large for tiles, and those of
 // volumes, are read from device memory by one thread for each element. Several sources compile them, each for one
 // reduction.
-#ifndef JAXDALI_FFI_STENCIL_KERNEL_H_
-#define JAXDALI_FFI_STENCIL_KERNEL_H_
+#ifndef JAXDALI_FFI_STENCIL_STENCIL_KERNEL_H_
+#define JAXDALI_FFI_STENCIL_STENCIL_KERNEL_H_
 
 #include <cmath>
 #include <cstdint>
@@ -229,4 +229,4 @@ const char* LaunchMedians(const StencilBatch& b, const Samples& samples, void* s
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_STENCIL_KERNEL_H_
+#endif  // JAXDALI_FFI_STENCIL_STENCIL_KERNEL_H_

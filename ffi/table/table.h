@@ -1,6 +1,6 @@
 // Maps each byte through a table of its sample: posterize, solarize, invert, and contrast around a value of the image.
-#ifndef JAXDALI_FFI_TABLE_H_
-#define JAXDALI_FFI_TABLE_H_
+#ifndef JAXDALI_FFI_TABLE_TABLE_H_
+#define JAXDALI_FFI_TABLE_TABLE_H_
 
 #include "ffi/common/batch.h"
 #include "ffi/common/hd.h"
@@ -47,4 +47,4 @@ inline Status Table(const TableBatch& b, int i) {
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_TABLE_H_
+#endif  // JAXDALI_FFI_TABLE_TABLE_H_

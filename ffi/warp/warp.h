@@ -2,8 +2,8 @@
 //
 // Coordinates are fixed point with 32 fractional bits. So a position is an exact integer function of the output pixel,
 // which is the same in a scalar loop, in vectors and in CUDA threads, and integer division cuts rows into spans.
-#ifndef JAXDALI_FFI_WARP_H_
-#define JAXDALI_FFI_WARP_H_
+#ifndef JAXDALI_FFI_WARP_WARP_H_
+#define JAXDALI_FFI_WARP_WARP_H_
 
 #include <cmath>
 #include <cstdint>
@@ -169,4 +169,4 @@ JAXDALI_HD inline void WarpPixel(const WarpArgs& a, const In* in, const int64_t*
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_WARP_H_
+#endif  // JAXDALI_FFI_WARP_WARP_H_

@@ -1,4 +1,9 @@
-// CPU kernel of the affine warp.
+// CPU kernel of the affine warp. Dispatch chooses one of two paths:
+//
+//   WarpSimd     uint8 images of 3 or 4 channels with linear interpolation: eight pixels at a time with AVX2 or NEON
+//   WarpPixels   all else, pixel by pixel (WarpPixel in warp.h)
+//
+// Both cut each row into spans by integer arithmetic: fill, pixels at the border, pixels inside.
 #include <algorithm>
 #include <cstring>
 #include <limits>

@@ -1,8 +1,8 @@
 // The CUDA kernel of affine warps of images. It works on square tiles, whose source pixels are close together at any
 // angle, and writes whole words. RGB bytes have special tiles (warp_tile.h). What it makes is an image in memory, or a
 // window of an image.
-#ifndef JAXDALI_FFI_WARP_KERNEL_H_
-#define JAXDALI_FFI_WARP_KERNEL_H_
+#ifndef JAXDALI_FFI_WARP_WARP_KERNEL_H_
+#define JAXDALI_FFI_WARP_WARP_KERNEL_H_
 
 #include <cstdint>
 #include <type_traits>
@@ -169,4 +169,4 @@ const char* LaunchWarpImages(const Call& call, const Samples& samples, void* str
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_WARP_KERNEL_H_
+#endif  // JAXDALI_FFI_WARP_WARP_KERNEL_H_

@@ -3,8 +3,8 @@
 // The source pixels of a tile lie in a rectangle that is little larger than the tile. A block copies them to shared
 // memory, one word each, together with the fill outside the image. After that no pixel needs a bounds check. A row of a
 // tile begins at a word of memory, up to three pixels before the tile's column.
-#ifndef JAXDALI_FFI_WARP_TILE_H_
-#define JAXDALI_FFI_WARP_TILE_H_
+#ifndef JAXDALI_FFI_WARP_WARP_TILE_H_
+#define JAXDALI_FFI_WARP_WARP_TILE_H_
 
 #include "ffi/common/launch.h"
 #include "ffi/common/words.h"
@@ -285,4 +285,4 @@ struct WarpTiles {
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_WARP_TILE_H_
+#endif  // JAXDALI_FFI_WARP_WARP_TILE_H_

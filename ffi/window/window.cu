@@ -1,4 +1,9 @@
-// The strided window on CUDA, with one thread per 16 bytes of the output.
+// The strided window on CUDA, with one thread per 16 bytes of the output. LaunchWindow chooses:
+//
+//   without fill, elements only copied   StridedKernel (common/strided.h); ByteWindows for mirrored RGB images
+//   all others                           ComputedWindows (window_kernel.h)
+//
+// window_tile.h is for windows of images that another kernel makes (ffi/chain/chain.cu).
 #include "ffi/common/strided.h"
 #include "ffi/common/units.h"
 #include "ffi/window/window.h"

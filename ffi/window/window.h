@@ -1,8 +1,8 @@
 // A strided window of an n-dimensional array, optionally with a permutation of the axes, padding, scale and offset by
 // channel, and another element type. It implements crop, slice, flip, pad, transpose, crop_mirror_normalize and
 // subscripts.
-#ifndef JAXDALI_FFI_WINDOW_H_
-#define JAXDALI_FFI_WINDOW_H_
+#ifndef JAXDALI_FFI_WINDOW_WINDOW_H_
+#define JAXDALI_FFI_WINDOW_WINDOW_H_
 
 #include <cstdint>
 
@@ -130,4 +130,4 @@ const char* LaunchWindow(const WindowBatch& batch, const Samples& samples, void*
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_WINDOW_H_
+#endif  // JAXDALI_FFI_WINDOW_WINDOW_H_

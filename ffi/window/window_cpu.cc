@@ -1,4 +1,9 @@
-// CPU kernel of the strided window.
+// CPU kernel of the strided window. FillAround first writes the fill, if some indices are outside the input. Then one
+// of these makes the part inside:
+//
+//   Split     an image of three-byte pixels becomes three planes: with AVX2 or NEON, each pixel is read once
+//   Move      elements are only copied: in the largest contiguous blocks
+//   Compute   elements are scaled or converted: row by row in float or, for types that float can't hold, double
 #include <algorithm>
 #include <cstring>
 #include <utility>

@@ -1,3 +1,4 @@
+// Compiles ComputedWindows (window_kernel.h) for any element types, computed in double, with 32-bit offsets.
 #include "ffi/window/window_kernel.h"
 
 namespace jaxdali {

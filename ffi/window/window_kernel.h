@@ -1,7 +1,7 @@
 // The CUDA kernel of windows whose elements are computed or have fill around them, with one thread per 16 bytes of the
 // output. Several sources compile it, each for some types, because it takes nvcc minutes.
-#ifndef JAXDALI_FFI_WINDOW_KERNEL_H_
-#define JAXDALI_FFI_WINDOW_KERNEL_H_
+#ifndef JAXDALI_FFI_WINDOW_WINDOW_KERNEL_H_
+#define JAXDALI_FFI_WINDOW_WINDOW_KERNEL_H_
 
 #include <cstdint>
 #include <cstring>
@@ -264,4 +264,4 @@ extern template const char* LaunchComputedWindows<double, AnyType, AnyType, uint
 
 }  // namespace jaxdali
 
-#endif  // JAXDALI_FFI_WINDOW_KERNEL_H_
+#endif  // JAXDALI_FFI_WINDOW_WINDOW_KERNEL_H_
