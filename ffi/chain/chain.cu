@@ -8,10 +8,10 @@
 namespace jaxdali {
 
 const char* LaunchWindowed(const Windowed<ResizeBatch>& b, const Samples& samples, void* stream) {
-  const bool bytes = b.of.in.dtype == DType::kU8;
-  if (!bytes || b.of.first_axis != 0 || b.of.num_axes != 2 || !TileWindow::Supports(b.window))
+  const bool is_bytes = b.maker.in.dtype == DType::kU8;
+  if (!is_bytes || b.maker.first_axis != 0 || b.maker.num_axes != 2 || !TileWindow::Supports(b.window))
     return "chain: a resize and a window of other kinds";
-  switch (b.of.out.dtype) {
+  switch (b.maker.out.dtype) {
     case DType::kU8:
       return LaunchResizeTiles<uint8_t, uint8_t>(b, samples, stream);
     case DType::kF32:
@@ -22,11 +22,11 @@ const char* LaunchWindowed(const Windowed<ResizeBatch>& b, const Samples& sample
 }
 
 const char* LaunchWindowed(const Windowed<WarpBatch>& b, const Samples& samples, void* stream) {
-  const bool bytes = b.of.in.dtype == DType::kU8 && b.of.out.dtype == DType::kU8;
-  if (!bytes || b.of.first != 0 || b.of.dims != 2 || !TileWindow::Supports(b.window))
+  const bool is_bytes = b.maker.in.dtype == DType::kU8 && b.maker.out.dtype == DType::kU8;
+  if (!is_bytes || b.maker.first != 0 || b.maker.dims != 2 || !TileWindow::Supports(b.window))
     return "chain: a warp and a window of other kinds";
-  return b.of.linear ? LaunchWarpImages<uint8_t, uint8_t, true>(b, samples, stream)
-                     : LaunchWarpImages<uint8_t, uint8_t, false>(b, samples, stream);
+  return b.maker.linear ? LaunchWarpImages<uint8_t, uint8_t, true>(b, samples, stream)
+                        : LaunchWarpImages<uint8_t, uint8_t, false>(b, samples, stream);
 }
 
 }  // namespace jaxdali

@@ -12,15 +12,16 @@ namespace jaxdali {
 
 struct TileWindow;
 
-// The operands of a kernel B whose images only a window reads. `of.out` has shapes, but no data.
+// The operands of a kernel B (`maker`) whose images only a window reads. `maker.out` has shapes, but no data. Kernels
+// that are templates of their call get this in place of Whole<B> (ffi/window/window_tile.h).
 template <class B>
 struct Windowed {
   Batch in, out;
-  B of;
+  B maker;
   WindowBatch window;
 
   using Window = TileWindow;
-  JAXDALI_HD const B& image() const { return of; }
+  JAXDALI_HD const B& image() const { return maker; }
 };
 
 // They return null or an error message. The status of the window is that of stage 1.

@@ -49,8 +49,8 @@ JAXDALI_SIMD int64_t MapBytes(const float* matrix, const uint8_t* in, int64_t pi
     const Planes planes = SplitPixels(in + 3 * p);
     __m256 v[3][2];
     for (int c = 0; c < 3; c++) {
-      v[c][0] = EightFloats(planes.of[c]);
-      v[c][1] = EightFloats(_mm_unpackhi_epi64(planes.of[c], planes.of[c]));
+      v[c][0] = EightFloats(planes.plane[c]);
+      v[c][1] = EightFloats(_mm_unpackhi_epi64(planes.plane[c], planes.plane[c]));
     }
     Planes mapped;
     for (int c = 0; c < 3; c++) {
@@ -63,7 +63,7 @@ JAXDALI_SIMD int64_t MapBytes(const float* matrix, const uint8_t* in, int64_t pi
         whole[h] = RoundToBytes(_mm256_add_ps(sum, _mm256_set1_ps(m[3])));
       }
       const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(whole[0], whole[1]), 0xD8);
-      mapped.of[c] = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+      mapped.plane[c] = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     }
     JoinPixels(mapped, out + 3 * p);
   }

@@ -1,4 +1,6 @@
-// What all FFI bindings share: buffers to batches, the control operand, and the loop over samples or the launch.
+// The parts that all FFI bindings share: buffers to batches, the control operand, and the loop over samples or the
+// launch. kernel.h makes a whole binding of them. Only handlers whose operands have another form include this file
+// directly.
 //
 // Bindings are compiled for the CPU and, with JAXDALI_CUDA, for the module `_cuda`. There all buffers are on the
 // device, and the handler only launches a kernel.
@@ -90,36 +92,39 @@ class Operands {
  public:
   explicit Operands(ffi::Span<const int64_t> empty) : empty_(empty) {}
 
-  // The next parameters of the handler, in their order. Those that are no buffers stay as they are.
+  // The next parameters of the handler, in their order, with their own shapes. Parameters that are no buffers are
+  // returned as they are.
   template <class... T>
-  std::tuple<T...> Next(T... given) {
-    return {Shaped(given)...};  // braces: from left to right
+  std::tuple<T...> Next(T... params) {
+    return {Shaped(params)...};  // braces: from left to right
   }
 
  private:
   template <class T>
-  T Shaped(T given) {
-    if constexpr (requires { given.untyped_data(); }) {
-      const int64_t number = next_++;
-      if (at_ + 1 >= empty_.size() || empty_[at_] != number) return given;
-      const int64_t rank = empty_[at_ + 1];
-      auto* extents = const_cast<int64_t*>(empty_.begin() + at_ + 2);  // XLA's struct has no const
-      at_ += static_cast<size_t>(2 + rank);
-      views_.push_front({XLA_FFI_Buffer_STRUCT_SIZE, nullptr, static_cast<XLA_FFI_DataType>(given.element_type()),
-                         given.untyped_data(), rank, extents});
+  T Shaped(T param) {
+    if constexpr (requires { param.untyped_data(); }) {
+      const int64_t operand = next_operand_++;
+      if (cursor_ + 1 >= empty_.size() || empty_[cursor_] != operand) return param;
+      const int64_t rank = empty_[cursor_ + 1];
+      auto* extents = const_cast<int64_t*>(empty_.begin() + cursor_ + 2);  // XLA's struct has no const
+      cursor_ += static_cast<size_t>(2 + rank);
+      views_.push_front({XLA_FFI_Buffer_STRUCT_SIZE, nullptr, static_cast<XLA_FFI_DataType>(param.element_type()),
+                         param.untyped_data(), rank, extents});
       return T(&views_.front());
     } else {
-      return given;
+      return param;
     }
   }
 
   ffi::Span<const int64_t> empty_;
-  int64_t next_ = 0;
-  size_t at_ = 0;                            // in empty_
+  int64_t next_operand_ = 0;
+  size_t cursor_ = 0;                        // position in empty_
   std::forward_list<XLA_FFI_Buffer> views_;  // buffers refer to them
 };
 
-// The three operands (data, offsets, shapes) as a batch. Works for arguments and for results (pass *result).
+// The three operands (data, offsets, shapes) as a batch. Works for arguments and for results (pass *result). Offsets
+// are empty for a dense batch, whose data are [N, ...]; those of a ragged batch are flat. Shapes are [N, rank], or [0,
+// rank].
 template <class Buffer>
 inline ffi::Error ToBatch(Buffer data, I32 offsets, I32 shapes, Batch* b) {
   auto dims = data.dimensions();
@@ -161,7 +166,7 @@ inline ffi::Error LaunchKernel(const char* (*launch)(const B&, const Samples&, v
   if (!SizesAgree(control, batch.in, batch.out, status))
     return ffi::Error::InvalidArgument("batch sizes of the operands differ");
   const Samples samples{batch.out.n, control.typed_data() + 1, status->typed_data(), plans};
-  if (const char* what = launch(batch, samples, device.stream)) return ffi::Error::Internal(what);
+  if (const char* error = launch(batch, samples, device.stream)) return ffi::Error::Internal(error);
   return ffi::Error::Success();
 }
 
@@ -172,12 +177,12 @@ inline ffi::Error LaunchKernel(const char* (*launch)(const B&, const Samples&, v
 class CallTime {
  public:
   // In units of 100 ns. An i32 holds up to three minutes.
-  int32_t passed() const {
+  int32_t elapsed() const {
     const std::chrono::duration<double, std::ratio<1, 10'000'000>> units = std::chrono::steady_clock::now() - start_;
     return static_cast<int32_t>(std::min(units.count(), 2e9));
   }
   void Write(ffi::ResultBuffer<ffi::U8> memory) const {
-    const int32_t units = passed();
+    const int32_t units = elapsed();
     if (memory->element_count() >= sizeof(units)) std::memcpy(memory->typed_data(), &units, sizeof(units));
   }
 
@@ -197,6 +202,8 @@ inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, 
   std::vector<int64_t> cost(n);
   for (int i = 0; i < n; i++) cost[i] = out.valid(i) ? out.size(i) : 0;
   AdviseHugePages(out.data, static_cast<size_t>(out.capacity) * static_cast<size_t>(SizeOf(out.dtype)));
+  // Absent samples have no data, and count as good. Shapes are data: a sample outside its buffer is our own bug, but
+  // must not be touched.
   auto work = [&](int i) {
     if (!present[i])
       code[i] = kOk;
@@ -205,10 +212,11 @@ inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, 
     else
       code[i] = task(i);
   };
-  const bool ran = RunOnPool(
-      control.typed_data()[0], n, [](void* of, int i) { (*static_cast<decltype(work)*>(of))(i); }, &work,
+  // A function pointer and its context, because the call may cross into another library (see PoolRun).
+  const bool has_pool = RunOnPool(
+      control.typed_data()[0], n, [](void* context, int i) { (*static_cast<decltype(work)*>(context))(i); }, &work,
       LargestFirst(cost).data());
-  return ran ? ffi::Error::Success() : ffi::Error::Internal("unknown thread pool");
+  return has_pool ? ffi::Error::Success() : ffi::Error::Internal("unknown thread pool");
 }
 
 #endif  // JAXDALI_CUDA

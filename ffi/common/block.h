@@ -1,4 +1,5 @@
-// Device functions that the JPEG kernels need, with a replacement on the host, and sums over the threads of a block.
+// Functions of a GPU's thread (atomic operations, bits), with a replacement on the host, and the scan of long sequences
+// by a block. For kernels that count and decode: equalize, and JPEG.
 #ifndef JAXDALI_FFI_COMMON_BLOCK_H_
 #define JAXDALI_FFI_COMMON_BLOCK_H_
 
@@ -7,14 +8,14 @@
 #include "ffi/common/hd.h"
 #include "ffi/common/launch.h"
 
-namespace jaxdali::jpeg {
+namespace jaxdali {
 
 JAXDALI_HD inline void AtomicMin(uint32_t* p, uint32_t v) {
 #if defined(__CUDA_ARCH__)
   atomicMin(p, v);
 #else
-  uint32_t seen = __atomic_load_n(p, __ATOMIC_RELAXED);
-  while (v < seen && !__atomic_compare_exchange_n(p, &seen, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  uint32_t current = __atomic_load_n(p, __ATOMIC_RELAXED);
+  while (v < current && !__atomic_compare_exchange_n(p, &current, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
   }
 #endif
 }
@@ -23,8 +24,8 @@ JAXDALI_HD inline void AtomicMax(int32_t* p, int32_t v) {
 #if defined(__CUDA_ARCH__)
   atomicMax(p, v);
 #else
-  int32_t seen = __atomic_load_n(p, __ATOMIC_RELAXED);
-  while (v > seen && !__atomic_compare_exchange_n(p, &seen, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  int32_t current = __atomic_load_n(p, __ATOMIC_RELAXED);
+  while (v > current && !__atomic_compare_exchange_n(p, &current, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
   }
 #endif
 }
@@ -89,6 +90,7 @@ JAXDALI_HD void ScanAll(const Block& block, ScanRows<V>& s, int n, Get get, Op o
     if (thread == 0) s.carry = V{};
   });
   for (int base = 0; base < n; base += kThreads * kEach) {
+    // Each thread sums up its kEach values, the sums are scanned, and each thread goes through its values again.
     block.Phase([&](int thread) {
       const int from = base + thread * kEach;
       V sum{};
@@ -98,11 +100,11 @@ JAXDALI_HD void ScanAll(const Block& block, ScanRows<V>& s, int n, Get get, Op o
     ScanBlock(block, s.row, op);
     block.Phase([&](int thread) {
       const int from = base + thread * kEach;
-      V before = thread ? op(s.carry, s.row[thread - 1]) : s.carry;
+      V sum_before = thread ? op(s.carry, s.row[thread - 1]) : s.carry;
       for (int i = from; i < from + kEach && i < n; i++) {
-        const V with = op(before, get(i));
-        put(i, before, with);
-        before = with;
+        const V sum_with = op(sum_before, get(i));
+        put(i, sum_before, sum_with);
+        sum_before = sum_with;
       }
     });
     block.Phase([&](int thread) {
@@ -111,6 +113,6 @@ JAXDALI_HD void ScanAll(const Block& block, ScanRows<V>& s, int n, Get get, Op o
   }
 }
 
-}  // namespace jaxdali::jpeg
+}  // namespace jaxdali
 
 #endif  // JAXDALI_FFI_COMMON_BLOCK_H_

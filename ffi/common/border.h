@@ -17,16 +17,19 @@ enum class Border : int32_t {
   kCount
 };
 
-// The element in [0, n) that stands for element i if the array is mirrored at the centres (`twice` 0: at the outer
-// edges) of its outermost elements. n > 0. It divides only if it has to, for points that are several images away.
-JAXDALI_HD inline int64_t Reflect(int64_t i, int64_t n, int twice = 1) {
+// The element in [0, n) that stands for element i if the array is mirrored at the centres (`at_centre` 1) or at the
+// outer edges (0) of its outermost elements. n > 0. It divides only if it has to, for points that are several images
+// away.
+JAXDALI_HD inline int64_t Reflect(int64_t i, int64_t n, int at_centre = 1) {
   if (i >= 0 && i < n) return i;
-  const int64_t once = (i < 0 ? 0 : 2 * (n - twice)) - i - (1 - twice);
-  if (once >= 0 && once < n) return once;
+  // One reflection: at the beginning for i < 0, at the end otherwise.
+  const int64_t mirrored = (i < 0 ? 0 : 2 * (n - at_centre)) - i - (1 - at_centre);
+  if (mirrored >= 0 && mirrored < n) return mirrored;
   if (n == 1) return 0;
-  const int64_t period = 2 * (n - twice);
+  // Beyond that, mirrored copies alternate with this period.
+  const int64_t period = 2 * (n - at_centre);
   i = (i % period + period) % period;
-  return i < n ? i : period - i - (1 - twice);
+  return i < n ? i : period - i - (1 - at_centre);
 }
 
 // The same for any border. -1: no element.

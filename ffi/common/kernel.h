@@ -14,6 +14,9 @@
 
 namespace jaxdali {
 
+// The handler of a kernel. kSetUp checks the operands; kRun is the CPU kernel or the launch. The specialization below
+// finds the operands' types in kSetUp's signature, so a binding lists them twice at most: there, and in
+// JAXDALI_DEFINE_KERNEL.
 template <auto kSetUp, auto kRun>
 struct KernelCall;
 
@@ -29,13 +32,14 @@ struct KernelCall<kSetUp, kRun> {
     B b{};
     if (auto e = ToBatch(in, in_offsets, in_shapes, &b.in); e.failure()) return e;
     if (auto e = ToBatch(*out, out_offsets, out_shapes, &b.out); e.failure()) return e;
+    // The working memory begins with the plans of CUDA's first launch (launch.h). The rest is the kernel's own.
     const int64_t scratch = static_cast<int64_t>(memory->element_count()) - b.out.n * kPlanBytes;
     if (scratch < 0) return ffi::Error::InvalidArgument("too little working memory");
     if constexpr (requires { b.scratch_size; }) {
       b.scratch = reinterpret_cast<float*>(memory->typed_data() + b.out.n * kPlanBytes);
       b.scratch_size = scratch / static_cast<int64_t>(sizeof(float));
     }
-    auto set_up = [&](auto... given) { return kSetUp(&b, given...); };
+    auto set_up = [&](auto... args) { return kSetUp(&b, args...); };
     if (auto e = std::apply(set_up, operands.Next(params...)); e.failure()) return e;
 #ifdef JAXDALI_CUDA
     return LaunchKernel<B>(kRun, b, device, present, status, memory->typed_data());

@@ -25,12 +25,13 @@ inline ListedKernel& ListKernel(std::string name, const void* function) {
   return ListedKernels().emplace_back(ListedKernel{std::move(name), function, 0});
 }
 
+// The name of a kernel's type, which compilers have in the text of a function's signature.
 template <class Kernel>
 std::string NameOfKernel() {
   const std::string text = __PRETTY_FUNCTION__;  // ... [with Kernel = NAME; ...]
-  const size_t at = text.find("Kernel = ");
-  if (at == std::string::npos) return text;
-  return text.substr(at + 9, text.find_first_of(";]", at) - at - 9);
+  const size_t key = text.find("Kernel = ");
+  if (key == std::string::npos) return text;
+  return text.substr(key + 9, text.find_first_of(";]", key) - key - 9);
 }
 
 }  // namespace jaxdali

@@ -65,8 +65,9 @@ namespace jaxdali {
 
 inline constexpr int kThreads = 256;
 
-// The inclusive scan of a row with an associative operation, for which V{} is neutral on the left. Only here threads of
-// a warp exchange values without a barrier. The emulation uses another implementation, which runs in one thread.
+// The inclusive scan of a row with an associative operation, for which V{} is neutral on the left. On a GPU: first
+// within each warp, by shuffles; then each thread adds the totals of the warps before its own. Only here threads of a
+// warp exchange values without a barrier. The emulation uses another implementation, which runs in one thread.
 template <class V, class Block, class Op>
 JAXDALI_HD void ScanBlock([[maybe_unused]] const Block& block, V (&row)[kThreads], Op op) {
 #if defined(__CUDA_ARCH__)
@@ -78,10 +79,10 @@ JAXDALI_HD void ScanBlock([[maybe_unused]] const Block& block, V (&row)[kThreads
   }
   if (lane == 31) row[thread] = sum;  // the total of the warp; the rest is still in registers
   __syncthreads();
-  V before{};
-  for (int w = 31; w < thread - lane; w += 32) before = op(before, row[w]);
+  V preceding{};  // the total of all warps before this one
+  for (int w = 31; w < thread - lane; w += 32) preceding = op(preceding, row[w]);
   __syncthreads();
-  row[thread] = op(before, sum);
+  row[thread] = op(preceding, sum);
   __syncthreads();
 #else
   block.Phase([&](int thread) {
@@ -103,7 +104,9 @@ JAXDALI_HD inline Quotient Divide(int64_t a, int64_t b) {
   return DivideLong(a, b);
 }
 
-// A divisor of many numbers. Those of 31 bits are divided by a multiplication.
+// A divisor of many numbers. Those of 31 bits are divided by a multiplication (Granlund and Montgomery, 1994): the
+// quotient a / n is a * multiplier >> shift, where 2^(shift - 31) >= n, and multiplier is the next integer above
+// 2^shift / n.
 class Divisor {
  public:
   Divisor() = default;
@@ -165,8 +168,8 @@ struct DeviceBlock {
   }
 };
 
-// How many blocks should run at a time on one multiprocessor: `Kernel::kBlocksPerSm`, if there is one. It limits
-// registers.
+// The number of blocks that should run at a time on one multiprocessor: `Kernel::kBlocksPerSm`, or 1. The compiler
+// limits a kernel's registers accordingly.
 template <class Kernel, class = void>
 struct BlocksPerSm {
   static constexpr int value = 1;
@@ -182,10 +185,10 @@ __global__ void __launch_bounds__(kThreads, BlocksPerSm<Kernel>::value) Run(cons
   kernel(DeviceBlock{static_cast<int>(blockIdx.x)}, shared);
 }
 
-// `what` with the kernel's type before it. The text is valid until the thread's next error.
-inline const char* LaunchError(const char* kernel, const char* what) {
+// `message` with the kernel's type before it. The text is valid until the thread's next error.
+inline const char* LaunchError(const char* kernel, const char* message) {
   static thread_local char text[512];
-  std::snprintf(text, sizeof text, "%s: %s", kernel, what);
+  std::snprintf(text, sizeof text, "%s: %s", kernel, message);
   return text;
 }
 
@@ -215,15 +218,16 @@ const void* FunctionOf() {
   return reinterpret_cast<const void*>(&Run<Kernel>);
 }
 
-// How many blocks of a kernel the current GPU runs at a time.
+// The number of blocks of a kernel that the current GPU runs at a time; 1024 if CUDA does not tell.
 template <class Kernel>
 int64_t BlocksAtOnce() {
-  int device = 0, of_one = 0, processors = 0;
-  const bool known = cudaGetDevice(&device) == cudaSuccess &&
-                     cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess &&
-                     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_one, Run<Kernel>, kThreads, 0) == cudaSuccess;
-  if (!known) cudaGetLastError();  // clears the error, which no one else should report
-  return known && of_one > 0 ? int64_t{of_one} * processors : 1024;
+  int device = 0, per_processor = 0, processors = 0;
+  const bool is_known =
+      cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess &&
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, Run<Kernel>, kThreads, 0) == cudaSuccess;
+  if (!is_known) cudaGetLastError();  // clears the error, which no one else should report
+  return is_known && per_processor > 0 ? int64_t{per_processor} * processors : 1024;
 }
 
 // Returns null or an error message.
@@ -302,9 +306,9 @@ const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
 
 // --- kernels that work on each sample of a batch separately ----------------------------------------------------------
 //
-// Two launches. In the first, a thread computes the plan of a sample, which is what the kernel has to know of it, and
-// the number of pieces of its work. The second has as many blocks as run at once, or a few times as many. All pieces of
-// all samples form one sequence, and each block gets an equal part of it, from one sample or from several neighbouring
+// Two launches. In the first, a thread computes the plan of a sample (all that the kernel has to know of it), and the
+// number of pieces of its work. The second has as many blocks as run at once, or a few times as many. All pieces of all
+// samples form one sequence, and each block gets an equal part of it, from one sample or from several neighbouring
 // ones.
 //
 //   struct Planner {
@@ -315,24 +319,27 @@ const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
 //   };
 //   struct Kernel : Planner {
 //     using Planner = ...;     // the base; a kernel without this line plans by itself
-//     Parts parts;
+//     WorkSplit split;
 //     struct Shared { Plan plan; ... };
 //     template <class Block>
-//     JAXDALI_HD void operator()(const Block&, Shared&) const;  // calls parts.ForEach
+//     JAXDALI_HD void operator()(const Block&, Shared&) const;  // calls split.ForEach
 //   };
 //
 // The kernels of an operator for several types share a planner, so that nvcc compiles the plan once.
 
-struct Parts {
+// How the work of all samples is split among the blocks of the second launch. The working memory (Samples::plans) has
+// three arrays, which the first launch writes and the second reads: plans, pieces of each sample, pieces of each group.
+struct WorkSplit {
   Samples samples;
   int32_t grid;          // blocks of the second launch
   int32_t group = 1;     // samples that a block of the first launch plans
-  int32_t planners = 0;  // blocks of the first launch
+  int32_t planners = 0;  // blocks of the first launch, one for each group
 
+  // Bytes of a plan. 16 of a sample's kPlanBytes are for the two counts.
   static constexpr int64_t kPlan = kPlanBytes - 16;
   // Threads of a block that plan at the same time, one of each warp: their paths differ, and so would their addresses.
   static constexpr int kPlanning = kThreads / 32;
-  static constexpr int kMostPlanners = 128;  // the second launch adds up what they have counted
+  static constexpr int kMostPlanners = 128;  // each block of the second launch adds up what they have counted
 
   // Samples are spread over many blocks, since the plan of one takes thousands of instructions.
   void SpreadPlanning() {
@@ -346,56 +353,60 @@ struct Parts {
   // [planners]: the pieces of each group.
   JAXDALI_HD int64_t* Totals() const { return Counts() + samples.n; }
 
-  // The pieces of a block. In all there are too few for the blocks' parts of them to exceed 31 bits.
-  struct Share {
-    int32_t left;  // how many
-    int32_t slot;  // the sample that contains the first one
-    int64_t skip;  // pieces of this sample before it
+  // The pieces of a block, which may go on in the samples that follow. There are too few pieces for a share of more
+  // than 31 bits.
+  struct BlockShare {
+    int32_t pieces;  // number of them
+    int32_t sample;  // the sample that contains the first one
+    int64_t skip;    // pieces of this sample before it
   };
-  // The loops have no exits, so that their loads don't wait for each other.
-  JAXDALI_NOINLINE JAXDALI_HD Share Find(int index) const {
+  // Finds a block's share by two searches: for the group that contains its first piece, then for the sample in this
+  // group. The loops have no exits, so that their loads don't wait for each other.
+  JAXDALI_NOINLINE JAXDALI_HD BlockShare ShareOf(int block) const {
     const int64_t *totals = Totals(), *counts = Counts();
     int64_t total = 0;
     JAXDALI_UNROLL_BY(8)
     for (int g = 0; g < planners; g++) total += totals[g];
-    const int64_t at = Divide(total * index, grid).quotient, end = Divide(total * (index + 1), grid).quotient;
-    int64_t before = 0, first = 0;
-    int inside = 0;
+    // The block has pieces begin to end - 1 of the sequence of all pieces.
+    const int64_t begin = Divide(total * block, grid).quotient, end = Divide(total * (block + 1), grid).quotient;
+    int64_t sum = 0, preceding = 0;  // pieces before the group, then before the sample, that contains `begin`
+    int group_index = 0;
     JAXDALI_UNROLL_BY(8)
     for (int g = 0; g < planners; g++) {
-      before += totals[g];
-      if (before <= at) first = before, inside = g + 1;
+      sum += totals[g];
+      if (sum <= begin) preceding = sum, group_index = g + 1;
     }
-    const int begin = inside * group, most = samples.n - begin < group ? samples.n - begin : group;
-    before = first;
-    int slot = begin;
+    const int first = group_index * group, count = samples.n - first < group ? samples.n - first : group;
+    sum = preceding;
+    int sample = first;
     JAXDALI_UNROLL_BY(8)
-    for (int k = 0; k < most; k++) {
-      before += counts[begin + k];
-      if (before <= at) first = before, slot = begin + k + 1;
+    for (int k = 0; k < count; k++) {
+      sum += counts[first + k];
+      if (sum <= begin) preceding = sum, sample = first + k + 1;
     }
-    return {static_cast<int32_t>(end - at), slot, at - first};
+    return {static_cast<int32_t>(end - begin), sample, begin - preceding};
   }
 
   // Calls work(first, end) with the pieces of each sample that belong to the block, with the sample's plan in `shared`.
   template <class Block, class Shared, class Work>
   JAXDALI_HD void ForEach(const Block& block, Shared& s, Work work) const {
-    auto [left, slot, skip] = Find(block.index);
+    auto [left, sample, skip] = ShareOf(block.index);
     if (left == 0) return;
     for (;;) {
-      block.Phase([&, from = PlanOf(slot)](int thread) {  // by memcpy: compilers may reorder a plan read as words
+      // All threads copy the plan to shared memory, by memcpy: compilers may reorder a plan that is read as words.
+      block.Phase([&, from = PlanOf(sample)](int thread) {
         for (size_t k = 4 * static_cast<size_t>(thread); k < sizeof s.plan; k += 4 * kThreads)
           std::memcpy(__builtin_assume_aligned(reinterpret_cast<uint8_t*>(&s.plan) + k, 4),
                       __builtin_assume_aligned(from + k, 4), 4);
       });
-      const int64_t count = Counts()[slot] - skip, end = skip + (count < left ? count : left);
+      const int64_t count = Counts()[sample] - skip, end = skip + (count < left ? count : left);
       left -= static_cast<int32_t>(end - skip);
-      slot++;
+      sample++;
       work(skip, end);
       skip = 0;
       if (left == 0) return;
       block.Phase([](int) {});  // a thread may still read this plan
-      while (Counts()[slot] == 0) slot++;
+      while (Counts()[sample] == 0) sample++;
     }
   }
 };
@@ -409,57 +420,60 @@ struct PlannerOf<Kernel, std::void_t<typename Kernel::Planner>> {
   using type = typename Kernel::Planner;
 };
 
-// The first launch. It also writes the status of the samples.
+// The first launch. A block plans the samples of one group, WorkSplit::kPlanning at a time. It also writes their
+// status.
 template <class Planner>
 struct PlanSamples {
   using Plan = typename Planner::Plan;
-  static_assert(std::is_trivially_copyable_v<Plan> && sizeof(Plan) <= Parts::kPlan && sizeof(Plan) % 4 == 0);
+  static_assert(std::is_trivially_copyable_v<Plan> && sizeof(Plan) <= WorkSplit::kPlan && sizeof(Plan) % 4 == 0);
 
   Planner planner;
-  Parts parts;
+  WorkSplit split;
 
   struct Shared {
     struct alignas(16) Aligned {
       Plan plan;
     };
-    Aligned plans[Parts::kPlanning];
-    int64_t counts[Parts::kPlanning];
+    Aligned plans[WorkSplit::kPlanning];
+    int64_t counts[WorkSplit::kPlanning];
     int64_t total;
   };
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    const int first = block.index * parts.group, all = parts.samples.n - first;
-    const int n = all < parts.group ? all : parts.group;
-    for (int done = 0; done < n; done += Parts::kPlanning) {
+    const int first = block.index * split.group, remaining = split.samples.n - first;
+    const int n = remaining < split.group ? remaining : split.group;
+    for (int done = 0; done < n; done += WorkSplit::kPlanning) {
       block.Phase([&](int thread) {
-        const int k = thread / 32;
-        if (thread % 32 == 0) s.counts[k] = done + k < n ? PiecesOf(first + done + k, &s.plans[k].plan) : 0;
+        const int warp = thread / 32;
+        if (thread % 32 == 0) s.counts[warp] = done + warp < n ? PiecesOf(first + done + warp, &s.plans[warp].plan) : 0;
       });
-      block.Phase([&](int thread) {  // copies the plans together
+      block.Phase([&](int thread) {  // all threads copy the plans to device memory
         constexpr int kWords = sizeof(Plan) / 4;
-        for (int k = thread; k < Parts::kPlanning * kWords; k += kThreads) {
+        for (int k = thread; k < WorkSplit::kPlanning * kWords; k += kThreads) {
           const int plan = k / kWords, word = k % kWords;
           if (s.counts[plan] > 0)
-            std::memcpy(__builtin_assume_aligned(parts.PlanOf(first + done + plan) + 4 * word, 4),
+            std::memcpy(__builtin_assume_aligned(split.PlanOf(first + done + plan) + 4 * word, 4),
                         __builtin_assume_aligned(reinterpret_cast<const uint8_t*>(&s.plans[plan].plan) + 4 * word, 4),
                         4);
         }
-        if (thread < Parts::kPlanning && done + thread < n) parts.Counts()[first + done + thread] = s.counts[thread];
+        if (thread < WorkSplit::kPlanning && done + thread < n)
+          split.Counts()[first + done + thread] = s.counts[thread];
         if (thread > 0) return;
         int64_t total = done > 0 ? s.total : 0;
-        for (int k = 0; k < Parts::kPlanning; k++) total += s.counts[k];
+        for (int k = 0; k < WorkSplit::kPlanning; k++) total += s.counts[k];
         s.total = total;
       });
     }
     block.Phase([&](int thread) {
-      if (thread == 0) parts.Totals()[block.index] = s.total;
+      if (thread == 0) split.Totals()[block.index] = s.total;
     });
   }
 
  private:
+  // Plans sample i, writes its status, and returns the number of its pieces.
   JAXDALI_HD int64_t PiecesOf(int i, Plan* plan) const {
-    const Samples& samples = parts.samples;
+    const Samples& samples = split.samples;
     Status code = kOk;
     if (samples.present[i]) code = planner.in.valid(i) && planner.out.valid(i) ? planner.Prepare(i, plan) : kInternal;
     samples.status[i] = code;
@@ -469,8 +483,8 @@ struct PlanSamples {
 
 // A function of its own, so that one source compiles the plans of kernels in several (an explicit instantiation).
 template <class Planner>
-const char* LaunchPlans(const Planner& planner, const Parts& parts, void* stream) {
-  return LaunchBlocks(PlanSamples<Planner>{planner, parts}, parts.planners, stream);
+const char* LaunchPlans(const Planner& planner, const WorkSplit& split, void* stream) {
+  return LaunchBlocks(PlanSamples<Planner>{planner, split}, split.planners, stream);
 }
 
 // pieces: an upper bound.
@@ -478,11 +492,11 @@ template <class Kernel>
 const char* LaunchPlanned(Kernel kernel, const Samples& samples, int64_t pieces, void* stream) {
   if (samples.n == 0) return nullptr;
   const int64_t grid = std::clamp<int64_t>(pieces, 1, 2 * BlocksAtOnce<Kernel>());
-  kernel.parts = {samples, static_cast<int32_t>(grid)};
-  kernel.parts.SpreadPlanning();
+  kernel.split = {samples, static_cast<int32_t>(grid)};
+  kernel.split.SpreadPlanning();
   using Planner = typename PlannerOf<Kernel>::type;
   static_assert(std::is_same_v<typename Planner::Plan, typename Kernel::Plan>);
-  if (const char* what = LaunchPlans(Planner{kernel}, kernel.parts, stream)) return what;
+  if (const char* error = LaunchPlans(Planner{kernel}, kernel.split, stream)) return error;
   return LaunchBlocks(kernel, grid, stream);
 }
 
@@ -508,7 +522,7 @@ struct SampleKernel : Kernel {
   using Planner = SamplePlanner<typename PlannerOf<Kernel>::type>;
   using typename Kernel::Plan;
 
-  Parts parts;
+  WorkSplit split;
 
   struct Shared {
     Plan plan;
@@ -516,7 +530,7 @@ struct SampleKernel : Kernel {
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+    split.ForEach(block, s, [&](int64_t first, int64_t end) {
       block.Phase([&](int thread) {
         this->Work(s.plan, first * kPiece + thread, s.plan.units < end * kPiece ? s.plan.units : end * kPiece);
       });

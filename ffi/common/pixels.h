@@ -17,14 +17,15 @@ struct ByteOrder {
     return _mm_shuffle_epi8(bytes, _mm_load_si128(reinterpret_cast<const __m128i*>(from)));
   }
 };
-// For the 16 bytes of pixels from byte 16 * part on: where the bytes of a plane are.
+// Three registers have 16 pixels (RGBRGB...). The order that moves the bytes of a plane out of register `part` to their
+// pixels: byte 3 * i + plane of the pixels belongs to pixel i.
 constexpr ByteOrder SplitOrder(int part, int plane) {
   ByteOrder order{};
   for (int i = 0; i < 16; i++)
     order.from[i] = (3 * i + plane) / 16 == part ? static_cast<int8_t>((3 * i + plane) % 16) : int8_t{-1};
   return order;
 }
-// For 16 bytes of pixels: which of them come from a plane.
+// The reverse: the order that moves the bytes of a plane to register `part` of the pixels.
 constexpr ByteOrder JoinOrder(int part, int plane) {
   ByteOrder order{};
   for (int i = 0; i < 16; i++)
@@ -32,8 +33,9 @@ constexpr ByteOrder JoinOrder(int part, int plane) {
   return order;
 }
 
+// Sixteen pixels as planes: sixteen bytes of each channel.
 struct Planes {
-  __m128i of[3];
+  __m128i plane[3];
 };
 
 template <int kPlane>
@@ -51,7 +53,7 @@ JAXDALI_SIMD JAXDALI_INLINE Planes SplitPixels(const uint8_t* from) {
 template <int kPart>
 JAXDALI_SIMD JAXDALI_INLINE __m128i JoinPart(const Planes& p) {
   static constexpr ByteOrder kOrder[3] = {JoinOrder(kPart, 0), JoinOrder(kPart, 1), JoinOrder(kPart, 2)};
-  return _mm_or_si128(_mm_or_si128(kOrder[0](p.of[0]), kOrder[1](p.of[1])), kOrder[2](p.of[2]));
+  return _mm_or_si128(_mm_or_si128(kOrder[0](p.plane[0]), kOrder[1](p.plane[1])), kOrder[2](p.plane[2]));
 }
 JAXDALI_SIMD JAXDALI_INLINE void JoinPixels(const Planes& p, uint8_t* to) {
   __m128i* out = reinterpret_cast<__m128i*>(to);
@@ -67,6 +69,7 @@ JAXDALI_SIMD JAXDALI_INLINE __m128i Reversed(__m128i bytes) {
 
 // Copies the pixel at `last` and the n - 1 pixels before it, in reverse order.
 JAXDALI_SIMD inline void ReversePixels(const uint8_t* last, int64_t n, uint8_t* out) {
+  // The last five pixels of the 16 bytes, in reverse order, and the byte before them.
   static constexpr ByteOrder kOrder{{13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, -1}};
   int64_t i = 0;
   for (; i + 6 <= n; i += 5) {  // five, and a byte of the sixth, which is overwritten later

@@ -34,27 +34,27 @@ int64_t Now(clockid_t clock) {
 // Records what its thread does while it lives, if recording is on.
 class Recording {
  public:
-  Recording(int64_t run, int index) : on_(run > 0) {
-    if (!on_) return;
-    one_.run = run;
-    one_.index = index;
-    one_.begin = Now(CLOCK_MONOTONIC);
-    one_.cpu_begin = Now(CLOCK_THREAD_CPUTIME_ID);
+  Recording(int64_t run, int index) : is_on_(run > 0) {
+    if (!is_on_) return;
+    record_.run = run;
+    record_.index = index;
+    record_.begin = Now(CLOCK_MONOTONIC);
+    record_.cpu_begin = Now(CLOCK_THREAD_CPUTIME_ID);
   }
   ~Recording() {
-    if (!on_) return;
-    one_.cpu_end = Now(CLOCK_THREAD_CPUTIME_ID);
-    one_.end = Now(CLOCK_MONOTONIC);
-    one_.thread = ThreadNumber();
+    if (!is_on_) return;
+    record_.cpu_end = Now(CLOCK_THREAD_CPUTIME_ID);
+    record_.end = Now(CLOCK_MONOTONIC);
+    record_.thread = ThreadNumber();
     std::lock_guard<std::mutex> lock(g_recorded_mutex);
-    g_recorded.push_back(one_);
+    g_recorded.push_back(record_);
   }
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
  private:
-  const bool on_;
-  Recorded one_{};
+  const bool is_on_;
+  Recorded record_{};
 };
 
 // The number of a call of Run. 0: it is not recorded.
@@ -66,13 +66,14 @@ struct Job {
   int64_t run;
   const std::function<void(int)>* task;
   const std::vector<int>* order;
-  std::atomic<int>* urgent;  // how many urgent jobs have indices left
-  bool waits;                // for these
+  std::atomic<int>* urgent;  // number of the pool's urgent jobs that have indices left
+  bool waits;                // workers leave this job for an urgent one
   std::atomic<int> next{0};
   std::atomic<int> done{0};
   std::mutex mutex;
   std::condition_variable finished;
 
+  // Does the task at place k of the order.
   void Do(int k) {
     if (!waits && k == n - 1) --*urgent;
     const int index = order->empty() ? k : (*order)[k];
@@ -114,7 +115,7 @@ struct ThreadPool::State {
         wake.wait(lock, [&] { return stop || !jobs.empty(); });
         idle--;
         if (stop) return;
-        job = jobs.front();
+        job = jobs.front();  // stays in the queue, for the other workers, until its indices are drawn
         if (job->next.load() >= job->n) {
           jobs.pop_front();
           continue;
@@ -201,13 +202,14 @@ int ThreadPool::Create(int num_threads) {
 }
 
 void ThreadPool::Share(int num_threads) {
-  auto pool = std::make_shared<ThreadPool>(num_threads);  // then the old pool, joined outside the lock
+  // The swap leaves the old pool here. It is declared before the lock, so its threads are joined after the lock's end.
+  auto pool = std::make_shared<ThreadPool>(num_threads);
   std::lock_guard<std::mutex> lock(g_mutex);
   std::swap(Pools()[0], pool);
 }
 
 void ThreadPool::Destroy(int id) {
-  std::shared_ptr<ThreadPool> pool;  // joins its threads outside the lock
+  std::shared_ptr<ThreadPool> pool;  // before the lock, so that its threads are joined after the lock's end
   std::lock_guard<std::mutex> lock(g_mutex);
   auto it = Pools().find(id);
   if (it == Pools().end()) return;
@@ -221,10 +223,10 @@ std::shared_ptr<ThreadPool> ThreadPool::Get(int id) {
   return it == Pools().end() ? nullptr : it->second;
 }
 
-bool RunOnPool(int id, int n, void (*task)(void* of, int i), void* of, const int* order) {
+bool RunOnPool(int id, int n, void (*task)(void* context, int i), void* context, const int* order) {
   auto pool = ThreadPool::Get(id);
   if (!pool) return false;
-  pool->Run(n, [&](int i) { task(of, i); }, std::vector<int>(order, order + n), true);
+  pool->Run(n, [&](int i) { task(context, i); }, std::vector<int>(order, order + n), true);
   return true;
 }
 

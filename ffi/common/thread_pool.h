@@ -61,9 +61,9 @@ inline std::vector<int> LargestFirst(const std::vector<int64_t>& cost) {
   return order;
 }
 
-// Calls task(of, i) for each of n indices, in this order, on the pool of an id. False: there is no such pool. The
+// Calls task(context, i) for each of n indices, in this order, on the pool of an id. False: there is no such pool. The
 // signature has no C++ types, because kernel libraries outside this module call it too.
-using PoolRun = bool(int id, int n, void (*task)(void* of, int i), void* of, const int* order);
+using PoolRun = bool(int id, int n, void (*task)(void* context, int i), void* context, const int* order);
 #ifdef JAXDALI_EXTENSION
 inline PoolRun* RunOnPool = [](int, int, void (*)(void*, int), void*, const int*) { return false; };  // see extension.h
 #else

@@ -12,7 +12,7 @@ struct Tables : EqualizeBatch {
   static constexpr int64_t kPixels = 64 * kThreads;  // that a block counts, at least
 
   bool joins;  // the second launch
-  Parts parts;
+  WorkSplit split;
 
   struct Plan {
     int64_t pieces;  // parts, or tables
@@ -48,7 +48,7 @@ struct Tables : EqualizeBatch {
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+    split.ForEach(block, s, [&](int64_t first, int64_t end) {
       for (int64_t piece = first; piece < end; piece++) joins ? Join(block, s, piece) : Count(block, s, piece);
     });
   }
@@ -74,7 +74,7 @@ struct Tables : EqualizeBatch {
           y = Reflect(y, a.height);
           x = Reflect(x, a.width);
         }
-        jpeg::AtomicAdd(&s.histogram[Value(a, base + (y * a.width + x) * a.inner)], 1);
+        AtomicAdd(&s.histogram[Value(a, base + (y * a.width + x) * a.inner)], 1);
       }
     });
     if (chunks == 1)
@@ -105,7 +105,7 @@ struct Tables : EqualizeBatch {
     });
     if (stretch) {
       block.Phase([&](int thread) {
-        if (s.histogram[thread] > 0) jpeg::AtomicMin(&s.first, static_cast<uint32_t>(thread));
+        if (s.histogram[thread] > 0) AtomicMin(&s.first, static_cast<uint32_t>(thread));
       });
       block.Phase([&](int thread) {
         if (thread == 0) s.lowest = s.histogram[s.first];
@@ -119,7 +119,7 @@ struct Tables : EqualizeBatch {
     const Clip unclipped = ClipOf(a);
     block.Phase([&](int thread) {
       if (static_cast<uint32_t>(thread) == s.first) s.histogram[thread] = 0;
-      if (const uint32_t excess = unclipped.Excess(s.histogram[thread])) jpeg::AtomicAdd(&s.excess, excess);
+      if (const uint32_t excess = unclipped.Excess(s.histogram[thread])) AtomicAdd(&s.excess, excess);
     });
     Clip clip = unclipped;
     clip.Spread(s.excess);

@@ -174,11 +174,11 @@ struct BothAxes : TilePlanner {
     TileRows rows;
   };
 
-  Parts parts;
+  WorkSplit split;
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+    split.ForEach(block, s, [&](int64_t first, int64_t end) {
       for (int64_t piece = first; piece < end; piece++) {
         FindTile(block, s.plan, piece, &s.tile);
         block.Phase(

@@ -52,8 +52,8 @@ void CheckWindowed(B first_kernel, DType image_type, const Shapes& image_shapes,
   launch(first_kernel, Samples{n, present.data(), status.data(), plans.get()}, nullptr);
 
   Windowed<B> b{first_kernel.in, {}, first_kernel, w};
-  b.of.out.data = nullptr;
-  b.of.out.capacity = std::numeric_limits<int64_t>::max();
+  b.maker.out.data = nullptr;
+  b.maker.out.capacity = std::numeric_limits<int64_t>::max();
   auto fused = [](const Windowed<B>& call, const Samples& samples, void* stream) {
     Windowed<B> with_out = call;
     with_out.window.out = call.out;

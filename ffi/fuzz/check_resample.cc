@@ -43,10 +43,10 @@ Status ResampleInParts(const ResizeJob& job, int axis, int64_t split) {
   for (const Range part_of_axis : {Range{0, split}, Range{split, last}}) {
     if (part_of_axis.size() == 0) continue;
     ResizePart part = ResizePart::Whole(job);
-    part.made[axis] = part_of_axis;
+    part.output[axis] = part_of_axis;
     if (Status status = ResampleSourceOf(job, &part); status != kOk) return status;
-    const Block source_block{job.outer, job.inner * SizeOf(job.in_type), job.num_axes, job.in_extent, part.held};
-    const Block result_block{job.outer, job.inner * SizeOf(job.out_type), job.num_axes, job.out_extent, part.made};
+    const Block source_block{job.outer, job.inner * SizeOf(job.in_type), job.num_axes, job.in_extent, part.source};
+    const Block result_block{job.outer, job.inner * SizeOf(job.out_type), job.num_axes, job.out_extent, part.output};
     const std::unique_ptr<uint8_t[]> in(new uint8_t[static_cast<size_t>(source_block.bytes())]);
     const std::unique_ptr<uint8_t[]> out(new uint8_t[static_cast<size_t>(result_block.bytes())]);
     source_block.EachRow([&](int64_t from, int64_t to, int64_t bytes) {

@@ -47,7 +47,7 @@ struct DistortUnits : JpegDistortionBatch {
     alignas(16) uint8_t samples[kUnits * kMcuBytes];
     alignas(16) int16_t values[kBlocks * kStride];
   };
-  Parts parts;
+  WorkSplit split;
 
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     if (Status e = Sample(i, &s->args, &s->planes.first); e != kOk) return e;
@@ -62,7 +62,7 @@ struct DistortUnits : JpegDistortionBatch {
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+    split.ForEach(block, s, [&](int64_t first, int64_t end) {
       for (int64_t piece = first; piece < end; piece++) {
         const int64_t unit = piece * kUnits, left = s.plan.planes.units - unit;
         const int units = left < kUnits ? static_cast<int>(left) : kUnits;

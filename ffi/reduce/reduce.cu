@@ -13,7 +13,7 @@ struct Reductions : ReduceBatch {
   static constexpr int kAtOnce = 8;   // elements of a thread that are loaded together
 
   bool joins;  // the second launch
-  Parts parts;
+  WorkSplit split;
 
   struct Plan {
     ReduceArgs args;
@@ -55,7 +55,7 @@ struct Reductions : ReduceBatch {
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+    split.ForEach(block, s, [&](int64_t first, int64_t end) {
       for (int64_t piece = first; piece < end; piece++) Join(block, s, piece);
     });
   }

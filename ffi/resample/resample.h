@@ -1,6 +1,6 @@
-// Resizing with the numbers of Pillow, TensorFlow, JAX and torchvision, for CPUs. What calls get is what calls of
-// `resize` get, with another convention. Weights are computed in double precision: images of Pillow and bytes of
-// torchvision are reproduced to the bit, and those of the others to the rounding of float32.
+// Resizing with the numbers of Pillow, TensorFlow, JAX and torchvision, for CPUs. Calls have the operands of `resize`,
+// with another convention. Weights are computed in double precision: images of Pillow and bytes of torchvision are
+// reproduced to the bit, all others to the rounding of float32.
 #ifndef JAXDALI_FFI_RESAMPLE_RESAMPLE_H_
 #define JAXDALI_FFI_RESAMPLE_RESAMPLE_H_
 

@@ -71,7 +71,7 @@ double Radius(Interp filter) {
                                        : 1;
 }
 
-// Where the outputs of an axis lie in its source.
+// The positions of an axis's outputs in its source. Output k of a mirrored axis has the taps of output n_out - 1 - k.
 struct Line {
   Convention convention;
   Interp filter;
@@ -92,7 +92,7 @@ struct Line {
     line.antialias = job.antialias;
     if (job.convention == Convention::kPillow && line.n_in == line.n_out && line.lo == 0 &&
         line.length == static_cast<double>(line.n_in))
-      line.filter = Interp::kNN;  // it leaves such an axis as it is
+      line.filter = Interp::kNN;  // Pillow leaves such an axis as it is
     return line;
   }
 
@@ -111,24 +111,26 @@ struct Reach {
   int64_t first, count;
 };
 
-// Taps first ... end - 1, those of them that are inside the image.
+// Of taps first ... end - 1, those that are inside the image; at least one.
 Reach Inside(double first, double end, int64_t n_in) {
   const double n = static_cast<double>(n_in);
-  const auto a = static_cast<int64_t>(std::clamp(first, 0.0, n - 1)), b = static_cast<int64_t>(std::clamp(end, 1.0, n));
-  return {a, std::max<int64_t>(b - a, 1)};
+  const auto begin = static_cast<int64_t>(std::clamp(first, 0.0, n - 1)),
+             stop = static_cast<int64_t>(std::clamp(end, 1.0, n));
+  return {begin, std::max<int64_t>(stop - begin, 1)};
 }
 
-// One sample, that at `position`.
+// The one source sample at `position`, with weight 1.
 Reach Nearest(const Line& line, double position, double* w) {
   w[0] = 1;
   return Inside(std::floor(position), 0, line.n_in);
 }
 
-// Pillow's: in double precision.
+// Weights of Pillow, in double precision (its precompute_coeffs in Resample.c). Like the two functions that follow, it
+// returns the samples that output o reads, and writes their weights, which need not sum to 1, to `w`.
 Reach WeighPillow(const Line& line, int64_t o, double* w) {
   const double scale = line.scale();
   if (line.filter == Interp::kNN) {
-    double position = line.lo + scale * 0.5;  // it adds up steps, and rounding decides at the borders of pixels
+    double position = line.lo + scale * 0.5;  // Pillow adds up steps, and rounding decides at the borders of pixels
     for (int64_t k = 0; k < o; k++) position += scale;
     return Nearest(line, position, w);
   }
@@ -140,11 +142,11 @@ Reach WeighPillow(const Line& line, int64_t o, double* w) {
   return r;
 }
 
-// TensorFlow's and JAX's: positions in single precision.
+// Weights of TensorFlow and JAX: positions in single precision.
 Reach WeighTensorFlow(const Line& line, int64_t o, double* w) {
   const float in = static_cast<float>(line.length), out = static_cast<float>(line.n_out);
-  const float lo = static_cast<float>(line.lo), at = static_cast<float>(o) + 0.5f;
-  if (line.filter == Interp::kNN) return Nearest(line, lo + at * (in / out), w);
+  const float lo = static_cast<float>(line.lo), sample_position = static_cast<float>(o) + 0.5f;
+  if (line.filter == Interp::kNN) return Nearest(line, lo + sample_position * (in / out), w);
   if (line.filter == Interp::kArea) {
     const double scale = in / out, begin = lo + static_cast<float>(o) * (in / out), end = begin + scale;
     const Reach r = Inside(std::floor(begin), std::ceil(end), line.n_in);
@@ -156,15 +158,15 @@ Reach WeighTensorFlow(const Line& line, int64_t o, double* w) {
   }
   const bool linear = line.filter == Interp::kLinear || line.filter == Interp::kTriangular;
   if (!line.antialias && (linear || line.filter == Interp::kCubic)) {
-    const float position = lo + at * (in / out) - 0.5f, whole = std::floor(position);
+    const float position = lo + sample_position * (in / out) - 0.5f, whole = std::floor(position);
     double past = position - whole;
-    if (!linear) past = std::rint(past * 1024) / 1024;  // it has a table of the weights
+    if (!linear) past = std::rint(past * 1024) / 1024;  // TensorFlow has a table of 1024 weights
     const double radius = linear ? 1 : 2;
     const Reach r = Inside(whole - radius + 1, whole + radius + 1, line.n_in);
     for (int64_t j = 0; j < r.count; j++) w[j] = Weight(line.filter, static_cast<double>(r.first + j) - whole - past);
     return r;
   }
-  const float inverse = 1 / (out / in), position = lo + at * inverse;
+  const float inverse = 1 / (out / in), position = lo + sample_position * inverse;
   const double widen = line.antialias ? std::max(inverse, 1.0f) : 1, radius = Radius(line.filter) * widen;
   if (position < 0 || position > static_cast<float>(line.n_in)) {  // the output is 0 there
     w[0] = 0;
@@ -176,8 +178,8 @@ Reach WeighTensorFlow(const Line& line, int64_t o, double* w) {
   return r;
 }
 
-// torchvision's: with antialiasing Pillow's, otherwise taps outside the image repeat its edge. `largest` becomes the
-// largest weight so far.
+// Weights of torchvision: with antialiasing those of Pillow, otherwise taps outside the image repeat its edge.
+// `largest` becomes the largest weight so far, on which the number of bits of integer weights depends (FixedBits).
 Reach WeighTorchvision(const Line& line, int64_t o, double* w, double* largest) {
   if (line.filter == Interp::kNN) {  // of the left end of an output, in single precision
     const float scale = static_cast<float>(line.length) / static_cast<float>(line.n_out);
@@ -190,7 +192,7 @@ Reach WeighTorchvision(const Line& line, int64_t o, double* w, double* largest) 
     for (int64_t j = 0; j < r.count && sum != 0; j++) *largest = std::max(*largest, w[j] / sum);
     return r;
   }
-  const bool cubic = line.filter == Interp::kCubic;
+  const bool cubic = line.filter == Interp::kCubic;  // with Keys' parameter -0.75
   double position = line.lo + (static_cast<double>(o) + 0.5) * line.scale() - 0.5;
   if (!cubic) position = std::max(position, 0.0);
   const double whole = std::min(std::floor(position), static_cast<double>(line.n_in - 1));
@@ -221,10 +223,10 @@ Reach Weigh(const Line& line, int64_t o, double* w, double* largest) {
 // The taps of some outputs of an axis. Returns false if there are too many to store.
 bool Make(const Line& line, Range outputs, WeightedTaps* taps) {
   constexpr double kMost = 1 << 27;
-  const double most = std::min(line.taps(), static_cast<double>(line.n_in));
-  if (!(most * static_cast<double>(outputs.size()) <= kMost) || line.n_in > INT32_MAX / 2) return false;
+  const double num_taps = std::min(line.taps(), static_cast<double>(line.n_in));
+  if (!(num_taps * static_cast<double>(outputs.size()) <= kMost) || line.n_in > INT32_MAX / 2) return false;
   taps->n = outputs.size();
-  taps->k = static_cast<int>(most);
+  taps->k = static_cast<int>(num_taps);
   taps->first.resize(taps->n);
   taps->count.resize(taps->n);
   taps->weight.assign(taps->n * taps->k, 0);
@@ -233,7 +235,7 @@ bool Make(const Line& line, Range outputs, WeightedTaps* taps) {
   taps->largest = 0;
   std::vector<double> w(static_cast<size_t>(line.taps()) + 2);
   for (int64_t k = 0; k < taps->n; k++) {
-    const int64_t at = outputs.begin + k, o = line.mirrored ? line.n_out - 1 - at : at;
+    const int64_t position = outputs.begin + k, o = line.mirrored ? line.n_out - 1 - position : position;
     const Reach r = Weigh(line, o, w.data(), &taps->largest);
     double sum = 0;
     for (int64_t j = 0; j < r.count; j++) sum += w[j];
@@ -244,19 +246,21 @@ bool Make(const Line& line, Range outputs, WeightedTaps* taps) {
     taps->lo = std::min(taps->lo, taps->first[k]);
     taps->hi = std::max(taps->hi, taps->first[k] + taps->count[k]);
   }
+  // The largest weight of the whole axis counts, even if only a part of the outputs is made.
   if (line.convention == Convention::kTorchvision && taps->n < line.n_out)
     for (int64_t o = 0; o < line.n_out; o++) Weigh(line, o, w.data(), &taps->largest);
   return true;
 }
 
-// How many bits after the point the weights for uint8 have: torchvision's fit 16 bits.
+// The number of bits after the point of integer weights for uint8. Pillow has kBits. torchvision takes the most with
+// which the largest weight fits int16.
 int FixedBits(const ResizeJob& job, double largest) {
   int bits = job.convention == Convention::kTorchvision ? 0 : kBits;
   while (bits < kBits && 0.5 + largest * (1 << (bits + 1)) < 1 << 15) bits++;
   return bits;
 }
 
-// Sets `fixed` and `wide`.
+// Sets `fixed` and `wide`. Weights with fewer bits are shifted to kBits, so that one sum serves all conventions.
 void MakeFixed(int bits, WeightedTaps* taps) {
   taps->fixed.resize(taps->weight.size());
   taps->wide = false;
@@ -284,7 +288,7 @@ struct Sum {
 template <bool kWide>
 struct Sum<uint8_t, kWide> {
   using Value = std::conditional_t<kWide, int64_t, int32_t>;
-  static constexpr Value kStart = 1 << (kBits - 1);
+  static constexpr Value kStart = 1 << (kBits - 1);  // a half, for rounding
   static const int32_t* Weights(const WeightedTaps& t) { return t.fixed.data(); }
   static uint8_t Finish(Value sum) { return static_cast<uint8_t>(std::clamp<Value>(sum >> kBits, 0, 255)); }
 };
@@ -377,8 +381,9 @@ Scratch& ScratchOfThread() {
   return s;
 }
 
+// Memory for n elements, kept between samples.
 template <class T>
-T* Room(std::vector<uint8_t>* memory, int64_t n) {
+T* AtLeast(std::vector<uint8_t>* memory, int64_t n) {
   const size_t bytes = static_cast<size_t>(n) * sizeof(T);
   if (memory->size() < bytes) memory->resize(bytes);
   return reinterpret_cast<T*>(memory->data());
@@ -392,23 +397,23 @@ bool VerticalFirst(const ResizeJob& job) {
   return rows > 0 && rows > 2 * columns;
 }
 
-// The axes one after the other. Mid is what stands between them.
+// Resizes along the axes one after the other. Mid is the type of the elements between them.
 template <class In, class Mid, class Out>
 void Run(const ResizeJob& job, const ResizePart& part, Scratch& s) {
-  const bool ascending = VerticalFirst(job);
+  const bool is_ascending = VerticalFirst(job);
   const void* from = job.in;
   int64_t extent[3];
-  for (int a = 0; a < job.num_axes; a++) extent[a] = part.held[a].size();
+  for (int a = 0; a < job.num_axes; a++) extent[a] = part.source[a].size();
   int64_t size = 0;
   for (int pass = 0; pass < job.num_axes; pass++) {
-    const int a = ascending ? pass : job.num_axes - 1 - pass;
+    const int a = is_ascending ? pass : job.num_axes - 1 - pass;
     int64_t outer = job.outer, inner = job.inner;
     for (int b = 0; b < job.num_axes; b++) (b < a ? outer : inner) *= b == a ? 1 : extent[b];
     const int64_t n_in = extent[a];
-    extent[a] = part.made[a].size();
+    extent[a] = part.output[a].size();
     size = outer * extent[a] * inner;
-    const bool last = pass == job.num_axes - 1 && std::is_same_v<Mid, Out>;
-    Mid* to = last ? static_cast<Mid*>(job.out) : Room<Mid>(&s.memory[pass % 2], size);
+    const bool is_last = pass == job.num_axes - 1 && std::is_same_v<Mid, Out>;
+    Mid* to = is_last ? static_cast<Mid*>(job.out) : AtLeast<Mid>(&s.memory[pass % 2], size);
     if (pass == 0)
       Pass(static_cast<const In*>(from), outer, n_in, s.taps[a], inner, to);
     else
@@ -474,8 +479,8 @@ Status ResampleSourceOf(const ResizeJob& job, ResizePart* part) {
   try {
     WeightedTaps taps;
     for (int a = 0; a < job.num_axes; a++) {
-      if (Status made = MakeTaps(job, a, part->made[a], &taps); made != kOk) return made;
-      part->held[a] = {taps.lo, taps.hi};
+      if (Status status = MakeTaps(job, a, part->output[a], &taps); status != kOk) return status;
+      part->source[a] = {taps.lo, taps.hi};
     }
     return kOk;
   } catch (const std::bad_alloc&) {
@@ -486,15 +491,15 @@ Status ResampleSourceOf(const ResizeJob& job, ResizePart* part) {
 Status ResampleSome(const ResizeJob& job, const ResizePart& part) {
   if (!ResampleTypes(job.convention, job.in_type, job.out_type)) return kInternal;
   int64_t size = job.outer * job.inner;
-  for (int a = 0; a < job.num_axes; a++) size *= part.made[a].size();
+  for (int a = 0; a < job.num_axes; a++) size *= part.output[a].size();
   if (size == 0) return kOk;
   Scratch& s = ScratchOfThread();
   try {
     for (int a = 0; a < job.num_axes; a++) {
       WeightedTaps& taps = s.taps[a];
-      if (Status made = MakeTaps(job, a, part.made[a], &taps); made != kOk) return made;
-      if (taps.lo < part.held[a].begin || taps.hi > part.held[a].end) return kInternal;
-      for (int32_t& first : taps.first) first -= static_cast<int32_t>(part.held[a].begin);
+      if (Status status = MakeTaps(job, a, part.output[a], &taps); status != kOk) return status;
+      if (taps.lo < part.source[a].begin || taps.hi > part.source[a].end) return kInternal;
+      for (int32_t& first : taps.first) first -= static_cast<int32_t>(part.source[a].begin);
       MakeFixed(FixedBits(job, taps.largest), &taps);
     }
     return RunTyped(job, part, s);

@@ -81,7 +81,7 @@ struct ResizeVolumes : VolumePlanner {
   using Planner = VolumePlanner;
 
   FilterTables tables;
-  Parts parts;
+  WorkSplit split;
 
   struct Shared {
     Plan plan;
@@ -91,7 +91,7 @@ struct ResizeVolumes : VolumePlanner {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     Share(block, tables, &s.tables);
-    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+    split.ForEach(block, s, [&](int64_t first, int64_t end) {
       block.Phase([&](int thread) {
         Work(s.plan, s.tables, first * kThreads + thread,
              end * kThreads < s.plan.pixels ? end * kThreads : s.plan.pixels);

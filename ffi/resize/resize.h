@@ -35,7 +35,9 @@ struct FilterTable {
   }
 };
 
-// The tables of all filters except the linear one, which is computed.
+// The tables of all filters except the linear one, which is computed: 32 entries for each source pixel of the filter's
+// width (cubic and Lanczos, 4 and 6 pixels wide); the Gaussian has 64 entries for its width. resize_filters.cc fills
+// them.
 struct FilterTables {
   float cubic[129], lanczos[193], gaussian[65];
 
@@ -52,7 +54,8 @@ JAXDALI_HD inline int Bounded(float x, int low, int high) {
   return x <= static_cast<float>(low) ? low : x >= static_cast<float>(high) ? high : static_cast<int>(x);
 }
 
-// Table sizes and radii of the filters. A radius is half the width in source pixels, before widening.
+// Table sizes and radii of the filters. A radius is half the width in source pixels, before widening. (The linear
+// filter counts as a table of 3 entries: 0, 1, 0.)
 JAXDALI_HD inline int FilterSize(Interp f) {
   return f == Interp::kCubic ? 129 : f == Interp::kLanczos3 ? 193 : f == Interp::kGaussian ? 65 : 3;
 }
@@ -66,7 +69,7 @@ struct Axis {
   Interp filter;    // kNN, kLinear, kCubic, kLanczos3 or kGaussian
   float lo, scale;  // start of the source interval; source samples per output sample, negative when mirrored
   float start;      // first tap of output 0, before rounding up
-  float step;       // table entries per source sample
+  float step;       // table entries per source sample: smaller for a wider filter
   double support;   // number of taps; may be too large to allocate, see Taps::Make
   int base;         // source sample from which tap positions are counted
 
@@ -78,6 +81,7 @@ struct Axis {
     a.n_out = n_out;
     a.lo = lo;
     a.scale = (hi - lo) / static_cast<float>(n_out);
+    // When an image shrinks, `antialias` widens the filter so that it covers all source samples of an output.
     bool shrinks = static_cast<float>(n_out) < fabsf(hi - lo);
     a.filter = shrinks ? min_filter : mag_filter;
     if (a.filter == Interp::kTriangular) a.filter = Interp::kLinear;
@@ -91,7 +95,7 @@ struct Axis {
     }
     float entries = static_cast<float>(FilterSize(a.filter) - 1);
     a.step = entries / width;
-    a.start = lo + a.behind();
+    a.start = lo + a.first_tap_offset();
     a.support = a.filter == Interp::kNN ? 1 : ceilf(entries / a.step);
     return a;
   }
@@ -99,7 +103,7 @@ struct Axis {
   // Half the width of the filter in source samples.
   JAXDALI_HD float anchor() const { return 0.5f * static_cast<float>(FilterSize(filter) - 1) / step; }
   // Distance from the start of the interval to the first tap of output 0.
-  JAXDALI_HD float behind() const { return 0.5f * scale - 0.5f - anchor(); }
+  JAXDALI_HD float first_tap_offset() const { return 0.5f * scale - 0.5f - anchor(); }
 
   // How many source samples are used.
   JAXDALI_HD double extent_in_use() const {
@@ -115,7 +119,7 @@ struct Axis {
   JAXDALI_HD void CountFromFirst() {
     const float hi = lo + scale * static_cast<float>(n_out);
     base = Bounded(floorf((hi < lo ? hi : lo) - anchor()), 0, static_cast<int>(n_in) - 1);
-    start = (lo - static_cast<float>(base)) + behind();
+    start = (lo - static_cast<float>(base)) + first_tap_offset();
   }
 
   // Whether the number of taps fits into int, and the weights can be stored.
@@ -173,6 +177,8 @@ struct Nearest {
   JAXDALI_NOINLINE JAXDALI_HD float Accumulated(int64_t o) const {
     float a = At(0);
     for (int64_t i = 0; i < o;) {
+      // Three sums as DALI makes them. If their exponents are equal, the step from c to d is the step of all that
+      // follow.
       const float b = a + scale, c = b + scale, d = c + scale;
       if (b == a) return a;  // infinite, or so far that the scale has no effect
       const uint32_t exponent = AsBits(b) & 0xFF800000;
@@ -187,12 +193,12 @@ struct Nearest {
       const float step = d - c;
       if (step == 0) return a;
       // In units of the last place: how many more steps keep the exponent.
-      const int32_t at = static_cast<int32_t>(AsBits(d) & 0x007FFFFF);
-      const float magnitude = AsFloat(AsBits(d) & 0x7FFFFFFF), before = AsFloat(AsBits(c) & 0x7FFFFFFF);
-      const int32_t units = at - static_cast<int32_t>(AsBits(c) & 0x007FFFFF);
-      int64_t steps = magnitude > before ? (0x007FFFFF - at) / units : at / -units;
+      const int32_t mantissa = static_cast<int32_t>(AsBits(d) & 0x007FFFFF);
+      const float magnitude = AsFloat(AsBits(d) & 0x7FFFFFFF), previous_magnitude = AsFloat(AsBits(c) & 0x7FFFFFFF);
+      const int32_t units = mantissa - static_cast<int32_t>(AsBits(c) & 0x007FFFFF);
+      int64_t steps = magnitude > previous_magnitude ? (0x007FFFFF - mantissa) / units : mantissa / -units;
       if (steps > o - i) steps = o - i;
-      a = AsFloat((AsBits(d) & 0xFF800000) | static_cast<uint32_t>(at + steps * units));
+      a = AsFloat((AsBits(d) & 0xFF800000) | static_cast<uint32_t>(mantissa + steps * units));
       i += steps;
     }
     return a;
@@ -203,6 +209,7 @@ struct Nearest {
 // The axis, 1 (y) or 2 (x), of DALI's second pass. DALI chooses the cheaper order, and adds 10 % to the cost of passes
 // along x. (Measured: the factor is between 1.09 and 1.15.)
 JAXDALI_HD inline int SecondPass(const Axis& y, const Axis& x) {
+  // The cost of a pass: its taps times the samples that it makes.
   double ny = static_cast<double>(y.n_out), nx = static_cast<double>(x.n_out);
   double height = y.extent_in_use(), width = x.extent_in_use();
   double x_taps = 1.115 * x.support, y_taps = y.support;
@@ -234,8 +241,8 @@ struct Taps {
   void CountFrom(int64_t source);
 };
 
-// Whose numbers the result has, to the bit or nearly so: where taps lie, what becomes of those outside the image, and
-// what is rounded. All but kDali's are made by ffi/resample.
+// The library whose numbers the result has, to the bit or nearly so. It determines where taps lie, how those outside
+// the image are treated, and where values are rounded. ffi/resample makes all but kDali.
 enum class Convention : int32_t { kDali, kPillow, kTensorFlow, kTorchvision };
 
 // Resizes one sample, an array [outer, in_extent..., inner].
@@ -260,7 +267,7 @@ struct Axes {
 
   // kEmpty, kTooLarge or kOk.
   JAXDALI_NOINLINE JAXDALI_HD Status Make(const ResizeJob& job) {
-    const int skip = 3 - job.num_axes;
+    const int skip = 3 - job.num_axes;  // axes that are missing
     nearest = true;
     for (int d = 0; d < 3; d++) {
       const int a = d - skip;
@@ -274,6 +281,8 @@ struct Axes {
       if (!axis[d].representable()) return kTooLarge;
       nearest = nearest && axis[d].filter == Interp::kNN;
     }
+    // Only the axis of DALI's second pass counts positions from the first source sample in use: see Nearest,
+    // CountFromFirst.
     second = nearest && job.num_axes == 2 ? SecondPass(axis[1], axis[2]) : -1;
     const bool filters = axis[1].filter != Interp::kNN && axis[2].filter != Interp::kNN;
     if (filters && job.num_axes == 2) axis[SecondPass(axis[1], axis[2])].CountFromFirst();
@@ -281,21 +290,22 @@ struct Axes {
   }
 };
 
-// A part of a job: the outputs to make, and the source samples that exist. `out` and `in` contain only these; the axes
-// are those of the whole job.
+// A part of a job, along each axis: the outputs to make, and the source samples that are in memory. The job's `out` and
+// `in` contain only these. All numbers count from the beginning of the whole axis.
 struct ResizePart {
-  Range made[3], held[3];
+  Range output[3], source[3];
   static ResizePart Whole(const ResizeJob& job);
 };
 
-// Sets `held` to the source samples that `made` depends on, exactly those that Axes and Taps compute.
+// Sets `source` to the source samples that `output` depends on, exactly those that Axes and Taps compute.
 Status SourceOf(const ResizeJob& job, ResizePart* part);
 
+// Resizes a part on the CPU.
 Status ResizeSome(const ResizeJob& job, const ResizePart& part);
 
-// The same, with rows that `next` gives, from the first row held on. It keeps no more rows than the filter has taps,
-// and takes all rows that are held. False: only ResizeSome supports this resize, or a row was missing; then the
-// contents of `out` are undefined. `gray`: the rows have one channel, to which the job's three are equal.
+// The same, with rows that `next` writes one after another, those of part.source[0]. It keeps no more rows than the
+// filter has taps, and takes all rows of the source. False: only ResizeSome supports this resize, or a row was missing;
+// then the contents of `out` are undefined. `gray`: the rows have one channel, to which the job's three are equal.
 bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::function<bool(uint8_t*)>& next, bool gray);
 
 // Whether there is a kernel for these types: from any type to itself, or to a float of at most 32 bits.
@@ -306,7 +316,7 @@ inline bool ResizeTypes(DType in, DType out) {
 // The operands of the custom call.
 struct ResizeBatch {
   Batch in, out;           // see ResizeTypes
-  const float* roi;        // [n, num_axes, 2]: source interval; first > second: mirrored
+  const float* roi;        // [n, num_axes, 2]: source interval in pixels; first > second: mirrored
   const int32_t* filters;  // [n, 2]: filter (Interp) when shrinking, and when enlarging
   int first_axis, num_axes;
   bool antialias;

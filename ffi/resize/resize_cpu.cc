@@ -37,7 +37,7 @@ inline Vec4 Load4(const float* p) {
   return v;
 }
 
-// out[i] (+)= sum_j w[j] * rows[j][begin + i]
+// The vertical pass: out[i] (+)= sum_j w[j] * rows[j][begin + i], j < k. Blocks of 32 sums stay in registers.
 template <bool kAdd, class In>
 void WeighSomeRows(const In* const* rows, const float* w, int k, int64_t begin, int64_t n, float* out) {
   constexpr int kBlock = 32;
@@ -67,15 +67,15 @@ inline __attribute__((always_inline)) Vec4 MultiplyAdd(Vec4 a, Vec4 b, Vec4 sum)
   return sum;
 }
 
-// Makes output pixels from a line of pixels with `c` channels; `line` begins at pixel `origin`. It reads and writes
-// whole vectors, so both rows have kMargin extra elements. With one channel `k` is a multiple of 4, and the margin
-// holds zeros.
+// The horizontal pass: makes n output pixels from a line of pixels with `c` channels. `line` begins at pixel `origin`,
+// and output o has taps first[o] ... first[o] + k - 1. It reads and writes whole vectors, so both rows have kMargin
+// extra elements. With one channel `k` is a multiple of 4, and the margin holds zeros.
 constexpr int kMargin = 8;
 template <bool kFused>
 inline __attribute__((always_inline)) void WeighPixelsImpl(const float* line, int32_t origin, const int32_t* first,
                                                            const float* weight, int k, int64_t n, int64_t c,
                                                            float* out) {
-  if (c == 1) {
+  if (c == 1) {  // a vector has four taps of one output
     for (int64_t o = 0; o < n; o++, weight += k) {
       const float* p = line + (first[o] - origin);
       Vec4 acc = Load4(p) * Load4(weight);
@@ -84,6 +84,7 @@ inline __attribute__((always_inline)) void WeighPixelsImpl(const float* line, in
     }
     return;
   }
+  // A vector has four channels. With fewer, it writes into the next pixel, which is made later.
   for (int64_t o = 0; o < n; o++, weight += k) {
     const float* p = line + (first[o] - origin) * c;
     for (int64_t b = 0; b < c; b += 4) {
@@ -179,7 +180,7 @@ struct Scratch {
   Taps taps[3];
   U8Resizer u8;
   std::vector<float> line, row, ring, slice, weight;
-  std::vector<int64_t> held;  // source row in each slot of the ring
+  std::vector<int64_t> ring_rows;  // source row in each slot of the ring
   std::vector<uint8_t> rows;
 };
 
@@ -189,9 +190,9 @@ T* AtLeast(std::vector<T>& v, int64_t n) {
   return v.data();
 }
 
-// An element as the output's type, which is the same type or a float.
+// An element as the output's type, which is the input's or a float.
 template <class Out, class In>
-JAXDALI_INLINE Out Same(In v) {
+JAXDALI_INLINE Out ElementAs(In v) {
   if constexpr (std::is_same_v<In, Out>)
     return v;
   else
@@ -202,23 +203,24 @@ template <class In, class Out>
 void CopyNearest(const In* in, const Taps& y, const Taps& x, int64_t row_size, int64_t c, Out* out) {
   const int64_t out_row = x.n * c;
   for (int64_t o = 0; o < y.n; o++, out += out_row) {
-    if (o && y.first[o] == y.first[o - 1]) {
+    if (o && y.first[o] == y.first[o - 1]) {  // the row before comes from the same source row
       memcpy(out, out - out_row, out_row * sizeof(Out));
       continue;
     }
     const In* row = in + y.first[o] * row_size;
     if (c == 1) {
-      for (int64_t i = 0; i < x.n; i++) out[i] = Same<Out>(row[x.first[i]]);
+      for (int64_t i = 0; i < x.n; i++) out[i] = ElementAs<Out>(row[x.first[i]]);
     } else if (c == 3) {
       for (int64_t i = 0; i < x.n; i++)
-        for (int b = 0; b < 3; b++) out[i * 3 + b] = Same<Out>(row[x.first[i] * int64_t{3} + b]);
+        for (int b = 0; b < 3; b++) out[i * 3 + b] = ElementAs<Out>(row[x.first[i] * int64_t{3} + b]);
     } else {
       for (int64_t i = 0; i < x.n; i++)
-        for (int64_t b = 0; b < c; b++) out[i * c + b] = Same<Out>(row[x.first[i] * c + b]);
+        for (int64_t b = 0; b < c; b++) out[i * c + b] = ElementAs<Out>(row[x.first[i] * c + b]);
     }
   }
 }
 
+// Resizes one image by two passes in floats. K is Portable or Simd.
 template <class K, class In, class Out>
 void ResizeFloat(const In* in, const Taps& y, const Taps& x, int64_t row_size, int64_t c, Scratch& s, Out* out) {
   const int64_t used = int64_t{x.hi - x.lo} * c, begin = x.lo * c, out_row = x.n * c;
@@ -227,7 +229,7 @@ void ResizeFloat(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
   std::fill(line + used, line + used + kMargin, 0.0f);
   const float* weight = x.weight.data();
   int k = x.k;
-  if (c == 1 && k % 4 != 0) {
+  if (c == 1 && k % 4 != 0) {  // pads the weights of an output with zeros, see WeighPixelsImpl
     k = (k + 3) / 4 * 4;
     float* padded = AtLeast(s.weight, x.n * k);
     for (int64_t o = 0; o < x.n; o++)
@@ -258,26 +260,26 @@ void ResizeFloat(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
   // A ring of horizontally resized rows. Any y.k neighbouring rows have different slots.
   const int64_t stride = out_row + kMargin;
   float* ring = AtLeast(s.ring, stride * y.k);
-  s.held.assign(y.k, -1);
+  s.ring_rows.assign(y.k, -1);
   std::vector<const float*> window(y.k);
-  const float one = 1;
+  const float one = 1;  // the weight that turns a row into floats
   for (int64_t o = 0; o < y.n; o++) {
     for (int j = 0; j < y.k; j++) {
       int64_t source = y.first[o] + j, slot = source % y.k;
-      float* held = ring + slot * stride;
-      window[j] = held;
-      if (s.held[slot] == source) continue;
-      s.held[slot] = source;
+      float* resized = ring + slot * stride;
+      window[j] = resized;
+      if (s.ring_rows[slot] == source) continue;
+      s.ring_rows[slot] = source;
       rows[0] = in + source * row_size;
       K::WeighRows(rows.data(), &one, 1, begin, used, line);
-      K::WeighPixels(line, x.lo, x.first.data(), weight, k, x.n, c, held);
+      K::WeighPixels(line, x.lo, x.first.data(), weight, k, x.n, c, resized);
     }
     K::WeighRows(window.data(), &y.weight[o * y.k], y.k, 0, out_row, row);
     finish(row, o);
   }
 }
 
-// Resizes one image: rows [y], pixels [x], `c` interleaved channels.
+// Resizes one image: rows [y], pixels [x], `c` interleaved channels. `fixed`: s.u8 is initialized for it.
 template <class In, class Out>
 void ResizeImage(const In* in, const Taps& y, const Taps& x, int64_t row_size, int64_t c, bool nearest, bool fixed,
                  Scratch& s, Out* out) {
@@ -298,15 +300,15 @@ void ResizeImage(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
   ResizeFloat<Portable>(in, y, x, row_size, c, s, out);
 }
 
-// `held`: extents of the source that exist.
+// `extent`: extents of the source in memory. The taps of the axes are in s.taps.
 template <class In, class Out>
-void ResizeSample(const ResizeJob& job, const int64_t* held, bool nearest, Scratch& s) {
+void ResizeSample(const ResizeJob& job, const int64_t* extent, bool nearest, Scratch& s) {
   const In* in = static_cast<const In*>(job.in);
   Out* out = static_cast<Out*>(job.out);
   const int rank = job.num_axes;
   const Taps &y = s.taps[1], &x = s.taps[2];
-  const int64_t c = job.inner, row_size = held[rank - 1] * c;
-  const int64_t in_slice = row_size * (rank > 1 ? held[rank - 2] : 1), out_slice = y.n * x.n * c;
+  const int64_t c = job.inner, row_size = extent[rank - 1] * c;
+  const int64_t in_slice = row_size * (rank > 1 ? extent[rank - 2] : 1), out_slice = y.n * x.n * c;
   bool fixed = false;
   if constexpr (std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>)
     fixed = !nearest && s.u8.Init(y, x, static_cast<int>(std::min<int64_t>(c, 8)));
@@ -315,9 +317,10 @@ void ResizeSample(const ResizeJob& job, const int64_t* held, bool nearest, Scrat
       ResizeImage(in + i * in_slice, y, x, row_size, c, nearest, fixed, s, out + i * out_slice);
     return;
   }
+  // Volumes. Slices with one tap are resized as they are, others first become one slice of floats.
   const Taps& z = s.taps[0];
   std::vector<const In*> slices(z.k);
-  for (int64_t i = 0; i < job.outer; i++, in += in_slice * held[0]) {
+  for (int64_t i = 0; i < job.outer; i++, in += in_slice * extent[0]) {
     for (int64_t o = 0; o < z.n; o++, out += out_slice) {
       for (int j = 0; j < z.k; j++) slices[j] = in + (z.first[o] + j) * in_slice;
       if (z.k == 1) {
@@ -337,15 +340,15 @@ void ResizeSample(const ResizeJob& job, const int64_t* held, bool nearest, Scrat
 }
 
 template <class In>
-void ResizeTo(const ResizeJob& job, const int64_t* held, bool nearest, Scratch& s) {
+void ResizeTo(const ResizeJob& job, const int64_t* extent, bool nearest, Scratch& s) {
   if (job.out_type == DType::kF32)
-    ResizeSample<In, float>(job, held, nearest, s);
+    ResizeSample<In, float>(job, extent, nearest, s);
   else if (job.out_type == DType::kF16)
-    ResizeSample<In, Half>(job, held, nearest, s);
+    ResizeSample<In, Half>(job, extent, nearest, s);
   else if (job.out_type == DType::kBF16)
-    ResizeSample<In, BFloat16>(job, held, nearest, s);
+    ResizeSample<In, BFloat16>(job, extent, nearest, s);
   else
-    ResizeSample<In, In>(job, held, nearest, s);
+    ResizeSample<In, In>(job, extent, nearest, s);
 }
 
 Scratch& ScratchOfThread() {
@@ -353,42 +356,42 @@ Scratch& ScratchOfThread() {
   return s;
 }
 
-// Makes the taps of axis `d` of Axes.
+// Makes the taps of axis `d` of Axes. DALI accumulates positions of nearest neighbours along z and y, see Nearest.
 bool MakeTaps(const Axes& axes, int d, Range outputs, Taps* taps) {
   return taps->Make(axes.axis[d], d < 2, d == axes.second, outputs);
 }
 
-// Makes the taps of a job's axes, counted from the samples that are held.
+// Makes the taps of a job's axes, counted from the first source sample in memory.
 Status TapsOf(const Axes& axes, const ResizeJob& job, const ResizePart& part, Scratch& s) {
   for (int a = 0; a < job.num_axes; a++) {
     const int d = a + 3 - job.num_axes;
     Taps& taps = s.taps[d];
-    if (!MakeTaps(axes, d, part.made[a], &taps)) return kTooLarge;
-    if (taps.lo < part.held[a].begin || taps.hi > part.held[a].end) return kInternal;
-    taps.CountFrom(part.held[a].begin);
+    if (!MakeTaps(axes, d, part.output[a], &taps)) return kTooLarge;
+    if (taps.lo < part.source[a].begin || taps.hi > part.source[a].end) return kInternal;
+    taps.CountFrom(part.source[a].begin);
   }
   return kOk;
 }
 
-Status ResizeTyped(const ResizeJob& job, const int64_t* held, bool nearest, Scratch& s) {
+Status ResizeTyped(const ResizeJob& job, const int64_t* extent, bool nearest, Scratch& s) {
   switch (job.in_type) {
     case DType::kU8:
-      ResizeTo<uint8_t>(job, held, nearest, s);
+      ResizeTo<uint8_t>(job, extent, nearest, s);
       return kOk;
     case DType::kI16:
-      ResizeTo<int16_t>(job, held, nearest, s);
+      ResizeTo<int16_t>(job, extent, nearest, s);
       return kOk;
     case DType::kU16:
-      ResizeTo<uint16_t>(job, held, nearest, s);
+      ResizeTo<uint16_t>(job, extent, nearest, s);
       return kOk;
     case DType::kF16:
-      ResizeTo<Half>(job, held, nearest, s);
+      ResizeTo<Half>(job, extent, nearest, s);
       return kOk;
     case DType::kBF16:
-      ResizeTo<BFloat16>(job, held, nearest, s);
+      ResizeTo<BFloat16>(job, extent, nearest, s);
       return kOk;
     case DType::kF32:
-      ResizeTo<float>(job, held, nearest, s);
+      ResizeTo<float>(job, extent, nearest, s);
       return kOk;
     default:
       return kInternal;
@@ -399,24 +402,25 @@ Status ResizeTyped(const ResizeJob& job, const int64_t* held, bool nearest, Scra
 
 ResizePart ResizePart::Whole(const ResizeJob& job) {
   ResizePart part;
-  for (int a = 0; a < job.num_axes; a++) part.made[a] = {0, job.out_extent[a]}, part.held[a] = {0, job.in_extent[a]};
+  for (int a = 0; a < job.num_axes; a++)
+    part.output[a] = {0, job.out_extent[a]}, part.source[a] = {0, job.in_extent[a]};
   return part;
 }
 
 Status SourceOf(const ResizeJob& job, ResizePart* part) {
   if (job.convention != Convention::kDali) return ResampleSourceOf(job, part);
   Axes axes;
-  if (Status made = axes.Make(job); made != kOk) return made;
+  if (Status status = axes.Make(job); status != kOk) return status;
   for (int a = 0; a < job.num_axes; a++) {
     const int d = a + 3 - job.num_axes;
     // The first taps rise or fall monotonically with the output, so the first and the last output give the range.
-    const int64_t ends[2] = {part->made[a].begin, part->made[a].end - 1};
+    const int64_t ends[2] = {part->output[a].begin, part->output[a].end - 1};
     for (int e = 0; e < 2; e++) {
       Taps& taps = ScratchOfThread().taps[d];
       if (!MakeTaps(axes, d, {ends[e], ends[e] + 1}, &taps)) return kTooLarge;
-      Range& held = part->held[a];
-      held = e == 0 ? Range{taps.lo, taps.hi}
-                    : Range{std::min<int64_t>(held.begin, taps.lo), std::max<int64_t>(held.end, taps.hi)};
+      Range& source = part->source[a];
+      source = e == 0 ? Range{taps.lo, taps.hi}
+                      : Range{std::min<int64_t>(source.begin, taps.lo), std::max<int64_t>(source.end, taps.hi)};
     }
   }
   return kOk;
@@ -426,15 +430,16 @@ Status ResizeSome(const ResizeJob& job, const ResizePart& part) {
   if (job.convention != Convention::kDali) return ResampleSome(job, part);
   Scratch& s = ScratchOfThread();
   if (!ResizeTypes(job.in_type, job.out_type)) return kInternal;
-  int64_t size = job.outer * job.inner, held[3];
-  for (int a = 0; a < job.num_axes; a++) size *= part.made[a].size(), held[a] = part.held[a].size();
+  int64_t size = job.outer * job.inner, extent[3];  // elements of the output; extents of the source
+  for (int a = 0; a < job.num_axes; a++) size *= part.output[a].size(), extent[a] = part.source[a].size();
   if (size == 0) return kOk;
   try {
     Axes axes;
-    if (Status made = axes.Make(job); made != kOk) return made;
-    if (Status made = TapsOf(axes, job, part, s); made != kOk) return made;
+    if (Status status = axes.Make(job); status != kOk) return status;
+    if (Status status = TapsOf(axes, job, part, s); status != kOk) return status;
+    // An image of one row: the vertical pass has one output and one tap.
     if (job.num_axes == 1 && !MakeTaps(axes, 1, {0, 1}, &s.taps[1])) return kTooLarge;
-    return ResizeTyped(job, held, axes.nearest, s);
+    return ResizeTyped(job, extent, axes.nearest, s);
   } catch (const std::bad_alloc&) {
     return kOutOfMemory;
   }
@@ -443,7 +448,7 @@ Status ResizeSome(const ResizeJob& job, const ResizePart& part) {
 bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::function<bool(uint8_t*)>& next, bool gray) {
   if (job.in_type != DType::kU8 || job.out_type != DType::kU8 || job.num_axes != 2 || job.outer != 1) return false;
   if (job.convention != Convention::kDali || (gray && job.inner != 3)) return false;
-  if (part.made[0].size() * part.made[1].size() * job.inner == 0) return false;
+  if (part.output[0].size() * part.output[1].size() * job.inner == 0) return false;
   Scratch& s = ScratchOfThread();
   Axes axes;
   if (axes.Make(job) != kOk || axes.nearest || TapsOf(axes, job, part, s) != kOk) return false;
@@ -452,23 +457,23 @@ bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::functio
   const int64_t channels = gray ? 1 : job.inner;
   if (!s.u8.Init(y, x, static_cast<int>(std::min<int64_t>(channels, 8)))) return false;
   // A ring, in which any y.k neighbouring rows have different slots, and a resized row of gray pixels.
-  const int64_t row_size = part.held[1].size() * channels;
+  const int64_t row_size = part.source[1].size() * channels;
   uint8_t* ring = AtLeast(s.rows, y.k * row_size + x.n);
   uint8_t* resized = ring + y.k * row_size;
   std::vector<const uint8_t*> window(y.k);
-  int64_t come = 0;  // rows received
-  auto until = [&](int64_t row) {
-    while (come < row && next(ring + come % y.k * row_size)) come++;
-    return come >= row;
+  int64_t received = 0;               // rows
+  auto receive = [&](int64_t rows) {  // until there are so many; false: a row is missing
+    while (received < rows && next(ring + received % y.k * row_size)) received++;
+    return received >= rows;
   };
   for (int64_t o = 0; o < y.n; o++) {
-    if (!until(int64_t{y.first[o]} + y.k)) return false;
+    if (!receive(int64_t{y.first[o]} + y.k)) return false;
     for (int j = 0; j < y.k; j++) window[j] = ring + (y.first[o] + j) % y.k * row_size;
     uint8_t* to = static_cast<uint8_t*>(job.out) + o * x.n * job.inner;
     s.u8.Row(o, window.data(), gray ? resized : to);
     if (gray) Triple(resized, x.n, to);
   }
-  return until(part.held[0].size());
+  return receive(part.source[0].size());  // also rows that no output depends on
 }
 
 Status Resize(const ResizeBatch& batch, int i) {

@@ -10,7 +10,7 @@ namespace jaxdali {
 const FilterTables& FilterTables::Get() {
   static const FilterTables tables = [] {
     FilterTables t;
-    for (int i = 0; i < 129; i++) {  // Catmull-Rom over [-2, 2]
+    for (int i = 0; i < 129; i++) {  // Catmull-Rom over [-2, 2]: Keys' cubic with a = -0.5
       float x = std::fabs(4 * (i - 64) / 128.0f);
       t.cubic[i] = x >= 2 ? 0 : x >= 1 ? ((-0.5f * x + 2.5f) * x - 4) * x + 2 : (1.5f * x - 2.5f) * x * x + 1;
     }
@@ -18,11 +18,11 @@ const FilterTables& FilterTables::Get() {
       double v = x * M_PI;
       return v == 0 ? 1.0f : static_cast<float>(std::sin(v) / v);
     };
-    for (int i = 0; i < 193; i++) {
+    for (int i = 0; i < 193; i++) {  // sinc, windowed by a wider sinc, over [-3, 3]
       float x = 6 * (i - 96) / 192.0f;
       t.lanczos[i] = std::fabs(x) >= 3 ? 0 : sinc(x) * sinc(x / 3);
     }
-    for (int i = 0; i < 65; i++) {
+    for (int i = 0; i < 65; i++) {  // exp(-x^2) over [-2, 2]; Axis::Make chooses the width so that sigma fits
       float x = 4 * (i - 32) / 64.0f;
       t.gaussian[i] = std::exp(-x * x);
     }
@@ -55,6 +55,7 @@ bool Taps::Make(const Axis& axis, bool accumulate, bool relative, Range outputs)
     for (int64_t o = 0; o < n; o++) {
       const TapWindow window = TapWindow::Of(axis, outputs.begin + o);
       const int f = window.first;
+      // Weights are normalized by their sum before those outside the source are added to the edge, as in DALI.
       float sum = 0;
       if (axis.filter == Interp::kLinear) {
         for (int j = 0; j < support; j++) {
@@ -71,7 +72,7 @@ bool Taps::Make(const Axis& axis, bool accumulate, bool relative, Range outputs)
       float* w = &weight[o * k];
       int begin = std::min(std::max(f, 0), last + 1 - k);
       first[o] = begin;
-      if (f == begin && k == support) {
+      if (f == begin && k == support) {  // all taps are inside
         for (int j = 0; j < k; j++) w[j] = raw[j] * norm;
       } else {
         std::fill(w, w + k, 0.0f);
@@ -79,17 +80,17 @@ bool Taps::Make(const Axis& axis, bool accumulate, bool relative, Range outputs)
       }
     }
   }
-  auto [a, b] = std::minmax_element(first.begin(), first.end());
-  lo = n ? *a : 0;
-  hi = n ? *b + k : 0;
+  auto [least, most] = std::minmax_element(first.begin(), first.end());
+  lo = n ? *least : 0;
+  hi = n ? *most + k : 0;
   return true;
 }
 
 void Taps::CountFrom(int64_t source) {
-  const auto by = static_cast<int32_t>(source);
-  for (int32_t& f : first) f -= by;
-  lo -= by;
-  hi -= by;
+  const auto offset = static_cast<int32_t>(source);
+  for (int32_t& f : first) f -= offset;
+  lo -= offset;
+  hi -= offset;
 }
 
 }  // namespace jaxdali

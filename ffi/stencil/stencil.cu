@@ -5,7 +5,7 @@
 
 namespace jaxdali {
 
-template const char* LaunchPlans(const ReductionPlanner&, const Parts&, void*);
+template const char* LaunchPlans(const ReductionPlanner&, const WorkSplit&, void*);
 
 const char* LaunchStencil(const StencilBatch& b, const Samples& samples, void* stream) {
   switch (b.what) {

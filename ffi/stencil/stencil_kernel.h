@@ -134,11 +134,11 @@ struct Windows : ReductionPlanner {
     Tile tile;
     std::conditional_t<kIsSum, NoRows, TileRows> rows;
   };
-  Parts parts;
+  WorkSplit split;
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+    split.ForEach(block, s, [&](int64_t first, int64_t end) {
       for (int64_t piece = first; piece < end; piece++) {
         if (!s.plan.by_tiles) {
           block.Phase([&](int thread) {
@@ -220,7 +220,7 @@ const char* LaunchWindows(const StencilBatch& b, const Samples& samples, void* s
   return launch(AnyType{}, AnyType{});
 }
 
-extern template const char* LaunchPlans(const ReductionPlanner&, const Parts&, void*);  // stencil.cu
+extern template const char* LaunchPlans(const ReductionPlanner&, const WorkSplit&, void*);  // stencil.cu
 extern template const char* LaunchWindows<Extreme<true>>(const StencilBatch&, const Samples&,
                                                          void*);  // stencil_extreme.cu
 extern template const char* LaunchWindows<Extreme<false>>(const StencilBatch&, const Samples&, void*);

@@ -38,7 +38,7 @@ struct Medians : StencilBatch {
     TilePlace place;
     alignas(16) uint8_t memory[kMemory];
   };
-  Parts parts;
+  WorkSplit split;
 
   JAXDALI_HD Status Prepare(int i, Plan* a) const {
     if (Status s = Sample(i, a); s != kOk) return s;
@@ -59,7 +59,7 @@ struct Medians : StencilBatch {
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+    split.ForEach(block, s, [&](int64_t first, int64_t end) {
       for (int64_t piece = first; piece < end; piece++) {
         if (s.plan.kind == kElements) {
           block.Phase([&](int thread) {

@@ -77,7 +77,7 @@ struct WarpImages : WarpPlannerOf<In, Out, Call> {
   static constexpr int kMostChannels = 4;  // pixels with more channels are written directly
   static_assert(kTile * kTile == 4 * kThreads && kMostTileChannels <= kMostChannels);
 
-  Parts parts;
+  WorkSplit split;
 
   struct Shared {
     Plan plan;
@@ -89,7 +89,7 @@ struct WarpImages : WarpPlannerOf<In, Out, Call> {
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
-    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+    split.ForEach(block, s, [&](int64_t first, int64_t end) {
       if constexpr (kBytes) {
         if (s.plan.tiles.fits)
           return ByteTiles{s.plan.args, s.plan.tiles, s.plan.window, s.tiles}.Make(block, first, end);

@@ -86,7 +86,7 @@ const char* LaunchMoves(const WindowBatch& b, const Samples& samples, void* stre
 
 }  // namespace
 
-template const char* LaunchPlans(const SamplePlanner<WindowPlanner>&, const Parts&, void*);
+template const char* LaunchPlans(const SamplePlanner<WindowPlanner>&, const WorkSplit&, void*);
 
 const char* LaunchWindow(const WindowBatch& b, const Samples& samples, void* stream) {
   if (b.moves() && b.fills == 0) {

@@ -160,7 +160,7 @@ JAXDALI_SIMD void SplitBytes(const uint8_t* in, int64_t step, int64_t n, uint8_t
   for (; i + 16 <= n; i += 16) {
     const Planes planes = SplitPixels(step > 0 ? in + 3 * i : in - 3 * (i + 15));
     for (int c = 0; c < 3; c++)
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(to[c] + i), step > 0 ? planes.of[c] : Reversed(planes.of[c]));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to[c] + i), step > 0 ? planes.plane[c] : Reversed(planes.plane[c]));
   }
   for (; i < n; i++)
     for (int c = 0; c < 3; c++) to[c][i] = in[i * step + c];
@@ -180,7 +180,7 @@ JAXDALI_SIMD void SplitFloats(const uint8_t* in, int64_t step, int64_t n, const 
     const Planes planes = SplitPixels(step > 0 ? in + 3 * i : in - 3 * (i + 15));
     for (int c = 0; c < 3; c++) {
       const __m256 by = _mm256_set1_ps(scale[c]), add = _mm256_set1_ps(offset[c]);
-      const __m128i bytes = step > 0 ? planes.of[c] : Reversed(planes.of[c]);
+      const __m128i bytes = step > 0 ? planes.plane[c] : Reversed(planes.plane[c]);
       const __m256 low = EightFloats(bytes), high = EightFloats(_mm_unpackhi_epi64(bytes, bytes));
       StoreFloats(to[c] + i, _mm256_add_ps(_mm256_mul_ps(low, by), add), past_caches);
       StoreFloats(to[c] + i + 8, _mm256_add_ps(_mm256_mul_ps(high, by), add), past_caches);

@@ -252,7 +252,7 @@ const char* LaunchComputedWindows(const WindowBatch& b, const Samples& samples, 
 }
 
 // Compiled by window.cu, and by the source with the name of V and Index.
-extern template const char* LaunchPlans(const SamplePlanner<WindowPlanner>&, const Parts&, void*);
+extern template const char* LaunchPlans(const SamplePlanner<WindowPlanner>&, const WorkSplit&, void*);
 extern template const char* LaunchComputedWindows<float, AnyType, AnyType, uint32_t>(const WindowBatch&, const Samples&,
                                                                                      void*);
 extern template const char* LaunchComputedWindows<float, AnyType, AnyType, uint64_t>(const WindowBatch&, const Samples&,
