@@ -1,4 +1,5 @@
 // A linear map of the channels of each pixel, with an offset: brightness, contrast, saturation, hue, colour spaces.
+// Python makes the matrices.
 #ifndef JAXDALI_FFI_COLOR_COLOR_H_
 #define JAXDALI_FFI_COLOR_COLOR_H_
 

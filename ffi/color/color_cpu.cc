@@ -1,4 +1,10 @@
-// CPU kernel of the linear map of channels. It converts a few hundred pixels at a time to planes.
+// CPU kernel of the linear map of channels. Color chooses one of three paths:
+//
+//   ByTable    one channel of bytes: a table of all 256 results
+//   MapBytes   RGB bytes to RGB bytes: 16 pixels at a time with AVX2 or NEON
+//   Map        all else: kRow pixels at a time, converted to planes of float or double
+//
+// All add products in the same order as the CUDA kernel, so results are equal to the bit.
 #include <algorithm>
 #include <cstring>
 
@@ -10,6 +16,7 @@
 namespace jaxdali {
 namespace {
 
+// Maps n pixels: in[k][i] is channel k of pixel i, `out` has interleaved channels. `plane` is memory for n numbers.
 template <class V>
 JAXDALI_INLINE void Map(const float* matrix, int in_channels, int out_channels, const V (*in)[kRow], int64_t n,
                         V* plane, V* out) {
@@ -62,6 +69,7 @@ JAXDALI_SIMD int64_t MapBytes(const float* matrix, const uint8_t* in, int64_t pi
         sum = _mm256_add_ps(sum, _mm256_mul_ps(v[2][h], third));
         whole[h] = RoundToBytes(_mm256_add_ps(sum, _mm256_set1_ps(m[3])));
       }
+      // packs works in each lane of 128 bits; 0xD8 brings its 64-bit parts into the order 0 2 1 3.
       const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(whole[0], whole[1]), 0xD8);
       mapped.plane[c] = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     }
@@ -71,6 +79,7 @@ JAXDALI_SIMD int64_t MapBytes(const float* matrix, const uint8_t* in, int64_t pi
 }
 #endif
 
+// Maps all pixels of a sample. V: float or double.
 template <class V>
 void Colors(const ColorBatch& b, int i, int64_t pixels) {
   V in[kMaxColors][kRow], out[kMaxColors * kRow], plane[kRow];
@@ -106,9 +115,9 @@ void ByTable(const ColorBatch& b, int i, int64_t n) {
     }
     int64_t k = 0;
     for (; k + 8 <= n; k += 8) {  // reads all before writing one: uint8_t may alias the table
-      T found[8];
-      for (int e = 0; e < 8; e++) found[e] = table[from[k + e]];
-      std::memcpy(to + k, found, sizeof found);
+      T eight[8];
+      for (int e = 0; e < 8; e++) eight[e] = table[from[k + e]];
+      std::memcpy(to + k, eight, sizeof eight);
     }
     for (; k < n; k++) to[k] = table[from[k]];
   });

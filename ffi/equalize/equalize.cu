@@ -37,8 +37,8 @@ struct Tables : EqualizeBatch {
     s->tile_width = Divisor(a.tile_width);
     // Tiles may extend beyond the image. All parts together are less than the sample's share of the working memory.
     const int64_t most = tables > 0 ? in.size(i) / kElementsPerPart / tables : 0;
-    const int64_t wanted = (a.Area() + kPixels - 1) / kPixels;
-    s->chunks = wanted < 1 || most < 1 ? 1 : wanted < most ? wanted : most;
+    const int64_t chunks_of_tile = (a.Area() + kPixels - 1) / kPixels;
+    s->chunks = chunks_of_tile < 1 || most < 1 ? 1 : chunks_of_tile < most ? chunks_of_tile : most;
     s->chunk = (a.Area() + s->chunks - 1) / s->chunks;
     s->pieces = !joins ? tables * s->chunks : s->chunks > 1 ? tables : 0;
     s->counts = reinterpret_cast<uint32_t*>(scratch) + in.start(i) / kElementsPerPart * kBins;
@@ -54,23 +54,23 @@ struct Tables : EqualizeBatch {
   }
 
  private:
-  // Counts a part of a tile.
+  // Counts a part of a tile in shared memory. If the tile has several parts, their histograms go to device memory.
   template <class Block>
   JAXDALI_HD void Count(const Block& block, Shared& s, int64_t piece) const {
     const EqualizeArgs& a = s.plan.args;
     const int64_t chunks = s.plan.chunks, table = Divide(piece, chunks).quotient;
     const int64_t plane = Divide(table, Tiles()).quotient, tile = Divide(table, Tiles()).rest;
     const int64_t top = tile / tiles_x * a.tile_height, left = tile % tiles_x * a.tile_width;
-    const bool inside = top + a.tile_height <= a.height && left + a.tile_width <= a.width;
+    const bool is_inside = top + a.tile_height <= a.height && left + a.tile_width <= a.width;
     const int64_t begin = piece % chunks * s.plan.chunk;
     const int64_t end = begin + s.plan.chunk < a.Area() ? begin + s.plan.chunk : a.Area();
     block.Phase([&](int thread) { s.histogram[thread] = 0; });
     block.Phase([&](int thread) {
       const int64_t base = a.At(plane, 0, 0);
-      for (int64_t at = begin + thread; at < end; at += kThreads) {
-        const Divisor::Result p = s.plan.tile_width.Divide(static_cast<uint64_t>(at));
+      for (int64_t pixel = begin + thread; pixel < end; pixel += kThreads) {
+        const Divisor::Result p = s.plan.tile_width.Divide(static_cast<uint64_t>(pixel));
         int64_t y = top + static_cast<int64_t>(p.quotient), x = left + static_cast<int64_t>(p.rest);
-        if (!inside) {
+        if (!is_inside) {
           y = Reflect(y, a.height);
           x = Reflect(x, a.width);
         }
@@ -82,6 +82,7 @@ struct Tables : EqualizeBatch {
     else
       block.Phase([&](int thread) { s.plan.counts[piece * kBins + thread] = s.histogram[thread]; });
   }
+  // The second launch: sums up the histograms of a tile's parts.
   template <class Block>
   JAXDALI_HD void Join(const Block& block, Shared& s, int64_t table) const {
     block.Phase([&](int thread) {
@@ -136,14 +137,14 @@ struct Pixels : EqualizeBatch {
     int64_t units;  // pixels
     EqualizeArgs args;
     uint8_t* tables;
-    Divisor each, image, width;  // planes of an outer index, pixels of a plane and of its row
+    Divisor per_pixel, image, width;  // planes of an outer index, pixels of a plane and of its row
   };
 
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     const EqualizeArgs& a = s->args;
     if (Status e = Sample(i, &s->args, &s->tables); e != kOk) return e;
     s->units = a.planes * a.height * a.width;
-    s->each = Divisor(a.inner / a.channels);
+    s->per_pixel = Divisor(a.inner / a.channels);
     s->image = Divisor(a.height * a.width);
     s->width = Divisor(a.width);
     return kOk;
@@ -151,8 +152,8 @@ struct Pixels : EqualizeBatch {
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const EqualizeArgs& a = s.args;
     for (int64_t i = first; i < end; i += kThreads) {  // in the order of memory
-      const auto place = s.each.Divide(static_cast<uint64_t>(i)), pixel = s.image.Divide(place.quotient);
-      const auto plane = static_cast<int64_t>(pixel.quotient) * s.each.n() + static_cast<int64_t>(place.rest);
+      const auto place = s.per_pixel.Divide(static_cast<uint64_t>(i)), pixel = s.image.Divide(place.quotient);
+      const auto plane = static_cast<int64_t>(pixel.quotient) * s.per_pixel.n() + static_cast<int64_t>(place.rest);
       Between v{}, h{};
       if (Tiles() > 1) {
         const auto row = s.width.Divide(pixel.rest);
@@ -171,9 +172,9 @@ const char* LaunchEqualize(const EqualizeBatch& b, const Samples& samples, void*
   const int64_t bytes = b.scratch_size * static_cast<int64_t>(sizeof(float)) - b.PartBytes();
   if (bytes < 0) return "equalize: the working memory is too small";
   const int64_t tables = bytes / kBins, chunks = b.in.capacity / b.kElementsPerPart;
-  if (const char* what = LaunchPlanned(Tables{b, false, {}}, samples, tables + chunks, stream)) return what;
+  if (const char* error = LaunchPlanned(Tables{b, false, {}}, samples, tables + chunks, stream)) return error;
   if (chunks > 1)
-    if (const char* what = LaunchPlanned(Tables{b, true, {}}, samples, tables, stream)) return what;
+    if (const char* error = LaunchPlanned(Tables{b, true, {}}, samples, tables, stream)) return error;
   return Launch(Pixels{b}, samples, stream);
 }
 

@@ -15,8 +15,9 @@ namespace jaxdali {
 
 inline constexpr int kBins = 256;
 
-// Converts sRGB pixels to lightness (CIE L*a*b* in 8 bits) and back, in OpenCV's integer arithmetic.
-// jaxdali/fn/_image/clahe.py makes the tables.
+// Converts sRGB pixels to lightness (CIE L*a*b* in 8 bits) and back, in OpenCV's integer arithmetic (its
+// color_lab.cpp). jaxdali/fn/_image/clahe.py makes the tables. In 8 bits, L* is scaled by 255 / 100, and a* and b* are
+// shifted by 128.
 struct Lab {
   static constexpr int kLinear = 256, kRoot = 3072, kLightness = 256, kGamma = 4096;  // lengths of the tables
   static constexpr int kTables = kLinear + kRoot + 2 * kLightness + kGamma;
@@ -38,16 +39,19 @@ struct Lab {
     int l, a, b;
   };
   JAXDALI_HD Pixel FromRgb(const uint8_t* rgb) const {
+    // Linear RGB to XYZ, relative to the white point D65, with coefficients in units of 2^-12; then f(X), f(Y), f(Z).
     const int r = linear[rgb[0]], g = linear[rgb[1]], b = linear[rgb[2]];
     const int x = root[Scaled(1777 * r + 1541 * g + 778 * b, 12)];
     const int y = root[Scaled(871 * r + 2929 * g + 296 * b, 12)];
     const int z = root[Scaled(73 * r + 448 * g + 3575 * b, 12)];
+    // L* = 116 f(Y) - 16, a* = 500 (f(X) - f(Y)), b* = 200 (f(Y) - f(Z)): 296 is 116 * 255 / 100, rounded.
     return {Limited(Scaled(296 * y - 1336934, 15), 255), Limited(Scaled(500 * (x - y) + (128 << 15), 15), 255),
             Limited(Scaled(200 * (y - z) + (128 << 15), 15), 255)};
   }
   JAXDALI_HD void ToRgb(Pixel p, uint8_t* rgb) const {
     const int y = lightness[p.l], f = root_of[p.l];
     const int x = Cube(f + ((5 * p.a * 53687 + 128) >> 13) - 4194), z = Cube(f - ((p.b * 41943 + 16) >> 9) + 10484);
+    // XYZ, relative to D65, to linear RGB: coefficients in units of 2^-12.
     rgb[0] = Channel(12615 * x - 6296 * y - 2223 * z);
     rgb[1] = Channel(-3773 * x + 7684 * y + 185 * z);
     rgb[2] = Channel(217 * x - 836 * y + 4715 * z);
@@ -75,8 +79,8 @@ struct EqualizeArgs {
 
   // Index of the first channel of a plane's pixel.
   JAXDALI_HD int64_t At(int64_t plane, int64_t y, int64_t x) const {
-    const int64_t each = inner / channels;
-    return ((plane / each * height + y) * width + x) * inner + plane % each;
+    const int64_t per_pixel = inner / channels;  // planes
+    return ((plane / per_pixel * height + y) * width + x) * inner + plane % per_pixel;
   }
 };
 
@@ -130,24 +134,27 @@ struct EqualizeBatch {
     return s != kOk || (first >= 0 && (first + a->planes * Tiles()) * kBins <= bytes) ? s : kInternal;
   }
 
-  // The value of a pixel in a plane.
-  JAXDALI_HD int Value(const EqualizeArgs& a, int64_t at) const {
-    return a.channels == 3 ? Lab(lab).FromRgb(a.in + at).l : a.in[at];
+  // The value of the pixel whose first channel is element i.
+  JAXDALI_HD int Value(const EqualizeArgs& a, int64_t i) const {
+    return a.channels == 3 ? Lab(lab).FromRgb(a.in + i).l : a.in[i];
   }
 
-  // How the histogram of a tile is clipped: no count exceeds the limit, and the excess is spread over all bins.
+  // Clips the histogram of a tile, as OpenCV's CLAHE does: no count exceeds the limit, and the excess is spread over
+  // all bins.
   struct Clip {
-    uint32_t limit;  // 0: there is none
-    uint32_t each = 0, rest = 0, step = 1;
+    uint32_t limit;        // 0: there is none
+    uint32_t per_bin = 0;  // the share of the excess that each bin gets
+    uint32_t rest = 0;     // the remainder of that division ...
+    uint32_t step = 1;     // ... goes to every step-th bin, one pixel each
 
     JAXDALI_HD uint32_t Excess(uint32_t count) const { return limit > 0 && count > limit ? count - limit : 0; }
     JAXDALI_HD void Spread(uint32_t excess) {
-      each = excess / kBins;
+      per_bin = excess / kBins;
       rest = excess % kBins;
       step = rest > 0 ? kBins / rest : 1;
     }
     JAXDALI_HD uint32_t Count(uint32_t bin, uint32_t count) const {
-      return count - Excess(count) + each + (bin % step == 0 && bin / step < rest ? 1 : 0);
+      return count - Excess(count) + per_bin + (bin % step == 0 && bin / step < rest ? 1 : 0);
     }
   };
   JAXDALI_HD static Clip ClipOf(const EqualizeArgs& a) {
@@ -155,7 +162,7 @@ struct EqualizeBatch {
     const uint32_t limit = static_cast<uint32_t>(static_cast<double>(a.limit) * a.Area() / kBins);
     return {limit < 1 ? 1 : limit};
   }
-  // What a table has for a value: the pixels up to it, of those that are counted.
+  // The level of a value is the number of pixels up to it, scaled so that all that are counted become 255.
   JAXDALI_HD static float ScaleOf(uint32_t counted) { return 255.0f / static_cast<float>(counted); }
   JAXDALI_HD static uint8_t Level(uint32_t pixels, float scale) { return Rounded(static_cast<float>(pixels) * scale); }
 
@@ -164,27 +171,31 @@ struct EqualizeBatch {
     int before, after;
     float weight;
   };
-  JAXDALI_HD static Between Around(int64_t at, int64_t tile, int tiles) {
-    const float place = static_cast<float>(at) * (1.0f / static_cast<float>(tile)) - 0.5f, floor = std::floor(place);
+  JAXDALI_HD static Between Around(int64_t coordinate, int64_t tile, int tiles) {
+    // The position in tiles, from the centre of tile 0.
+    const float position = static_cast<float>(coordinate) * (1.0f / static_cast<float>(tile)) - 0.5f,
+                floor = std::floor(position);
     const int before = static_cast<int>(floor);
-    return {before > 0 ? before : 0, before + 1 < tiles ? before + 1 : tiles - 1, place - floor};
+    return {before > 0 ? before : 0, before + 1 < tiles ? before + 1 : tiles - 1, position - floor};
   }
 
-  // Writes the pixel whose first channel is at `at`, with the value that the tables of its plane give.
-  JAXDALI_HD void Put(const EqualizeArgs& a, const uint8_t* tables, int64_t at, Between v, Between h) const {
+  // Writes the pixel whose first channel is element i, with the value that the tables of its plane give. v and h: the
+  // tiles above and below, left and right of it.
+  JAXDALI_HD void Put(const EqualizeArgs& a, const uint8_t* tables, int64_t i, Between v, Between h) const {
     if (a.channels == 1) {
-      a.out[at] = Blend(tables + a.in[at], v, h);
+      a.out[i] = Blend(tables + a.in[i], v, h);
       return;
     }
-    Lab::Pixel pixel = Lab(lab).FromRgb(a.in + at);
+    Lab::Pixel pixel = Lab(lab).FromRgb(a.in + i);
     pixel.l = Blend(tables + pixel.l, v, h);
-    Lab(lab).ToRgb(pixel, a.out + at);
+    Lab(lab).ToRgb(pixel, a.out + i);
   }
 
  private:
-  JAXDALI_HD uint8_t Blend(const uint8_t* found, Between v, Between h) const {
-    if (Tiles() == 1) return *found;
-    const uint8_t *above = found + v.before * tiles_x * kBins, *below = found + v.after * tiles_x * kBins;
+  // Interpolates between four tables. `levels`: the value's place in the first table of the plane.
+  JAXDALI_HD uint8_t Blend(const uint8_t* levels, Between v, Between h) const {
+    if (Tiles() == 1) return *levels;
+    const uint8_t *above = levels + v.before * tiles_x * kBins, *below = levels + v.after * tiles_x * kBins;
     const float top = above[h.before * kBins] * (1 - h.weight) + above[h.after * kBins] * h.weight;
     const float bottom = below[h.before * kBins] * (1 - h.weight) + below[h.after * kBins] * h.weight;
     return Rounded(top * (1 - v.weight) + bottom * v.weight);

@@ -50,11 +50,11 @@ struct FilterBatch {
         a->inner *= extent;
     }
     for (int k = 0; k < axes; k++) {
-      const int to = 3 - axes + k;
+      const int slot = 3 - axes + k;  // fewer axes are the last ones of the three
       const int64_t row = static_cast<int64_t>(i) * axes + k;
-      a->n[to] = in.dim(i, first + k);
-      a->taps[to] = taps[row];
-      a->window[to] = window + row * most;
+      a->n[slot] = in.dim(i, first + k);
+      a->taps[slot] = taps[row];
+      a->window[slot] = window + row * most;
       if (taps[row] < 1 || taps[row] > most) return kInternal;
     }
     return kOk;

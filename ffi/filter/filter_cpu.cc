@@ -13,7 +13,8 @@
 namespace jaxdali {
 namespace {
 
-// out[i] = sum of weights[k] * from[k][i].
+// Sums rows: out[i] = sum of weights[k] * from[k][i], k < taps, i < n. A filter along a row is the same sum, of the row
+// itself, shifted.
 void Weigh(const float* const* from, const float* weights, int taps, int64_t n, float* out) {
   for (int64_t i = 0; i < n; i++) {
     float sum = 0;
@@ -23,8 +24,8 @@ void Weigh(const float* const* from, const float* weights, int taps, int64_t n, 
 }
 
 #if defined(JAXDALI_SIMD)
-// Starts at element i. Sums of 32 elements at a time stay in registers, because compilers keep arrays of vectors in
-// memory.
+// The same, from element i on. Sums of 32 elements at a time stay in registers, because compilers keep arrays of
+// vectors in memory.
 JAXDALI_SIMD_FMA void WeighSimd(const float* const* from, int64_t i, const float* weights, int taps, int64_t n,
                                 float* out) {
   for (; i + 32 <= n; i += 32) {
@@ -57,6 +58,7 @@ JAXDALI_SIMD_FMA void WeighSimd(const float* const* from, int64_t i, const float
 #endif
 
 #if defined(JAXDALI_AVX512)
+// The same, 64 elements at a time; the rest by WeighSimd.
 JAXDALI_AVX512 void WeighAvx512(const float* const* from, const float* weights, int taps, int64_t n, float* out) {
   int64_t i = 0;
   for (; i + 64 <= n; i += 64) {
@@ -97,16 +99,16 @@ class Slices {
         padded_(static_cast<size_t>((a.n[2] + a.taps[2] - 1) * a.inner)),
         ring_(static_cast<size_t>(row_ * a.taps[1])),
         from_(static_cast<size_t>(std::max(a.taps[1], a.taps[2]))),
-        held_(static_cast<size_t>(a.taps[1])) {}
+        ring_rows_(static_cast<size_t>(a.taps[1])) {}
 
   // Filters the slice that begins at element `first`, and calls put(y, row).
   template <class Put>
   void Filter(int64_t first, Put put) {
     std::vector<float> out(static_cast<size_t>(row_));
-    const int before = a_.taps[1] / 2;
-    std::fill(held_.begin(), held_.end(), -1);
+    const int before = a_.taps[1] / 2;  // taps before the centre
+    std::fill(ring_rows_.begin(), ring_rows_.end(), -1);
     for (int64_t y = 0; y < a_.n[1]; y++) {
-      if (a_.taps[1] == 1 && !a_.window[1]) {
+      if (a_.taps[1] == 1 && !a_.window[1]) {  // not filtered along this axis
         put(y, Row(first, y));
         continue;
       }
@@ -118,12 +120,13 @@ class Slices {
   void Prepare() { from_y_.resize(static_cast<size_t>(a_.taps[1])); }
 
  private:
-  // Row y, filtered along itself. One output row needs at most taps[1] neighbouring rows.
+  // Row y, filtered along itself. One output row needs at most taps[1] neighbouring rows, which have different slots of
+  // the ring.
   const float* Row(int64_t first, int64_t y) {
     const size_t slot = static_cast<size_t>(y % a_.taps[1]);
     float* to = ring_.data() + static_cast<int64_t>(slot) * row_;
-    if (held_[slot] == y) return to;
-    held_[slot] = y;
+    if (ring_rows_[slot] == y) return to;
+    ring_rows_[slot] = y;
     const int before = a_.taps[2] / 2;
     float* middle = padded_.data() + before * a_.inner;
     LoadRow(a_.in_type, a_.in, first + y * row_, 1, row_, middle);
@@ -138,10 +141,11 @@ class Slices {
   }
 
   const FilterArgs& a_;
-  int64_t row_;
-  std::vector<float> padded_, ring_;
-  std::vector<const float*> from_, from_y_;
-  std::vector<int64_t> held_;
+  int64_t row_;                              // elements of a row
+  std::vector<float> padded_;                // a row of the input, mirrored at both ends
+  std::vector<float> ring_;                  // filtered rows
+  std::vector<const float*> from_, from_y_;  // rows that are summed, along and across rows
+  std::vector<int64_t> ring_rows_;           // the row in each slot of the ring; -1: none
 };
 
 void Run(const FilterArgs& a) {

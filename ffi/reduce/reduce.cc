@@ -9,11 +9,11 @@ namespace {
 ffi::Error SetUp(ReduceBatch* b, F64 center, int32_t reduction, ffi::Span<const int64_t> axes) {
   if (reduction < 0 || reduction > static_cast<int32_t>(Reduction::kMax))
     return ffi::Error::InvalidArgument("reduce: unknown reduction");
-  const auto given = static_cast<int64_t>(center.element_count());
-  if (given != 0 && given != b->out.capacity)
+  const auto centers = static_cast<int64_t>(center.element_count());
+  if (centers != 0 && centers != b->out.capacity)
     return ffi::Error::InvalidArgument("reduce: the centers must be as many as the results");
-  b->center = given == 0 ? nullptr : center.typed_data();
-  b->what = static_cast<Reduction>(reduction);
+  b->center = centers == 0 ? nullptr : center.typed_data();
+  b->reduction = static_cast<Reduction>(reduction);
   for (int64_t d : axes) {
     if (d < 0 || d >= b->in.ndim) return ffi::Error::InvalidArgument("reduce: axes");
     b->axes |= 1u << d;

@@ -7,10 +7,10 @@ namespace jaxdali {
 namespace {
 
 struct Reductions : ReduceBatch {
-  static constexpr int kFew = 64;     // elements of a result: fewer are joined by one thread
-  static constexpr int kEach = 64;    // elements that a thread joins, at least
-  static constexpr int kParts = 256;  // of a result, at most: a block joins them
-  static constexpr int kAtOnce = 8;   // elements of a thread that are loaded together
+  static constexpr int kFew = 64;        // elements of a result: fewer are joined by one thread
+  static constexpr int kPerThread = 64;  // elements that a thread joins, at least
+  static constexpr int kParts = 256;     // of a result, at most: a block joins them
+  static constexpr int kAtOnce = 8;      // elements of a thread that are loaded together
 
   bool joins;  // the second launch
   WorkSplit split;
@@ -34,6 +34,7 @@ struct Reductions : ReduceBatch {
     Split(s);
     s->partial = reinterpret_cast<double*>(scratch) + in.start(i) / kElementsPerPart;
     if (!joins) return kOk;
+    // The second launch reduces the partial results [chunks, results] along the chunks.
     if (s->chunks == 1) {
       s->tiles = 0;
       return kOk;
@@ -41,11 +42,11 @@ struct Reductions : ReduceBatch {
     const int64_t chunks = s->chunks;
     a.in_type = DType::kF64;
     a.in = s->partial;
-    a.what = a.what == Reduction::kSquares ? Reduction::kSum : a.what;
+    a.reduction = a.reduction == Reduction::kSquares ? Reduction::kSum : a.reduction;
     a.kept = a.reduced = 1;
     a.kept_n[0] = a.reduced_stride[0] = a.results;
     a.kept_stride[0] = 1;
-    a.reduced_n[0] = a.each = chunks;
+    a.reduced_n[0] = a.terms = chunks;
     Split(s);
     s->chunk = chunks;
     s->chunks = 1;
@@ -65,16 +66,18 @@ struct Reductions : ReduceBatch {
   // kElementsPerPart: each row has more than kEach / 2 elements of every chunk.
   JAXDALI_HD static void Split(Plan* s) {
     const ReduceArgs& a = s->args;
-    const bool few = a.each < kFew;
+    const bool few = a.terms < kFew;
     const int64_t neighbours = few ? a.results : a.kept > 0 && a.kept_stride[0] == 1 ? a.kept_n[0] : 1;
     s->lanes = static_cast<int32_t>(neighbours < 1 ? 1 : neighbours < kThreads ? neighbours : kThreads);
     s->rows = few ? 1 : kThreads / s->lanes;
-    const int64_t fill = (a.each + s->rows * kParts - 1) / (s->rows * kParts);
-    s->chunk = s->rows * (fill > kEach ? fill : kEach);
-    s->chunks = a.each > 0 ? (a.each + s->chunk - 1) / s->chunk : 1;
+    const int64_t fill = (a.terms + s->rows * kParts - 1) / (s->rows * kParts);
+    s->chunk = s->rows * (fill > kPerThread ? fill : kPerThread);
+    s->chunks = a.terms > 0 ? (a.terms + s->chunk - 1) / s->chunk : 1;
     s->tiles = (a.results + s->lanes - 1) / s->lanes;
   }
 
+  // A piece: a block joins one chunk of `lanes` results. Each thread joins some elements of a result, then the threads
+  // of a result join theirs, by halves.
   template <class Block>
   JAXDALI_HD static void Join(const Block& block, Shared& s, int64_t piece) {
     const ReduceArgs& a = s.plan.args;
@@ -85,14 +88,14 @@ struct Reductions : ReduceBatch {
       const int row = thread / lanes;
       const int64_t r = first + thread % lanes, end = (chunk + 1) * s.plan.chunk;
       s.part[thread] = row < rows && r < a.results
-                           ? Part(a, r, chunk * s.plan.chunk + row, end < a.each ? end : a.each, rows)
-                           : Start(a.what);
+                           ? Part(a, r, chunk * s.plan.chunk + row, end < a.terms ? end : a.terms, rows)
+                           : Start(a.reduction);
     });
     for (int n = rows, half; n > 1; n = half) {
       half = (n + 1) / 2;
       block.Phase([&](int thread) {
         if (thread < (n - half) * lanes)
-          s.part[thread] = jaxdali::Join(a.what, s.part[thread], s.part[thread + half * lanes]);
+          s.part[thread] = jaxdali::Join(a.reduction, s.part[thread], s.part[thread + half * lanes]);
       });
     }
     block.Phase([&](int thread) {
@@ -104,41 +107,43 @@ struct Reductions : ReduceBatch {
         StoreElement(a.out_type, a.out, r, s.part[thread]);
     });
   }
+  // The offset of index i of some axes, the first of which is the innermost.
   JAXDALI_HD static int64_t Place(int64_t i, int axes, const int64_t* n, const int64_t* stride) {
-    int64_t at = 0;
+    int64_t offset = 0;
     for (int d = 0; d < axes; d++) {
       const Quotient q = Divide(i, n[d]);
-      at += q.rest * stride[d];
+      offset += q.rest * stride[d];
       i = q.quotient;
     }
-    return at;
+    return offset;
   }
   // Joins elements first, first + step, ... of result r.
   JAXDALI_HD static double Part(const ReduceArgs& a, int64_t r, int64_t first, int64_t end, int step) {
     const int64_t base = Place(r, a.kept, a.kept_n, a.kept_stride);
     const double center = a.center ? a.center[r] : 0;
-    double result = Start(a.what);
+    double result = Start(a.reduction);
     WithType(a.in_type, [&](auto t) {
       using T = decltype(t);
       const T* from = static_cast<const T*>(a.in) + base;
       int64_t i = first;
-      if (a.reduced <= 1) {
-        const int64_t stride = a.reduced == 1 ? a.reduced_stride[0] : 0, by = step * stride;
-        const T* at = from + i * stride;
-        for (; i + (kAtOnce - 1) * step < end; i += kAtOnce * step, at += kAtOnce * by) {
+      if (a.reduced <= 1) {  // one stride: no divisions, and several loads at a time
+        const int64_t stride = a.reduced == 1 ? a.reduced_stride[0] : 0, distance = step * stride;
+        const T* element = from + i * stride;
+        for (; i + (kAtOnce - 1) * step < end; i += kAtOnce * step, element += kAtOnce * distance) {
           double v[kAtOnce];
-          for (int k = 0; k < kAtOnce; k++) v[k] = AsDouble(at[k * by]);
-          JoinAll(a.what, v, center, &result);
+          for (int k = 0; k < kAtOnce; k++) v[k] = AsDouble(element[k * distance]);
+          JoinAll(a.reduction, v, center, &result);
         }
       }
       for (; i < end; i += step)
         result = jaxdali::Join(
-            a.what, result, Term(a.what, AsDouble(from[Place(i, a.reduced, a.reduced_n, a.reduced_stride)]), center));
+            a.reduction, result,
+            Term(a.reduction, AsDouble(from[Place(i, a.reduced, a.reduced_n, a.reduced_stride)]), center));
     });
     return result;
   }
-  JAXDALI_HD static void JoinAll(Reduction what, const double (&v)[kAtOnce], double center, double* result) {
-    switch (what) {
+  JAXDALI_HD static void JoinAll(Reduction reduction, const double (&v)[kAtOnce], double center, double* result) {
+    switch (reduction) {
       case Reduction::kSum:
         return JoinAll<Reduction::kSum>(v, center, result);
       case Reduction::kSquares:
@@ -149,9 +154,9 @@ struct Reductions : ReduceBatch {
         return JoinAll<Reduction::kMax>(v, center, result);
     }
   }
-  template <Reduction kWhat>
+  template <Reduction kReduction>
   JAXDALI_HD static void JoinAll(const double (&v)[kAtOnce], double center, double* result) {
-    for (double x : v) *result = jaxdali::Join(kWhat, *result, Term(kWhat, x, center));
+    for (double x : v) *result = jaxdali::Join(kReduction, *result, Term(kReduction, x, center));
   }
   template <class T>
   JAXDALI_HD static double AsDouble(T v) {
@@ -169,7 +174,7 @@ const char* LaunchReduce(const ReduceBatch& b, const Samples& samples, void* str
   if (b.scratch_size * static_cast<int64_t>(sizeof(float)) < most * static_cast<int64_t>(sizeof(double)))
     return "reduce: the working memory is too small";
   const int64_t results = b.out.capacity;
-  if (const char* what = LaunchPlanned(Reductions{b, false, {}}, samples, results + most, stream)) return what;
+  if (const char* error = LaunchPlanned(Reductions{b, false, {}}, samples, results + most, stream)) return error;
   return most == 0 ? nullptr : LaunchPlanned(Reductions{b, true, {}}, samples, results, stream);
 }
 

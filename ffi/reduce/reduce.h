@@ -20,19 +20,20 @@ struct ReduceArgs {
   const void* in;
   void* out;
   const double* center;  // kSquares: subtracted before squaring, one number per result; null: 0
-  Reduction what;
+  Reduction reduction;
   int kept, reduced;                  // numbers of axes
   int64_t kept_n[8], kept_stride[8];  // strides of the input
   int64_t reduced_n[8], reduced_stride[8];
-  int64_t results, each;  // number of results, and of elements in each
+  int64_t results, terms;  // number of results, and of elements that each joins
 };
 
-JAXDALI_HD inline double Start(Reduction what) {
+// A reduction starts with this value, joins the terms of all elements, and joins partial results in the same way.
+JAXDALI_HD inline double Start(Reduction reduction) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
-  return what == Reduction::kMin ? kInfinite : what == Reduction::kMax ? -kInfinite : 0.0;
+  return reduction == Reduction::kMin ? kInfinite : reduction == Reduction::kMax ? -kInfinite : 0.0;
 }
-JAXDALI_HD inline double Join(Reduction what, double a, double b) {
-  switch (what) {
+JAXDALI_HD inline double Join(Reduction reduction, double a, double b) {
+  switch (reduction) {
     case Reduction::kMin:
       return b < a ? b : a;
     case Reduction::kMax:
@@ -41,8 +42,8 @@ JAXDALI_HD inline double Join(Reduction what, double a, double b) {
       return a + b;
   }
 }
-JAXDALI_HD inline double Term(Reduction what, double v, double center) {
-  return what == Reduction::kSquares ? (v - center) * (v - center) : v;
+JAXDALI_HD inline double Term(Reduction reduction, double v, double center) {
+  return reduction == Reduction::kSquares ? (v - center) * (v - center) : v;
 }
 
 // The operands of the custom call.
@@ -53,7 +54,7 @@ struct ReduceBatch {
 
   Batch in, out;
   const double* center;  // in the shape of the output; or null
-  Reduction what;
+  Reduction reduction;
   unsigned axes;   // bit d: axis d is reduced
   float* scratch;  // CUDA only: parts of results
   int64_t scratch_size;
@@ -64,15 +65,15 @@ struct ReduceBatch {
     a->in = in.bytes(i);
     a->out = out.bytes(i);
     a->center = center ? center + out.start(i) : nullptr;
-    a->what = what;
+    a->reduction = reduction;
     a->kept = a->reduced = 0;
-    a->results = a->each = 1;
+    a->results = a->terms = 1;
     int64_t stride = 1;
     for (int d = in.ndim - 1; d >= 0; d--) {  // innermost first
       const int64_t n = in.dim(i, d);
       if (axes >> d & 1) {
         Add(n, stride, &a->reduced, a->reduced_n, a->reduced_stride);
-        a->each *= n;
+        a->terms *= n;
       } else {
         Add(n, stride, &a->kept, a->kept_n, a->kept_stride);
         a->results *= n;
@@ -83,6 +84,7 @@ struct ReduceBatch {
   }
 
  private:
+  // Adds an axis outside all others. If it is contiguous with the one before, the two become one.
   JAXDALI_HD static void Add(int64_t n, int64_t stride, int* axes, int64_t* extents, int64_t* strides) {
     if (n == 1) return;
     if (*axes > 0 && strides[*axes - 1] * extents[*axes - 1] == stride) {

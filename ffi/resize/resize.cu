@@ -17,20 +17,21 @@ class TapsOfThread {
     is_nearest_ = axis.filter == Interp::kNN;
     if (is_nearest_) nearest_ = Nearest::Make(axis, accumulate, relative);
     count_ = static_cast<int>(axis.support);
-    at_ = -1;
+    output_ = -1;
   }
 
+  // Goes to output sample o. Neighbouring pixels mostly share it along two of the axes.
   JAXDALI_HD void MoveTo(int64_t o) {
-    if (o == at_) return;
+    if (o == output_) return;
     norm_ = 1;
     if (!is_nearest_) {
-      at_ = o;
+      output_ = o;
       window_ = TapWindow::Of(*axis_, o);
       float sum = 0;
       for (int j = 0; j < count_; j++) sum += Raw(j);
       norm_ = sum != 0 ? 1 / sum : 0;
     } else {
-      at_ = o;
+      output_ = o;
       index_ = nearest_.Index(nearest_.accumulate ? nearest_.Accumulated(o) : nearest_.At(o));
     }
   }
@@ -44,6 +45,7 @@ class TapsOfThread {
   JAXDALI_HD float Weight(int j) const { return is_nearest_ ? 1.0f : Raw(j) * norm_; }
 
  private:
+  // The weight before normalization.
   JAXDALI_HD float Raw(int j) const {
     return axis_->filter == Interp::kLinear ? window_.Linear(*axis_, j) : window_.Weight(*axis_, table_, j);
   }
@@ -54,7 +56,7 @@ class TapsOfThread {
   TapWindow window_;
   bool is_nearest_;
   int count_, last_, index_;
-  int64_t at_;
+  int64_t output_;
   float norm_;
 };
 
@@ -100,6 +102,7 @@ struct ResizeVolumes : VolumePlanner {
   }
 
  private:
+  // Makes pixels begin, begin + kThreads, ...
   JAXDALI_HD static void Work(const Plan& s, const FilterTables& tables, int64_t begin, int64_t end) {
     if (begin >= end) return;
     const Axis* axis = s.axes.axis;

@@ -1,5 +1,6 @@
-// The CUDA kernel that resamples one or two axes by tiles, see resize_tile.h. What it makes is an image in memory, or a
-// window of an image.
+// The CUDA kernel that resamples one or two axes by tiles: its plan of a sample, and its loop over tiles. The output is
+// an image in memory (Call is Whole<ResizeBatch>) or a window of an image (Windowed<ResizeBatch>). resize_tile.h
+// describes tiles, and resize_passes.h has the passes over one.
 #ifndef JAXDALI_FFI_RESIZE_RESIZE_KERNEL_H_
 #define JAXDALI_FFI_RESIZE_RESIZE_KERNEL_H_
 
@@ -16,7 +17,7 @@
 
 namespace jaxdali {
 
-// Copied to shared memory, because divergent reads are fast there but not from a kernel's parameters.
+// Copies the tables to shared memory, because divergent reads are fast there but not from a kernel's parameters.
 template <class Block>
 JAXDALI_HD void Share(const Block& block, const FilterTables& tables, FilterTables* shared) {
   block.Phase([&](int thread) {
@@ -26,15 +27,17 @@ JAXDALI_HD void Share(const Block& block, const FilterTables& tables, FilterTabl
   });
 }
 
+// Decides how a sample is cut into tiles. Shared memory has room for kTapsX weights of columns and kTapsY of rows, and
+// a row of a tile has at most kThreads elements. So strips are narrower if filters are wide, and tiles lower.
 template <class Call>
 struct ResizePlanner : Call {
   using Plan = ResizePlan<typename Call::Window>;
 
   FilterTables tables;
-  int64_t most;  // upper bound of the parts of a sample
+  int64_t tiles_wanted;  // number of tiles of a sample that suits the GPU, see TilesOfSample
 
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
-    s->parts = 0;
+    s->tiles = 0;
     const ResizeBatch& image = this->image();
     if (!image.out.valid(i)) return kInternal;
     if (Status e = image.Sample(i, &s->job); e != kOk) return e;
@@ -46,19 +49,21 @@ struct ResizePlanner : Call {
     }
     if (this->out.size(i) == 0) return kOk;
     const Axis &y = s->axes.axis[1], &x = s->axes.axis[2];
+    // Rows are read by words. Near the end of the buffer, the words of a row could reach outside.
     s->margin = 0;
     const int64_t size = SizeOf(image.in.dtype), row = x.n_in * s->job.inner * size;
     constexpr int64_t kOver = 12;  // bytes: three words are read for one
     if ((this->in.capacity - this->in.start(i) - this->in.size(i)) * size < kOver)
       s->margin = static_cast<int>(CeilDiv(kOver, row));
-    for (int d = 0; d < 2; d++) s->made[d] = s->axes.axis[1 + d].n_out;
-    s->made[2] = s->job.inner;
+    for (int d = 0; d < 2; d++) s->output[d] = s->axes.axis[1 + d].n_out;
+    s->output[2] = s->job.inner;
     if constexpr (!Plan::kWhole)
-      for (int d = 0; d < 3; d++) s->made[d] = s->window.extent[d];
-    s->channels = s->made[2] < kThreads ? static_cast<int>(s->made[2]) : kThreads;
-    s->groups = CeilDiv(s->made[2], s->channels);
+      for (int d = 0; d < 3; d++) s->output[d] = s->window.extent[d];
+    s->channels = s->output[2] < kThreads ? static_cast<int>(s->output[2]) : kThreads;
+    s->groups = CeilDiv(s->output[2], s->channels);
     s->whole_pixels = s->groups == 1;
     if constexpr (!Plan::kWhole) s->whole_pixels = s->window.KeepsChannels(s->job.inner);
+    // Taps of one output. If they are more than a chunk has, a tile needs several chunks.
     s->count_x = EdgeTaps(x, tables).count;
     s->count_y = EdgeTaps(y, tables).count;
     const bool bytes = image.in.dtype == DType::kU8 && image.out.dtype == DType::kU8;
@@ -66,19 +71,21 @@ struct ResizePlanner : Call {
     s->taps_x = s->count_x < chunk ? s->count_x : chunk;
     s->taps_y = s->count_y < Plan::kMostTapsY ? s->count_y : Plan::kMostTapsY;
     s->row_weights = bytes ? (s->taps_y + 1) / 2 : s->taps_y;
-    const int fit = kThreads / s->channels, weighed = Plan::kTapsX / s->taps_x;
-    s->strips = CeilDiv(s->made[1], fit < weighed ? fit : weighed);
-    s->columns = static_cast<int>(CeilDiv(s->made[1], s->strips));
-    s->strips = CeilDiv(s->made[1], s->columns);
-    int64_t rows = CeilDiv(s->made[0], CeilDiv(most, s->strips * s->groups * s->job.outer));
-    const int fitting = Plan::kTapsY / s->taps_y < Plan::kRows ? Plan::kTapsY / s->taps_y : Plan::kRows;
+    // The columns of a strip: by its threads, and by the memory for their weights. Strips of equal width.
+    const int by_threads = kThreads / s->channels, by_weights = Plan::kTapsX / s->taps_x;
+    s->strips = CeilDiv(s->output[1], by_threads < by_weights ? by_threads : by_weights);
+    s->columns = static_cast<int>(CeilDiv(s->output[1], s->strips));
+    s->strips = CeilDiv(s->output[1], s->columns);
+    // The rows of a tile: few enough for tiles_wanted tiles, whole bands, and weights that fit.
+    int64_t rows = CeilDiv(s->output[0], CeilDiv(tiles_wanted, s->strips * s->groups * s->job.outer));
+    const int most_rows = Plan::kTapsY / s->taps_y < Plan::kRows ? Plan::kTapsY / s->taps_y : Plan::kRows;
     if (rows > Plan::kBand) rows = CeilDiv(rows, Plan::kBand) * Plan::kBand;
-    s->rows = static_cast<int>(rows < fitting ? rows : fitting / Plan::kBand * Plan::kBand);
-    s->bands = CeilDiv(s->made[0], s->rows);
-    s->parts = s->job.outer * s->groups * s->bands * s->strips;
+    s->rows = static_cast<int>(rows < most_rows ? rows : most_rows / Plan::kBand * Plan::kBand);
+    s->tile_rows = CeilDiv(s->output[0], s->rows);
+    s->tiles = s->job.outer * s->groups * s->tile_rows * s->strips;
     return kOk;
   }
-  JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return plan.parts; }
+  JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return plan.tiles; }
 
  private:
   JAXDALI_HD static int64_t CeilDiv(int64_t a, int64_t b) { return Divide(a + b - 1, b).quotient; }
@@ -94,31 +101,33 @@ struct ResizeTiles : ResizePlanner<Call> {
 
   static constexpr int kBlocksPerSm = 4;  // as many as shared memory allows, and registers without spilling
 
-  Parts parts;
+  WorkSplit split;
 
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     Share(block, this->tables, &s.tables);
-    parts.ForEach(block, s, [&](int64_t first, int64_t end) {
+    split.ForEach(block, s, [&](int64_t first, int64_t end) {
       block.Phase([&](int thread) {
-        if (thread == 0) s.parts[0] = Tile::PartAt(s, first);
+        if (thread == 0) s.tiles[0] = Tile::TileAt(s, first);
       });
-      int now = 0;
-      for (int64_t k = first; k < end; k++, now ^= 1) {
-        auto next = [&, k](int thread) {  // what the part after this one is, in the first phase
-          if (thread == 0 && k + 1 < end) s.parts[now ^ 1] = Tile::PartAt(s, k + 1);
+      // s.tiles has this tile and the next one, in turn.
+      int current = 0;
+      for (int64_t k = first; k < end; k++, current ^= 1) {
+        auto next = [&, k](int thread) {  // describes the next tile, in the first phase
+          if (thread == 0 && k + 1 < end) s.tiles[current ^ 1] = Tile::TileAt(s, k + 1);
         };
         if (s.plan.axes.nearest)
-          Copy(block, s, s.parts[now], next);
+          Copy(block, s, s.tiles[current], next);
         else
-          ResizePasses<In, Out, typename Call::Window>::Filter(block, s, s.parts[now], next);
+          ResizePasses<In, Out, typename Call::Window>::Filter(block, s, s.tiles[current], next);
       }
     });
   }
 
  private:
+  // Makes a tile by nearest neighbours.
   template <class Block, class Next>
-  JAXDALI_HD static void Copy(const Block& block, Shared& s, const typename Tile::Part& p, Next next) {
+  JAXDALI_HD static void Copy(const Block& block, Shared& s, const typename Tile::OutputTile& p, Next next) {
     const Axis &y = s.plan.axes.axis[1], &x = s.plan.axes.axis[2];
     block.Phase([&](int thread) {
       next(thread);
@@ -145,20 +154,21 @@ struct ResizeTiles : ResizePlanner<Call> {
   }
 };
 
-// Into how many parts a sample is cut. Each part is a few bands of a tile, or many source pixels. Small batches are cut
-// finer, to fill the GPU.
-inline int64_t PartsOfSample(const Batch& in, const Batch& out) {
+// The number of tiles into which a sample is cut. A tile makes kOutput elements, or reads kInput, which is a few bands
+// or many source pixels. Small batches are cut finer, down to kLeast elements, so that all samples together have
+// kAtOnce tiles and fill the GPU.
+inline int64_t TilesOfSample(const Batch& in, const Batch& out) {
   constexpr int64_t kOutput = 12288, kInput = 131072, kLeast = 1024, kAtOnce = 1024, kMost = 2048;
-  const int64_t made = out.capacity / out.n, read = in.capacity / in.n;
-  const int64_t spread = std::min<int64_t>(kAtOnce / out.n, made / kLeast);
-  return std::clamp<int64_t>(std::max({made / kOutput, read / kInput, spread}), 1, kMost);
+  const int64_t out_elements = out.capacity / out.n, in_elements = in.capacity / in.n;
+  const int64_t to_fill = std::min<int64_t>(kAtOnce / out.n, out_elements / kLeast);
+  return std::clamp<int64_t>(std::max({out_elements / kOutput, in_elements / kInput, to_fill}), 1, kMost);
 }
 
 // The call is Whole<ResizeBatch> or Windowed<ResizeBatch>.
 template <class In, class Out, class Call>
 const char* LaunchResizeTiles(const Call& call, const Samples& samples, void* stream) {
   if (samples.n == 0) return nullptr;
-  return LaunchPlanned(ResizeTiles<In, Out, Call>{{call, FilterTables::Get(), PartsOfSample(call.in, call.out)}, {}},
+  return LaunchPlanned(ResizeTiles<In, Out, Call>{{call, FilterTables::Get(), TilesOfSample(call.in, call.out)}, {}},
                        samples, call.out.capacity, stream);
 }
 

@@ -1,4 +1,14 @@
-// The two passes of a filter over one tile; see resize_tile.h.
+// The two passes of a filter over one tile; see resize_tile.h. The order of a tile's phases, with a barrier after each:
+//
+//   Begin               taps and weights of the columns and rows
+//   for each band, for each chunk of source columns:
+//     for each chunk of vertical taps:
+//       WeighColumns, WeighRow   weights, where Begin could not make all
+//       Down                     the vertical pass, from the image to `mid`
+//     Across                     the horizontal pass, from `mid` to sums or, after the last chunk, to the output
+//
+// Words of the image are read (four bytes, two 16-bit values or one float), because a GPU reads words faster than
+// bytes.
 #ifndef JAXDALI_FFI_RESIZE_RESIZE_PASSES_H_
 #define JAXDALI_FFI_RESIZE_RESIZE_PASSES_H_
 
@@ -17,7 +27,7 @@ struct ResizePasses {
   using Tile = ResizeTile<In, Out, Window>;
   using Mid = typename Tile::Mid;
   using Pair = typename Tile::Pair;
-  using Part = typename Tile::Part;
+  using OutputTile = typename Tile::OutputTile;
   using Shared = typename Tile::Shared;
   using PairsOfWord = typename Tile::PairsOfWord;
   using RowWeight = typename Tile::RowWeight;
@@ -27,23 +37,24 @@ struct ResizePasses {
   // The source pixels of one pass over `mid`.
   struct Source {
     int begin, end;  // columns
-    int row, rows;   // in the part: one band
-    int tap, taps;   // vertical taps
+    int row, rows;   // in the tile: the first row of a band, and how many
+    int tap, taps;   // the first vertical tap, and how many
   };
 
   // `next(thread)` is called in the first phase.
   template <class Block, class Next>
-  JAXDALI_HD static void Filter(const Block& block, Shared& s, const Part& p, Next next) {
+  JAXDALI_HD static void Filter(const Block& block, Shared& s, const OutputTile& p, Next next) {
     block.Phase([&](int thread) {
       next(thread);
       Begin(thread, s, p);
     });
     const Extent x(s.plan, s.first_x[0], s.first_x[p.columns - 1]);
     const bool one_y = s.plan.count_y <= s.plan.taps_y;
-    const int all = p.rows;  // read before the last phase: after it, a fast thread may find another part
+    const int tile_rows =
+        p.rows;  // read before the last phase: after it, a fast thread may describe another tile there
     Source from;
-    for (from.row = 0; from.row < all; from.row += kBand) {
-      from.rows = all - from.row < kBand ? all - from.row : kBand;
+    for (from.row = 0; from.row < tile_rows; from.row += kBand) {
+      from.rows = tile_rows - from.row < kBand ? tile_rows - from.row : kBand;
       for (from.begin = x.low; from.begin < x.high; from.begin += x.chunk) {
         from.end = x.high - from.begin < x.chunk ? x.high : from.begin + x.chunk;
         for (from.tap = 0; from.tap < s.plan.count_y; from.tap += s.plan.taps_y) {
@@ -63,11 +74,11 @@ struct ResizePasses {
   }
 
  private:
-  // The source columns of a part: [low, high). a and b: the first tap of its first and of its last column. Taps ascend,
+  // The source columns of a tile: [low, high). a and b: the first tap of its first and of its last column. Taps ascend,
   // or descend if mirrored.
   struct Extent {
     int low, high, chunk;
-    bool one, ready;  // one chunk has all of them; the first phase of the part makes the weights of its columns
+    bool one, ready;  // one chunk has all of them; the first phase of the tile makes the weights of its columns
 
     JAXDALI_HD Extent(const typename Tile::Plan& plan, int a, int b)
         : low(a < b ? a : b),
@@ -77,9 +88,9 @@ struct ResizePasses {
           ready(one && plan.count_x <= Tile::kFewTaps) {}
   };
 
-  // The first phase of a part. Weights of columns and of rows are made by the last threads, because the first ones are
+  // The first phase of a tile. Weights of columns and of rows are made by the last threads, because the first ones are
   // busy with the elements.
-  JAXDALI_NOINLINE JAXDALI_HD static void Begin(int thread, Shared& s, const Part& p) {
+  JAXDALI_NOINLINE JAXDALI_HD static void Begin(int thread, Shared& s, const OutputTile& p) {
     const EdgeTaps x(s.plan.axes.axis[2], s.tables);
     auto first = [&](int column) { return x.First(s.plan.window.At(1, p.x + column), false); };
     const Extent extent(s.plan, first(0), first(p.columns - 1));
@@ -91,28 +102,28 @@ struct ResizePasses {
     for (int k = kThreads - 1 - thread; k < p.columns + p.rows; k += kThreads) {
       if (k < p.columns) {
         const int64_t column = s.plan.window.At(1, p.x + k);
-        const int at = x.First(column, false);
+        const int first_tap = x.First(column, false);
         const float norm = x.Norm(column);
-        s.first_x[k] = at;
+        s.first_x[k] = first_tap;
         if (extent.ready) {
           float* to = s.weight_x + k * s.plan.taps_x;
-          x.Weigh(column, at, x.count, norm, [&](float w) { *to++ = w; });
+          x.Weigh(column, first_tap, x.count, norm, [&](float w) { *to++ = w; });
         } else {
           s.norm_x[k] = norm;
         }
       } else {
         const EdgeTaps y(s.plan.axes.axis[1], s.tables);
         const int row = k - p.columns;
-        const int64_t of_image = s.plan.window.At(0, p.y + row);
-        s.first_y[row] = y.First(of_image, true);
-        s.norm_y[row] = y.Norm(of_image);
+        const int64_t image_row = s.plan.window.At(0, p.y + row);
+        s.first_y[row] = y.First(image_row, true);
+        s.norm_y[row] = y.Norm(image_row);
         if (s.plan.count_y <= s.plan.taps_y) WeighRow(s, p, from, row);
       }
     }
   }
 
-  // What the vertical pass needs, for one range of source columns.
-  JAXDALI_HD static void SetChunk(Shared& s, const Part& p, const Source& from) {
+  // Sets the values that the vertical pass needs, for one range of source columns.
+  JAXDALI_HD static void SetChunk(Shared& s, const OutputTile& p, const Source& from) {
     const int lead = Lead(s, p, from);
     const Axis& y = s.plan.axes.axis[1];
     auto& c = s.chunk;
@@ -128,55 +139,56 @@ struct ResizePasses {
   }
   // The same for the horizontal pass: an element of an output row. first(column) is the first tap of a column.
   template <class First>
-  JAXDALI_HD static void SetElement(int thread, Shared& s, const Part& p, const Source& from, First first) {
+  JAXDALI_HD static void SetElement(int thread, Shared& s, const OutputTile& p, const Source& from, First first) {
     if (thread >= p.elements) return;
     const TileItem item(thread, p.channels, 1 / static_cast<float>(p.channels));
     const int column = item.row, tap = first(column), end = tap + s.plan.count_x;
     const int low = tap > from.begin ? tap : from.begin, high = end < from.end ? end : from.end;
-    s.at[thread] = static_cast<uint16_t>(column * s.plan.taps_x);
+    s.first_weight[thread] = static_cast<uint16_t>(column * s.plan.taps_x);
     s.count[thread] = static_cast<uint16_t>(high > low ? high - low : 0);
-    s.from[thread] =
+    s.first_mid[thread] =
         static_cast<uint16_t>(high > low ? Lead(s, p, from) + (low - from.begin) * p.channels + item.at : 0);
     s.column[thread] = static_cast<uint8_t>(column);
     s.channel[thread] = static_cast<uint8_t>(item.at);
   }
 
   // Weights of one range of source columns, by all threads: there are many, or they are made anew for each band.
-  JAXDALI_NOINLINE JAXDALI_HD static void WeighColumns(int thread, Shared& s, const Part& p, const Source& from) {
+  JAXDALI_NOINLINE JAXDALI_HD static void WeighColumns(int thread, Shared& s, const OutputTile& p, const Source& from) {
     const EdgeTaps x(s.plan.axes.axis[2], s.tables);
     if (thread == 0) SetChunk(s, p, from);
     SetElement(thread, s, p, from, [&](int column) { return s.first_x[column]; });
     for (int k = thread; k < p.columns * s.plan.taps_x; k += kThreads) {
       const Quotient q = Divide(k, s.plan.taps_x);
       const int column = static_cast<int>(q.quotient), first = s.first_x[column];
-      const int at = (first > from.begin ? first : from.begin) + static_cast<int>(q.rest);
-      if (at < first + x.count && at < from.end)
-        x.Weigh(s.plan.window.At(1, p.x + column), at, 1, s.norm_x[column], [&](float w) { s.weight_x[k] = w; });
+      const int source_column = (first > from.begin ? first : from.begin) + static_cast<int>(q.rest);
+      if (source_column < first + x.count && source_column < from.end)
+        x.Weigh(s.plan.window.At(1, p.x + column), source_column, 1, s.norm_x[column],
+                [&](float w) { s.weight_x[k] = w; });
     }
   }
 
-  // The weights of a row of the band or, if all its taps are in one range, of the part. As integers, their sums are
-  // rounded, so that all of them together are exactly 1.
-  JAXDALI_NOINLINE JAXDALI_HD static void WeighRow(Shared& s, const Part& p, const Source& from, int row) {
+  // The weights of a row of the band or, if all its taps are in one range, of the tile. As integers, each is the
+  // difference of two rounded sums, so that all of them together are exactly 1. Two taps share a word.
+  JAXDALI_NOINLINE JAXDALI_HD static void WeighRow(Shared& s, const OutputTile& p, const Source& from, int row) {
     const EdgeTaps y(s.plan.axes.axis[1], s.tables);
-    const int of_part = from.row + row;
+    const int tile_row = from.row + row;
     RowWeight* to = s.weight_y + row * s.plan.row_weights;
-    const int64_t of_image = s.plan.window.At(0, p.y + of_part);
-    const int at = s.first_y[of_part] + from.tap;
-    const float norm = s.norm_y[of_part];
+    const int64_t image_row = s.plan.window.At(0, p.y + tile_row);
+    const int first_tap = s.first_y[tile_row] + from.tap;
+    const float norm = s.norm_y[tile_row];
     if constexpr (!Tile::kIntegers) {
-      y.Weigh(of_image, at, from.taps, norm, [&](float w) { *to++ = w; });
+      y.Weigh(image_row, first_tap, from.taps, norm, [&](float w) { *to++ = w; });
     } else {
       float sum = 0;
-      int before = 0;
+      int previous = 0;
       uint32_t pair = 0;
       bool second = false;
-      y.Weigh(of_image, at, from.taps, norm, [&](float w) {
-        constexpr float kMost = 32000;
+      y.Weigh(image_row, first_tap, from.taps, norm, [&](float w) {
+        constexpr float kMost = 32000;  // weights have 16 bits
         sum += Clamped(w * Mid::kOne, -kMost, kMost);
         const int rounded = static_cast<int>(floorf(sum + 0.5f));
-        const uint32_t weight = static_cast<uint32_t>(rounded - before) & 0xFFFF;
-        before = rounded;
+        const uint32_t weight = static_cast<uint32_t>(rounded - previous) & 0xFFFF;
+        previous = rounded;
         pair = second ? pair | weight << 16 : weight;
         if (second) *to++ = pair;
         second = !second;
@@ -189,17 +201,17 @@ struct ResizePasses {
   JAXDALI_HD static bool SameInWord(const Shared& s) {
     return s.plan.axes.axis[2].n_in * s.plan.job.inner * static_cast<int64_t>(sizeof(In)) % 4 == 0;
   }
-  JAXDALI_HD static const In* Start(const Shared& s, const Part& p, const Source& from) {
+  JAXDALI_HD static const In* Start(const Shared& s, const OutputTile& p, const Source& from) {
     return p.in + from.begin * s.plan.job.inner;
   }
   // Elements of the first word before the source's first element.
-  JAXDALI_HD static int Lead(const Shared& s, const Part& p, const Source& from) {
+  JAXDALI_HD static int Lead(const Shared& s, const OutputTile& p, const Source& from) {
     if (!SameInWord(s) || !s.plan.whole_pixels) return 0;
     return static_cast<int>(reinterpret_cast<uintptr_t>(Start(s, p, from)) & 3) / static_cast<int>(sizeof(In));
   }
 
   // The vertical pass.
-  JAXDALI_HD static void Down(int thread, Shared& s, const Part& p, const Source& from) {
+  JAXDALI_HD static void Down(int thread, Shared& s, const OutputTile& p, const Source& from) {
     const int a = s.first_y[from.row], b = s.first_y[from.row + from.rows - 1];
     if ((a < b ? b : a) > s.chunk.last_row)
       DownElements(thread, s, p, from);
@@ -213,16 +225,16 @@ struct ResizePasses {
 
   // Row `r` of a pair in the band. The second row may be missing.
   struct Row {
-    int of_part;
+    int tile_row;
     const RowWeight* weight;
 
     JAXDALI_HD Row(const Shared& s, const Source& from, int pair, int r) {
-      const int of_band = 2 * pair + r < from.rows ? 2 * pair + r : from.rows - 1;
-      of_part = from.row + of_band;
-      weight = s.weight_y + (from.taps == s.plan.count_y ? of_part : of_band) * s.plan.row_weights;
+      const int band_row = 2 * pair + r < from.rows ? 2 * pair + r : from.rows - 1;
+      tile_row = from.row + band_row;
+      weight = s.weight_y + (from.taps == s.plan.count_y ? tile_row : band_row) * s.plan.row_weights;
     }
   };
-  // What the taps before these gave for two rows.
+  // The sums of the taps so far, for two rows.
   JAXDALI_HD static void Continue(const Pair& old, Sum* upper, Sum* lower) {
     if constexpr (Tile::kIntegers) {
       *upper = Mid::template Again<0>(old);
@@ -242,9 +254,9 @@ struct ResizePasses {
     const int words = s.chunk.words, items = s.chunk.items;
     for (int k = thread; k < (from.rows + 1) / 2 * items; k += kThreads) {
       const TileItem item(k, items, s.chunk.per_items);
-      const int at = 2 * item.at, other = at + 1 < words ? at + 1 : at;
+      const int word = 2 * item.at, next_word = word + 1 < words ? word + 1 : word;
       const Row rows[2] = {Row(s, from, item.row, 0), Row(s, from, item.row, 1)};
-      PairsOfWord *const first = &s.mid[item.row][at], *const second = &s.mid[item.row][other];
+      PairsOfWord *const first = &s.mid[item.row][word], *const second = &s.mid[item.row][next_word];
       Sum v[2][2][kEach];  // row, word, element
       JAXDALI_UNROLL
       for (int e = 0; e < kEach; e++) v[0][0][e] = v[0][1][e] = v[1][0][e] = v[1][1][e] = Mid::kStart;
@@ -256,7 +268,7 @@ struct ResizePasses {
         }
       }
       auto line = [&](const Row& row) {  // 32 times 32 bits, which is one instruction
-        return start + 4 * at + uint64_t{static_cast<uint32_t>(s.first_y[row.of_part] + from.tap)} * stride;
+        return start + 4 * word + uint64_t{static_cast<uint32_t>(s.first_y[row.tile_row] + from.tap)} * stride;
       };
       const uint8_t* lines[2] = {line(rows[0]), line(rows[1])};
       auto load = [&](uint32_t (&words)[2][2]) {
@@ -319,18 +331,18 @@ struct ResizePasses {
             }
           }
         };
-        uint32_t now[2][2], then[2][2];
+        uint32_t even[2][2], odd[2][2];
         int j = 0;
         JAXDALI_UNROLL_BY(1)
         for (; j + 2 <= from.taps; j += 2) {  // a thread waits for eight words at a time
-          load(now);
-          load(then);
-          add(now, j);
-          add(then, j + 1);
+          load(even);
+          load(odd);
+          add(even, j);
+          add(odd, j + 1);
         }
         if (j < from.taps) {
-          load(now);
-          add(now, j);
+          load(even);
+          add(even, j);
         }
       }
       PairsOfWord sums[2];
@@ -340,26 +352,26 @@ struct ResizePasses {
         sums[1].pair[e] = Mid::Pack(v[0][1][e], v[1][1][e]);
       }
       *first = sums[0];
-      if (other != at) *second = sums[1];
+      if (next_word != word) *second = sums[1];
     }
   }
 
   // Element by element: where a word would reach outside the buffer, and for pixels of which only some channels are
   // resized.
-  JAXDALI_NOINLINE JAXDALI_HD static void DownElements(int thread, Shared& s, const Part& p, Source from) {
+  JAXDALI_NOINLINE JAXDALI_HD static void DownElements(int thread, Shared& s, const OutputTile& p, Source from) {
     const int64_t channels = s.plan.job.inner, stride = s.plan.axes.axis[2].n_in * channels;
     const int lead = Lead(s, p, from), n = (from.end - from.begin) * p.channels;
     const In* start = Start(s, p, from);
     for (int k = thread; k < (from.rows + 1) / 2 * n; k += kThreads) {
       const Quotient item = Divide(k, n), pixel = Divide(item.rest, p.channels);
-      const int pair = static_cast<int>(item.quotient), at = lead + static_cast<int>(item.rest);
-      Pair& mid = s.mid[pair][at / kEach].pair[at % kEach];
+      const int pair = static_cast<int>(item.quotient), element = lead + static_cast<int>(item.rest);
+      Pair& mid = s.mid[pair][element / kEach].pair[element % kEach];
       Sum v[2] = {Mid::kStart, Mid::kStart};
       if (from.tap > 0) Continue(mid, &v[0], &v[1]);
       JAXDALI_UNROLL
       for (int r = 0; r < 2; r++) {
         const Row row(s, from, pair, r);
-        const In* line = start + (s.first_y[row.of_part] + from.tap) * stride + pixel.quotient * channels +
+        const In* line = start + (s.first_y[row.tile_row] + from.tap) * stride + pixel.quotient * channels +
                          pixel.rest * s.plan.window.Step(2);
         JAXDALI_UNROLL_BY(1)
         for (int j = 0; j < from.taps; j++) {
@@ -373,14 +385,16 @@ struct ResizePasses {
     }
   }
 
-  // The horizontal pass: one element of all rows of the band.
-  JAXDALI_HD static void Across(int thread, Shared& s, const Part& p, Source source, bool is_first, bool is_last) {
+  // The horizontal pass: a thread makes one element of all rows of the band. `is_first`, `is_last`: of the chunks of
+  // source columns, whose sums are kept in s.sum between them.
+  JAXDALI_HD static void Across(int thread, Shared& s, const OutputTile& p, Source source, bool is_first,
+                                bool is_last) {
     if (thread >= p.elements) return;
     float sum[kBand];
     JAXDALI_UNROLL
     for (int r = 0; r < kBand; r++) sum[r] = is_first ? 0 : s.sum[r][thread];
-    const Pair* from = s.mid[0][0].pair + s.from[thread];
-    const float* weight = s.weight_x + s.at[thread];
+    const Pair* from = s.mid[0][0].pair + s.first_mid[thread];
+    const float* weight = s.weight_x + s.first_weight[thread];
     const int count = s.count[thread], channels = p.channels;
     for (int j = 0; j < count; j++, from += channels) {
       const float w = weight[j];

@@ -1,11 +1,12 @@
-// Resampling along one or two axes on CUDA, tile by tile.
+// Resampling along one or two axes on CUDA, tile by tile. This file describes a tile: its memory, its taps, and how it
+// is stored. resize_kernel.h cuts a sample into tiles, and resize_passes.h makes one.
 //
-// A block works on parts of a sample. A part is some output rows of a strip of columns, at most kThreads elements wide.
-// The block keeps the part's taps in shared memory and makes bands of kBand rows: first the vertical pass, from the
-// image's words to `mid`, which is also in shared memory, then the horizontal pass, which stores the output. If a
-// strip's source columns do not fit into `mid`, they are processed in several chunks, and so are the vertical taps.
+// A tile is some output rows of a strip of columns, at most kThreads elements wide. A block keeps the tile's taps in
+// shared memory and makes bands of kBand rows: first the vertical pass, from the image's words to `mid`, which is also
+// in shared memory, then the horizontal pass, which stores the output. If a strip's source columns do not fit into
+// `mid`, they are processed in several chunks, and so are the vertical taps.
 //
-// If only a window reads the image, the outputs are those of the window: a part is some of its rows and columns.
+// If only a window reads the image, the outputs are those of the window: a tile is some of its rows and columns.
 #ifndef JAXDALI_FFI_RESIZE_RESIZE_TILE_H_
 #define JAXDALI_FFI_RESIZE_RESIZE_TILE_H_
 
@@ -26,6 +27,7 @@ JAXDALI_HD inline float MulAdd(float a, float b, float c) {
 }
 
 // Intermediate elements between the passes, for two rows together.
+// (`mid`). This is the general form, in floats.
 template <class In, class Out>
 struct Middle {
   struct Pair {
@@ -44,7 +46,7 @@ struct Middle {
   JAXDALI_HD static float FinishValue(float sum) { return static_cast<float>(Finish(sum)); }
 };
 
-// Two 16-bit weights times two bytes of `bytes`, the lower or the upper ones, plus `sum`.
+// Two 16-bit weights times two bytes of `bytes`, the lower (kHalf 0) or the upper ones (1), plus `sum`.
 template <int kHalf>
 JAXDALI_HD inline int32_t WeighBytes(uint32_t weights, uint32_t bytes, int32_t sum) {
 #if defined(__CUDA_ARCH__)  // CUDA's functions have signed or unsigned weights and bytes, but both alike
@@ -76,7 +78,7 @@ struct Middle<uint8_t, uint8_t> {
     return Permute(static_cast<uint32_t>(a), static_cast<uint32_t>(b), 0x6521);
   }
   template <int kRow>
-  JAXDALI_HD static int32_t Again(Pair p) {  // the sum that gave it, with a half
+  JAXDALI_HD static int32_t Again(Pair p) {  // the sum that Pack made of it, with a half
     return static_cast<int32_t>(Permute(p, kHalf, kRow ? 0x5324 : 0x5104));
   }
   template <int kRow>
@@ -96,6 +98,7 @@ struct Middle<uint8_t, uint8_t> {
 };
 
 // The taps of an axis: source samples First() + j, j < count, all inside. The edge gets the weights of samples outside.
+// The result equals that of Taps::Make (resize_filters.cc), but each weight is computed by itself.
 struct EdgeTaps {
   const Axis& axis;
   FilterTable table;
@@ -130,10 +133,11 @@ struct EdgeTaps {
     for (int j = 0; j < support; j++) sum += Raw(w, j);
     return sum != 0 ? 1 / sum : 0;
   }
-  // The weight of source sample `at`.
-  JAXDALI_HD float Weight(const TapWindow& w, int at, float norm) const {
-    const int j = at - w.first;
-    int begin = at == 0 ? 0 : j, end = at == last ? support - 1 : j;
+  // The weight of a source sample.
+  JAXDALI_HD float Weight(const TapWindow& w, int sample, float norm) const {
+    const int j = sample - w.first;
+    // At the edge, all taps beyond it count, too.
+    int begin = sample == 0 ? 0 : j, end = sample == last ? support - 1 : j;
     begin = begin > 0 ? begin : 0;
     end = end < support ? end : support - 1;
     float sum = 0;
@@ -142,14 +146,14 @@ struct EdgeTaps {
     return sum;
   }
   JAXDALI_HD float Norm(int64_t o) const { return axis.filter == Interp::kNN ? 1 : Norm(TapWindow::Of(axis, o)); }
-  // Calls put(weight) for source samples at, at + 1, ..., at + n - 1 of output o.
+  // Calls put(weight) for source samples `sample` to sample + n - 1 of output o.
   template <class Put>
-  JAXDALI_HD void Weigh(int64_t o, int at, int n, float norm, Put put) const {
+  JAXDALI_HD void Weigh(int64_t o, int sample, int n, float norm, Put put) const {
     const bool nearest = axis.filter == Interp::kNN;
     TapWindow w{};
     if (!nearest) w = TapWindow::Of(axis, o);
     JAXDALI_UNROLL_BY(1)
-    for (int end = at + n; at < end; at++) put(nearest ? 1 : Weight(w, at, norm));
+    for (int end = sample + n; sample < end; sample++) put(nearest ? 1 : Weight(w, sample, norm));
   }
 };
 
@@ -159,33 +163,34 @@ struct ResizePlan {
   using Window = TheWindow;
   static constexpr bool kWhole = std::is_same_v<Window, WholeImage>;
   static constexpr int kBand = 8;        // rows that are processed at a time
-  static constexpr int kRows = 64;       // rows of a part
+  static constexpr int kRows = 64;       // rows of a tile
   static constexpr int kTapsX = 1536;    // weights of a strip's columns
-  static constexpr int kTapsY = 512;     // weights of a part's rows
+  static constexpr int kTapsY = 512;     // weights of a tile's rows
   static constexpr int kMostTapsY = 64;  // taps of one row
 
   ResizeJob job;
   Axes axes;
   Window window;
-  int64_t made[3];  // rows, columns and channels that are made
-  int64_t strips, bands, groups, parts;
+  int64_t output[3];                  // rows, columns and channels that are made
+  int64_t strips, tile_rows, groups;  // tiles along each of these axes
+  int64_t tiles;
   int margin;                   // rows at the end of the image in which a word could reach outside the buffer
-  int columns, rows, channels;  // of a part, at most
+  int columns, rows, channels;  // of a tile, at most
   int count_x, count_y;         // taps of one column or row
   int taps_x, taps_y;           // at most, in one chunk
   int row_weights;              // of one row in weight_y
-  bool whole_pixels;            // a part has all channels of the image, in their order
+  bool whole_pixels;            // a tile has all channels of the image, in their order
 };
 
 inline constexpr int kMiddleSlack = 8;  // elements of a row between the passes that pad words
 
-// How many source pixels fit between the passes.
+// The number of source pixels that fit between the passes.
 template <class In, class Out>
 JAXDALI_HD int ChunkColumns(int channels) {
   return (Middle<In, Out>::kWidth - kMiddleSlack) / channels;
 }
 
-// What a block stores for a sample, and the parts that it works on.
+// The memory of a block and the tiles that it works on.
 template <class In, class Out, class Window>
 struct ResizeTile {
   using Plan = ResizePlan<Window>;
@@ -202,14 +207,14 @@ struct ResizeTile {
   static_assert(kTapsX >= Mid::kWidth && kTapsY >= kMostTapsY * kBand && kThreads * 2 + kMiddleSlack < Mid::kWidth);
 
   // Some rows of one strip.
-  struct Part {
+  struct OutputTile {
     const In* in;  // the image, at the first channel
     Out* out;      // the first element; unused with a window
     typename Window::Lines lines;
     int64_t x, y;  // the position of the first element
     int columns, rows, channels, elements;
   };
-  // What the threads of the vertical pass share, for one range of source columns.
+  // The values that the threads of the vertical pass share, for one range of source columns.
   struct Chunk {
     const uint8_t* start;  // the first word of source row 0
     int pitch;             // bytes from row to row
@@ -224,14 +229,14 @@ struct ResizeTile {
   };
   struct Shared {
     Plan plan;
-    Part parts[2];  // a part and the next one
+    OutputTile tiles[2];  // a tile and the next one
     Chunk chunk;
     FilterTables tables;
     int first_x[kThreads], first_y[kRows];
     float norm_x[kThreads], norm_y[kRows];
-    // For each element of an output row: where its taps are in `mid` and in weight_x, and how many.
-    uint16_t from[kThreads], at[kThreads], count[kThreads];
-    uint8_t column[kThreads], channel[kThreads];  // of these elements, in the part
+    // For each element of an output row: its first tap in `mid` and in weight_x, and the number of taps.
+    uint16_t first_mid[kThreads], first_weight[kThreads], count[kThreads];
+    uint8_t column[kThreads], channel[kThreads];  // of these elements, in the tile
     float weight_x[kTapsX];
     RowWeight weight_y[kTapsY];
     PairsOfWord mid[kBand / 2][Mid::kWidth / kEach];
@@ -242,18 +247,18 @@ struct ResizeTile {
   };
 
   // Neighbouring blocks work on the same rows, for the caches.
-  JAXDALI_NOINLINE JAXDALI_HD static Part PartAt(const Shared& s, int64_t k) {
+  JAXDALI_NOINLINE JAXDALI_HD static OutputTile TileAt(const Shared& s, int64_t k) {
     const Axis &y = s.plan.axes.axis[1], &x = s.plan.axes.axis[2];
-    const Quotient strip = Divide(k, s.plan.strips), band = Divide(strip.quotient, s.plan.bands),
-                   group = Divide(band.quotient, s.plan.groups);
+    const Quotient strip = Divide(k, s.plan.strips), tile_row = Divide(strip.quotient, s.plan.tile_rows),
+                   group = Divide(tile_row.quotient, s.plan.groups);
     const int64_t image = group.quotient, c = group.rest * s.plan.channels;
     auto least = [](int64_t a, int64_t b) { return static_cast<int>(a < b ? a : b); };
-    Part p;
+    OutputTile p;
     p.x = strip.rest * s.plan.columns;
-    p.y = band.rest * s.plan.rows;
-    p.columns = least(s.plan.columns, s.plan.made[1] - p.x);
-    p.rows = least(s.plan.rows, s.plan.made[0] - p.y);
-    p.channels = least(s.plan.channels, s.plan.made[2] - c);
+    p.y = tile_row.rest * s.plan.rows;
+    p.columns = least(s.plan.columns, s.plan.output[1] - p.x);
+    p.rows = least(s.plan.rows, s.plan.output[0] - p.y);
+    p.channels = least(s.plan.channels, s.plan.output[2] - c);
     p.elements = p.columns * p.channels;
     p.in = static_cast<const In*>(s.plan.job.in) + image * y.n_in * x.n_in * s.plan.job.inner + s.plan.window.At(2, c);
     if constexpr (kWhole)
@@ -263,9 +268,9 @@ struct ResizeTile {
     return p;
   }
 
-  // Stores rows begin ... begin + rows - 1 of the part; get(row, element) returns an Out.
+  // Stores rows begin ... begin + rows - 1 of the tile; get(row, element) returns an Out.
   template <class Get>
-  JAXDALI_HD static void Write(int thread, const Shared& s, const Part& p, int begin, int rows, Get get) {
+  JAXDALI_HD static void Write(int thread, const Shared& s, const OutputTile& p, int begin, int rows, Get get) {
     if constexpr (!kWhole) {
       return s.plan.window.Write(thread, p.x, p.y + begin, p.columns, rows, [&](int row, int column, int channel) {
         return get(row, column * p.channels + channel);
@@ -281,7 +286,7 @@ struct ResizeTile {
   }
   // Stores one element of these rows, of which there are at most kBand. Neighbouring threads store neighbouring
   // elements, so they fill the sectors of the caches together.
-  JAXDALI_HD static void WriteSums(int element, const Shared& s, const Part& p, int begin, int rows,
+  JAXDALI_HD static void WriteSums(int element, const Shared& s, const OutputTile& p, int begin, int rows,
                                    const float (&sum)[kBand]) {
     if constexpr (!kWhole) {
       const Window& window = s.plan.window;

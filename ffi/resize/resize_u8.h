@@ -1,4 +1,5 @@
-// The fast path for uint8: fixed-point arithmetic, row by row.
+// The fast path for uint8: fixed-point arithmetic, row by row. resize_u8_cpu.cc implements it; on CPUs with AVX-512
+// VBMI, the kernels of resize_u8_avx512.h replace those of AVX2.
 #ifndef JAXDALI_FFI_RESIZE_RESIZE_U8_H_
 #define JAXDALI_FFI_RESIZE_RESIZE_U8_H_
 
@@ -14,9 +15,10 @@ namespace jaxdali {
 // rows that it depends on, so a decoder can feed it row by row. The results are the same on every machine, and within 1
 // of exact arithmetic.
 //
-// The vertical pass comes first: Q7 pixels x Q15 weights (rounded multiplication) -> Q7 in int16. Horizontal pass: Q7 x
-// Q15 -> Q22 in int32. Filters with negative lobes overshoot, and weights merged at the edges exceed 1. They use Q14
-// weights, so the intermediate is Q6, with a range of -512 ... 511.
+// Qn is a fixed-point number with n bits after the point. The vertical pass comes first: Q7 pixels x Q15 weights
+// (rounded multiplication) -> Q7 in int16. Horizontal pass: Q7 x Q15 -> Q22 in int32. Filters with negative lobes
+// overshoot, and weights merged at the edges exceed 1. They use Q14 weights, so the intermediate is Q6, with a range of
+// -512 ... 511.
 class U8Resizer {
  public:
   // False if the filters need the float path: too many taps for 16-bit weights.

@@ -24,26 +24,27 @@ namespace {
 
 const bool kHasWide = ThisCpu().avx512bw && ThisCpu().avx512vbmi && ThisCpu().avx512vnni;
 
+// 32 bytes as Q7 numbers of 16 bits.
 JAXDALI_VBMI JAXDALI_INLINE __m512i Widen(const uint8_t* from) {
   return _mm512_slli_epi16(_mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))), 7);
 }
 
-// Like resize_u8_cpu.cc, with registers of twice the size.
+// The vertical pass, like VerticalSimd of resize_u8_cpu.cc with registers of twice the size.
 template <int K>  // taps; 0: any number
 JAXDALI_VBMI void Vertical(const uint8_t* const* rows, const int16_t* w, int taps, int64_t begin, int64_t n,
                            int16_t* out) {
   const int k = K ? K : taps;
   for (int64_t i = 0; i < n; i += kWideBytes) {
     const int64_t x = std::min(i, n - kWideBytes);
-    __m512i a = _mm512_setzero_si512(), b = a;
+    __m512i low = _mm512_setzero_si512(), high = low;
     for (int j = 0; j < k; j++) {
       const uint8_t* p = rows[j] + begin + x;
-      const __m512i c = _mm512_set1_epi16(w[j]);
-      a = _mm512_subs_epi16(a, _mm512_mulhrs_epi16(Widen(p), c));
-      b = _mm512_subs_epi16(b, _mm512_mulhrs_epi16(Widen(p + 32), c));
+      const __m512i weight = _mm512_set1_epi16(w[j]);
+      low = _mm512_subs_epi16(low, _mm512_mulhrs_epi16(Widen(p), weight));
+      high = _mm512_subs_epi16(high, _mm512_mulhrs_epi16(Widen(p + 32), weight));
     }
-    _mm512_storeu_si512(out + x, a);
-    _mm512_storeu_si512(out + x + 32, b);
+    _mm512_storeu_si512(out + x, low);
+    _mm512_storeu_si512(out + x + 32, high);
   }
 }
 
@@ -58,6 +59,7 @@ constexpr int kGroups = 4;  // groups made together, whose bytes fill a register
 template <int C>
 constexpr int kOutputs = 16 / C;  // outputs of a group; int32 i of a register is output i / C, channel i % C
 
+// The byte orders of one group, computed at compile time.
 template <int C>
 struct Order {
   alignas(64) int32_t output[16];
@@ -78,19 +80,23 @@ struct Order {
 template <int C>
 constexpr Order<C> kOrder;
 
+// Fills `first` and `blocks` as MakeWideHorizontal describes them. offset: first taps of n outputs in the line; w: [n,
+// taps].
 template <int C>
 JAXDALI_VBMI void Fill(int64_t n, const int32_t* offset, const int16_t* w, int taps, int32_t* first, Block* blocks) {
   const __m512i output = _mm512_load_si512(kOrder<C>.output), bytes = _mm512_load_si512(kOrder<C>.taps);
   const __m512i pair = _mm512_mullo_epi32(output, _mm512_set1_epi32(taps / 2));
   for (int64_t o = 0; o < n; o += kOutputs<C>, offset += kOutputs<C>, w += kOutputs<C> * taps) {
     *first = *std::min_element(offset, offset + kOutputs<C>);
+    // How far each output's taps begin behind the group's first, in elements; twice that in bytes, for all four bytes.
     const __m512i from = _mm512_sub_epi32(_mm512_i32gather_epi32(output, offset, 4), _mm512_set1_epi32(*first++));
     _mm512_store_si512(blocks++, _mm512_add_epi8(bytes, _mm512_mullo_epi32(from, _mm512_set1_epi32(0x02020202))));
     for (int j = 0; j < taps; j += 2) _mm512_store_si512(blocks++, _mm512_i32gather_epi32(pair, w + j, 4));
   }
 }
 
-// Loads are the bottleneck: kTogether taps of a group are extracted from kRegisters that begin at the first of them.
+// The horizontal pass. Loads are the bottleneck: kTogether taps of a group are extracted from kRegisters that begin at
+// the first of them.
 template <int C, int K, int kTogether, int kRegisters>
 JAXDALI_VBMI void Horizontal(const int16_t* line, const int32_t* first, const Block* blocks, int any, int shift,
                              int64_t n, uint8_t* dst) {
@@ -112,18 +118,20 @@ JAXDALI_VBMI void Horizontal(const int16_t* line, const int32_t* first, const Bl
       for (int j = 0; j < taps; j += kTogether, p += kTogether * C) {
         const __m512i low = _mm512_loadu_si512(p), high = kRegisters == 2 ? _mm512_loadu_si512(p + 32) : low;
         for (int i = 0; i < kTogether; i += 2) {
-          const __m512i at = i ? _mm512_add_epi8(bytes, _mm512_set1_epi8(2 * C * i)) : bytes;
+          const __m512i order = i ? _mm512_add_epi8(bytes, _mm512_set1_epi8(2 * C * i)) : bytes;
           const __m512i pair =
-              kRegisters == 2 ? _mm512_permutex2var_epi8(low, at, high) : _mm512_permutexvar_epi8(at, low);
+              kRegisters == 2 ? _mm512_permutex2var_epi8(low, order, high) : _mm512_permutexvar_epi8(order, low);
           sum[g] = _mm512_dpwssd_epi32(sum[g], pair, _mm512_load_si512(block++));
         }
       }
     }
     blocks += kGroups * stride;
+    // Rounds halves to even, see `start`.
     for (int g = 0; g < kGroups; g++) {
       const __mmask16 even = _mm512_testn_epi32_mask(sum[g], parity);
       sum[g] = _mm512_sra_epi32(_mm512_mask_sub_epi32(sum[g], even, sum[g], one), bits);
     }
+    // The complements, as 16 bits, then as bytes; the permutation undoes the interleaving of packs by lanes.
     const __m512i low = _mm512_xor_si512(_mm512_packs_epi32(sum[0], sum[1]), ones);
     const __m512i high = _mm512_xor_si512(_mm512_packs_epi32(sum[2], sum[3]), ones);
     const __m512i pixels = _mm512_permutexvar_epi8(packed, _mm512_packus_epi16(low, high));
@@ -134,7 +142,8 @@ JAXDALI_VBMI void Horizontal(const int16_t* line, const int32_t* first, const Bl
   }
 }
 
-// span: elements between the first taps of a group's outputs.
+// The kernel with the fewest loads whose registers hold the taps of a group, or null. span: elements between the first
+// taps of a group's outputs.
 template <int C, int K>
 WideHorizontal Choose(int taps, int span) {
   constexpr int kTogether = K ? K : 4;
@@ -157,8 +166,8 @@ WideHorizontal Make(int64_t n, const int32_t* offset, const int16_t* w, int taps
   const auto choose = taps == 2 ? Choose<C, 2> : taps == 4 ? Choose<C, 4> : taps == 6 ? Choose<C, 6> : Choose<C, 0>;
   const WideHorizontal wide = choose(taps, span);
   if (!wide) return nullptr;
-  constexpr int kMade = kGroups * kOutputs<C>;
-  const size_t groups = static_cast<size_t>((n + kMade - 1) / kMade * kGroups);
+  constexpr int kOutputsOfGroups = kGroups * kOutputs<C>;
+  const size_t groups = static_cast<size_t>((n + kOutputsOfGroups - 1) / kOutputsOfGroups * kGroups);
   first->assign(groups, 0);
   blocks->assign(groups * (1 + taps / 2), {});
   Fill<C>(n, offset, w, taps, first->data(), blocks->data());

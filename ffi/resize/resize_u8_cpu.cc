@@ -24,22 +24,24 @@ constexpr int kMaxTaps = 64, kMaxNegativeTaps = 32;
 // Weights as integers whose sum is -`one`. They are negated because int16 holds -1 in Q15 but not 1; with 32767 for 1,
 // exact ties (frequent at simple ratios) would be rounded down.
 JAXDALI_INLINE void Quantize(const float* w, int k, int one, int16_t* out) {
-  int sum = 0, best = 0;
+  int sum = 0, largest = 0;  // index of the largest weight
   float most = w[0];
   for (int j = 0; j < k; j++) {
     const float v = -w[j] * static_cast<float>(one);
     const int q = static_cast<int>(v + std::copysign(0.5f, v));
     out[j] = static_cast<int16_t>(std::max(q, -32768));
     sum += q;
-    best = w[j] > most ? j : best;
+    largest = w[j] > most ? j : largest;
     most = w[j] > most ? w[j] : most;
   }
-  out[best] = static_cast<int16_t>(std::max(out[best] - one - sum, -32768));
+  // The largest weight takes the rounding errors of all others.
+  out[largest] = static_cast<int16_t>(std::max(out[largest] - one - sum, -32768));
 }
 
+// K: number of taps, for loops of known length; 0: `taps`.
 template <int K>
-void QuantizeSome(const float* w, int64_t n, int any, int one, int stride, int16_t* out) {
-  const int k = K ? K : any;
+void QuantizeSome(const float* w, int64_t n, int taps, int one, int stride, int16_t* out) {
+  const int k = K ? K : taps;
   for (int64_t o = 0; o < n; o++, w += k, out += stride) Quantize(w, k, one, out);
 }
 
@@ -49,7 +51,8 @@ void QuantizeAll(const float* w, int64_t n, int k, int one, int stride, int16_t*
   run(w, n, k, one, stride, out);
 }
 
-// out[i] = -sum_j ((rows[j][i] << 7) * w[j] + 2^14) >> 15, saturated.
+// One element of the vertical pass: -sum_j ((rows[j][i] << 7) * w[j] + 2^14) >> 15, saturated to int16. The weights are
+// negated, see Quantize. Each product is rounded by itself, as _mm256_mulhrs_epi16 does it.
 inline int16_t VerticalOne(const uint8_t* const* rows, const int16_t* w, int k, int64_t i) {
   int acc = 0;
   for (int j = 0; j < k; j++) acc -= ((rows[j][i] << 7) * w[j] + (1 << 14)) >> 15;
@@ -62,6 +65,7 @@ inline int32_t ShiftEven(int32_t v, int shift) { return (v + (1 << (shift - 1)) 
 inline uint8_t Clamp8(int v) { return static_cast<uint8_t>(v < 0 ? 0 : v > 255 ? 255 : v); }
 
 #if defined(JAXDALI_SIMD)
+// The vertical pass: out[i] is VerticalOne of element begin + i, for i < n. 32 elements at a time.
 template <int K>  // taps; 0: any number
 JAXDALI_SIMD void VerticalSimd(const uint8_t* const* rows, const int16_t* w, int taps, int64_t begin, int64_t n,
                                int16_t* out) {
@@ -73,17 +77,17 @@ JAXDALI_SIMD void VerticalSimd(const uint8_t* const* rows, const int16_t* w, int
   for (int64_t i = 0; i < n; i += 32) {
     // The last block overlaps the one before, so that nothing outside the row is read.
     int64_t x = std::min(i, n - 32);
-    __m256i a0 = _mm256_setzero_si256(), a1 = a0;
+    __m256i sum0 = _mm256_setzero_si256(), sum1 = sum0;  // 16 elements each
     for (int j = 0; j < k; j++) {
       const __m128i* p = reinterpret_cast<const __m128i*>(rows[j] + begin + x);
-      __m256i c = _mm256_set1_epi16(w[j]);
+      __m256i weight = _mm256_set1_epi16(w[j]);
       __m256i v0 = _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(p)), 7);
       __m256i v1 = _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(p + 1)), 7);
-      a0 = _mm256_subs_epi16(a0, _mm256_mulhrs_epi16(v0, c));
-      a1 = _mm256_subs_epi16(a1, _mm256_mulhrs_epi16(v1, c));
+      sum0 = _mm256_subs_epi16(sum0, _mm256_mulhrs_epi16(v0, weight));
+      sum1 = _mm256_subs_epi16(sum1, _mm256_mulhrs_epi16(v1, weight));
     }
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + x), a0);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + x + 16), a1);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + x), sum0);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + x + 16), sum1);
   }
 }
 
@@ -107,12 +111,14 @@ JAXDALI_SIMD void Vertical(const uint8_t* const* rows, const int16_t* w, int k, 
   }
 }
 
+// The same for eight values; below_half is 2^(shift - 1) - 1.
 JAXDALI_SIMD inline __m256i ShiftEven(__m256i v, __m256i below_half, __m128i shift) {
   const __m256i odd = _mm256_and_si256(_mm256_srl_epi32(v, shift), _mm256_set1_epi32(1));
   return _mm256_sra_epi32(_mm256_add_epi32(_mm256_add_epi32(v, below_half), odd), shift);
 }
 
-// The two outputs that one register works on, one in each lane: two taps of each, as 16-bit pairs per channel.
+// The taps of two outputs, one in each lane of 128 bits: two taps of each output, at `a` and at `b`, as 16-bit pairs of
+// each channel (r0 r1 g0 g1 b0 b1). Multiplied by the pairs of TwoWeights, a pair gives one sum of 32 bits.
 template <int C>
 JAXDALI_SIMD inline __m256i TwoTaps(const int16_t* a, const int16_t* b) {
   const __m256i pairs = C == 3 ? _mm256_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1,  //
@@ -133,7 +139,9 @@ JAXDALI_SIMD inline __m256i TwoWeights(const int16_t* w) {
   return _mm256_shuffle_epi8(_mm256_set1_epi64x(v), spread);
 }
 
-template <int C, int K>  // channels, 3 or 4; taps (even), 0: any number
+// The horizontal pass for 3 or 4 channels: four outputs at a time, from two registers of sums with two outputs each.
+// offset[o]: the first tap of output o in the line. Weights are in the order of U8Resizer::Init: two outputs together.
+template <int C, int K>  // channels; taps (even), 0: any number
 JAXDALI_SIMD void HorizontalSimd(const int16_t* line, const int32_t* offset, const int16_t* w, int taps, int shift,
                                  int64_t n, uint8_t* dst) {
   const int k = K ? K : taps;
@@ -141,59 +149,65 @@ JAXDALI_SIMD void HorizontalSimd(const int16_t* line, const int32_t* offset, con
   const __m128i bits = _mm_cvtsi32_si128(shift);
   const __m128i pack3 = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
   for (int64_t o = 0; o < n; o += 4, w += 4 * k) {
-    const int16_t *p0 = line + offset[o], *p1 = line + offset[o + 1], *p2 = line + offset[o + 2],
-                  *p3 = line + offset[o + 3];
-    const int16_t *wa = w, *wb = w + 2 * k;
-    __m256i a = _mm256_setzero_si256(), b = a;
+    const int16_t *taps0 = line + offset[o], *taps1 = line + offset[o + 1], *taps2 = line + offset[o + 2],
+                  *taps3 = line + offset[o + 3];
+    const int16_t *weights01 = w, *weights23 = w + 2 * k;
+    __m256i sum01 = _mm256_setzero_si256(), sum23 = sum01;
     for (int j = 0; j < k; j += 2) {
-      a = _mm256_sub_epi32(a, _mm256_madd_epi16(TwoTaps<C>(p0 + j * C, p1 + j * C), TwoWeights(wa + 2 * j)));
-      b = _mm256_sub_epi32(b, _mm256_madd_epi16(TwoTaps<C>(p2 + j * C, p3 + j * C), TwoWeights(wb + 2 * j)));
+      sum01 = _mm256_sub_epi32(
+          sum01, _mm256_madd_epi16(TwoTaps<C>(taps0 + j * C, taps1 + j * C), TwoWeights(weights01 + 2 * j)));
+      sum23 = _mm256_sub_epi32(
+          sum23, _mm256_madd_epi16(TwoTaps<C>(taps2 + j * C, taps3 + j * C), TwoWeights(weights23 + 2 * j)));
     }
-    __m256i v =
-        _mm256_packs_epi32(ShiftEven(a, below_half, bits), ShiftEven(b, below_half, bits));  // outputs 0 2 | 1 3
-    v = _mm256_packus_epi16(v, v);
-    __m128i r = _mm_unpacklo_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-    if (C == 3) r = _mm_shuffle_epi8(r, pack3);
+    __m256i bytes = _mm256_packs_epi32(ShiftEven(sum01, below_half, bits),
+                                       ShiftEven(sum23, below_half, bits));  // outputs 0 2 | 1 3
+    bytes = _mm256_packus_epi16(bytes, bytes);
+    __m128i pixels = _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+    if (C == 3) pixels = _mm_shuffle_epi8(pixels, pack3);
     if (o + (C == 3 ? 6 : 4) <= n) {  // a whole register fits before the row's end
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + o * C), r);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + o * C), pixels);
     } else {
       uint8_t last[16];
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(last), r);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(last), pixels);
       memcpy(dst + o * C, last, static_cast<size_t>(std::min<int64_t>(4, n - o) * C));
     }
   }
 }
 
+// Four taps, from tap j on, of four outputs of one channel: outputs 0 and 1 in the low lane, 2 and 3 in the high one.
 JAXDALI_SIMD inline __m256i FourTaps(const int16_t* line, const int32_t* offset, int j) {
   auto load = [&](int i) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(line + offset[i] + j)); };
   __m128i a = _mm_unpacklo_epi64(load(0), load(1)), b = _mm_unpacklo_epi64(load(2), load(3));
   return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
 }
 
-// One channel: 8 outputs at a time, 4 taps of 4 outputs in a register. The number of taps is a multiple of 4.
-JAXDALI_SIMD void HorizontalGreySimd(const int16_t* line, const int32_t* offset, const int16_t* w, int k, int shift,
-                                     int64_t n, uint8_t* dst) {
+// The horizontal pass for one channel: 8 outputs at a time, 4 taps of 4 outputs in a register. The number of taps is a
+// multiple of 4. Weights are in the order of U8Resizer::Init: four taps of each of eight outputs together.
+JAXDALI_SIMD void HorizontalGreySimd(const int16_t* line, const int32_t* offset, const int16_t* weights, int taps,
+                                     int shift, int64_t n, uint8_t* dst) {
   const __m256i below_half = _mm256_set1_epi32((1 << (shift - 1)) - 1);
   const __m128i bits = _mm_cvtsi32_si128(shift);
-  for (int64_t o = 0; o < n; o += 8, w += 8 * k) {
-    __m256i a = _mm256_setzero_si256(), b = a;
-    for (int j = 0; j < k; j += 4) {
-      const __m256i* c = reinterpret_cast<const __m256i*>(w + 8 * j);
-      a = _mm256_sub_epi32(a, _mm256_madd_epi16(FourTaps(line, offset + o, j), _mm256_loadu_si256(c)));
-      b = _mm256_sub_epi32(b, _mm256_madd_epi16(FourTaps(line, offset + o + 4, j), _mm256_loadu_si256(c + 1)));
+  for (int64_t o = 0; o < n; o += 8, weights += 8 * taps) {
+    // An output has two sums of 32 bits, of its even and its odd pairs of taps. Weights are negated, see Quantize.
+    __m256i low = _mm256_setzero_si256(), high = low;  // outputs 0 to 3, outputs 4 to 7
+    for (int j = 0; j < taps; j += 4) {
+      const __m256i* four = reinterpret_cast<const __m256i*>(weights + 8 * j);
+      low = _mm256_sub_epi32(low, _mm256_madd_epi16(FourTaps(line, offset + o, j), _mm256_loadu_si256(four)));
+      high = _mm256_sub_epi32(high, _mm256_madd_epi16(FourTaps(line, offset + o + 4, j), _mm256_loadu_si256(four + 1)));
     }
-    __m256i s =
-        _mm256_permute4x64_epi64(_mm256_hadd_epi32(a, b), _MM_SHUFFLE(3, 1, 2, 0));  // outputs 0 1 2 3 | 4 5 6 7
-    s = ShiftEven(s, below_half, bits);
-    __m128i r = _mm_packs_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
-    int64_t v = _mm_cvtsi128_si64(_mm_packus_epi16(r, r));
-    memcpy(dst + o, &v, static_cast<size_t>(std::min<int64_t>(8, n - o)));
+    // hadd joins the two sums, but within lanes: outputs 0 1 4 5 | 2 3 6 7. The permutation puts them in order.
+    __m256i sums =
+        _mm256_permute4x64_epi64(_mm256_hadd_epi32(low, high), _MM_SHUFFLE(3, 1, 2, 0));  // outputs 0 1 2 3 | 4 5 6 7
+    sums = ShiftEven(sums, below_half, bits);
+    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    int64_t bytes = _mm_cvtsi128_si64(_mm_packus_epi16(words, words));
+    memcpy(dst + o, &bytes, static_cast<size_t>(std::min<int64_t>(8, n - o)));
   }
 }
 
 #endif  // defined(JAXDALI_SIMD)
 
-// Without SIMD, with the same results. Weights are [n, k].
+// The horizontal pass without vectors, with the same results. Weights are [n, k].
 template <int C>
 void HorizontalPortable(const int16_t* line, const int32_t* offset, const int16_t* w, int k, int shift, int64_t n,
                         uint8_t* dst) {
@@ -209,13 +223,14 @@ void HorizontalPortable(const int16_t* line, const int32_t* offset, const int16_
 }  // namespace
 
 bool U8Resizer::Init(const Taps& y, const Taps& x, int channels) {
+  // Fixed-point formats of the two kinds of filters: see the class.
   bool negative = y.negative || x.negative;
   int limit = negative ? kMaxNegativeTaps : kMaxTaps;
   if (y.k > limit || x.k > limit || (channels != 1 && channels != 3 && channels != 4)) return false;
   if (x.hi > (1 << 28) / channels) return false;  // elements of a line are counted in int32
   int one = negative ? 1 << 14 : 1 << 15;
   channels_ = channels;
-  shift_ = negative ? 6 + 14 : 7 + 15;
+  shift_ = negative ? 6 + 14 : 7 + 15;  // bits after the point of a horizontal sum
   ky_ = y.k;
   nx_ = x.n;
   begin_ = int64_t{x.lo} * channels;
@@ -245,6 +260,7 @@ bool U8Resizer::Init(const Taps& y, const Taps& x, int channels) {
         resize_u8::MakeWideHorizontal(channels, x.n, offset_.data(), wx_.data(), kx_, &group_offset_, &blocks_);
   }
 #endif
+  // Brings the weights of `group` outputs together: `step` taps of each output, then the next taps of each, and so on.
   if (group > 1 && !horizontal_) {
     std::vector<int16_t> w(static_cast<size_t>(group) * kx_);
     for (int64_t o = 0; o < x.n; o += group) {
@@ -259,7 +275,7 @@ bool U8Resizer::Init(const Taps& y, const Taps& x, int channels) {
 
 void U8Resizer::Row(int64_t y, const uint8_t* const* rows, uint8_t* dst) {
   const int16_t* wy = &wy_[y * ky_];
-  int ky = ky_;  // without the zeros at the ends of a filter
+  int ky = ky_;  // number of taps without the zeros at the ends of the filter
   while (ky > 1 && wy[ky - 1] == 0) ky--;
   for (; ky > 1 && *wy == 0; ky--) wy++, rows++;
 #if defined(JAXDALI_SIMD)

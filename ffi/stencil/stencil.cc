@@ -24,7 +24,7 @@ ffi::Error SetUp(StencilBatch* b, F32 weights, I32 window, I32 anchor, F32 fill,
   b->fill = fill.typed_data();
   b->first = first;
   b->axes = axes;
-  b->what = static_cast<StencilReduction>(reduction);
+  b->reduction = static_cast<StencilReduction>(reduction);
   b->border = static_cast<Border>(border);
   return ffi::Error::Success();
 }

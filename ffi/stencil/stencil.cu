@@ -8,7 +8,7 @@ namespace jaxdali {
 template const char* LaunchPlans(const ReductionPlanner&, const WorkSplit&, void*);
 
 const char* LaunchStencil(const StencilBatch& b, const Samples& samples, void* stream) {
-  switch (b.what) {
+  switch (b.reduction) {
     case StencilReduction::kSum:
       return LaunchWindows<Sum>(b, samples, stream);
     case StencilReduction::kMax:

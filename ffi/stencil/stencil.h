@@ -45,7 +45,7 @@ struct StencilBatch {
   const float* fill;      // [n] values beyond a constant border
   int first, axes;
   int64_t most;
-  StencilReduction what;
+  StencilReduction reduction;
   Border border;
 
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, StencilArgs* a) const {
@@ -60,19 +60,19 @@ struct StencilBatch {
     }
     for (int d = 0; d < in.ndim; d++) {
       if (d >= first && d < first + axes) {
-        const int k = 3 - axes + d - first, at = i * axes + d - first;
+        const int k = 3 - axes + d - first, column = i * axes + d - first;
         a->n[k] = in.dim(i, d);
         a->out_n[k] = out.dim(i, d);
-        a->window[k] = window[at];
-        a->anchor[k] = anchor[at];
-        if (window[at] < 1 || window[at] > 1 << 12) return kInternal;
+        a->window[k] = window[column];
+        a->anchor[k] = anchor[column];
+        if (window[column] < 1 || window[column] > 1 << 12) return kInternal;
         if (a->n[k] == 0 && a->out_n[k] != 0) return kInternal;
         continue;
       }
       if (out.dim(i, d) != in.dim(i, d)) return kInternal;
       (d < first ? a->outer : a->inner) *= in.dim(i, d);
     }
-    return what == StencilReduction::kSum && a->Taps() > most ? kInternal : kOk;
+    return reduction == StencilReduction::kSum && a->Taps() > most ? kInternal : kOk;
   }
 };
 

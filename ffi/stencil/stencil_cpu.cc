@@ -29,7 +29,8 @@ struct Elements {
   JAXDALI_INLINE void Store(float* to) const { std::memcpy(to, part, sizeof part); }
 };
 
-// The medians of kEach windows. Each round moves the smallest remaining value to the front.
+// The medians of kEach windows, by half a selection sort: each round moves the smallest remaining value to the front,
+// and the last round that is needed leaves the median there.
 template <int kBytes>
 JAXDALI_INLINE void Median(const float* const* from, int64_t taps, int64_t i, float* out) {
   Elements<kBytes> v[kSorted];
@@ -48,23 +49,23 @@ JAXDALI_INLINE void Median(const float* const* from, int64_t taps, int64_t i, fl
 
 // Reduces from[k][i], k < taps, to out[i]. Each row has kEach extra elements.
 template <int kBytes>
-JAXDALI_INLINE void Reduce(StencilReduction what, const float* const* from, const float* weights, int64_t taps,
+JAXDALI_INLINE void Reduce(StencilReduction reduction, const float* const* from, const float* weights, int64_t taps,
                            int64_t n, float* out) {
   for (int64_t i = 0; i < n; i += kEach) {
-    if (what == StencilReduction::kMedian) {
+    if (reduction == StencilReduction::kMedian) {
       Median<kBytes>(from, taps, i, out + i);
       continue;
     }
     Elements<kBytes> result{}, v;
-    const bool is_sum = what == StencilReduction::kSum;
+    const bool is_sum = reduction == StencilReduction::kSum;
     if (!is_sum) result.Load(from[0] + i);
     for (int64_t k = is_sum ? 0 : 1; k < taps; k++) {
       v.Load(from[k] + i);
       for (int p = 0; p < Elements<kBytes>::kParts; p++) {
         const auto a = result.part[p], b = v.part[p];
-        result.part[p] = is_sum                           ? a + b * weights[k]
-                         : what == StencilReduction::kMax ? (a > b ? a : b)
-                                                          : (a < b ? a : b);
+        result.part[p] = is_sum                                ? a + b * weights[k]
+                         : reduction == StencilReduction::kMax ? (a > b ? a : b)
+                                                               : (a < b ? a : b);
       }
     }
     result.Store(out + i);
@@ -72,15 +73,15 @@ JAXDALI_INLINE void Reduce(StencilReduction what, const float* const* from, cons
 }
 
 #if defined(JAXDALI_SIMD)
-JAXDALI_SIMD void ReduceSimd(StencilReduction what, const float* const* from, const float* weights, int64_t taps,
+JAXDALI_SIMD void ReduceSimd(StencilReduction reduction, const float* const* from, const float* weights, int64_t taps,
                              int64_t n, float* out) {
-  Reduce<kSimdBytes>(what, from, weights, taps, n, out);
+  Reduce<kSimdBytes>(reduction, from, weights, taps, n, out);
 }
 #endif
 
-void ReduceRows(StencilReduction what, const float* const* from, const float* weights, int64_t taps, int64_t n,
+void ReduceRows(StencilReduction reduction, const float* const* from, const float* weights, int64_t taps, int64_t n,
                 float* out) {
-  if (what == StencilReduction::kMedian && taps > kSorted) {
+  if (reduction == StencilReduction::kMedian && taps > kSorted) {
     std::vector<float> values(static_cast<size_t>(taps));
     for (int64_t i = 0; i < n; i++) {
       for (int64_t k = 0; k < taps; k++) values[static_cast<size_t>(k)] = from[k][i];
@@ -90,34 +91,36 @@ void ReduceRows(StencilReduction what, const float* const* from, const float* we
     return;
   }
 #if defined(JAXDALI_SIMD)
-  if (kHasSimd) return ReduceSimd(what, from, weights, taps, n, out);
+  if (kHasSimd) return ReduceSimd(reduction, from, weights, taps, n, out);
 #endif
-  Reduce<16>(what, from, weights, taps, n, out);
+  Reduce<16>(reduction, from, weights, taps, n, out);
 }
 
+// The rows of the windows of one sample. Each row of a window (z, y) has a slot, which the rows of the following
+// windows take over in turn.
 class Rows {
  public:
   Rows(const StencilBatch& b, const StencilArgs& a)
       : b_(b),
         a_(a),
-        outside_(b.what == StencilReduction::kMax   ? -std::numeric_limits<float>::infinity()
-                 : b.what == StencilReduction::kMin ? std::numeric_limits<float>::infinity()
-                                                    : a.fill),
+        outside_(b.reduction == StencilReduction::kMax   ? -std::numeric_limits<float>::infinity()
+                 : b.reduction == StencilReduction::kMin ? std::numeric_limits<float>::infinity()
+                                                         : a.fill),
         width_(a.out_n[2] + a.window[2] - 1),
         length_(width_ * a.inner + kEach),
         slots_(a.window[0] * a.window[1]),
         rows_(static_cast<size_t>(slots_ * length_), 0.0f),
         loaded_(static_cast<size_t>(a.n[2] * a.inner)),
-        held_(static_cast<size_t>(slots_), Held{-1, 0, 0}),
+        slot_rows_(static_cast<size_t>(slots_), SlotRow{-1, 0, 0}),
         from_(static_cast<size_t>(a.Taps())),
         out_(static_cast<size_t>(a.out_n[2] * a.inner + kEach)) {}
 
   void Run() {
     const int64_t row = a_.out_n[2] * a_.inner;
-    int64_t at = 0;
+    int64_t out_element = 0;
     for (int64_t s = 0; s < a_.outer; s++) {
       for (int64_t z = 0; z < a_.out_n[0]; z++) {
-        for (int64_t y = 0; y < a_.out_n[1]; y++, at += row) {
+        for (int64_t y = 0; y < a_.out_n[1]; y++, out_element += row) {
           size_t tap = 0;
           for (int64_t i = 0; i < a_.window[0]; i++) {
             for (int64_t j = 0; j < a_.window[1]; j++) {
@@ -125,15 +128,16 @@ class Rows {
               for (int64_t k = 0; k < a_.window[2]; k++) from_[tap++] = first + k * a_.inner;
             }
           }
-          ReduceRows(b_.what, from_.data(), a_.weights, a_.Taps(), row, out_.data());
-          StoreRow(b_.out.dtype, out_.data(), row, a_.out, at);
+          ReduceRows(b_.reduction, from_.data(), a_.weights, a_.Taps(), row, out_.data());
+          StoreRow(b_.out.dtype, out_.data(), row, a_.out, out_element);
         }
       }
     }
   }
 
  private:
-  struct Held {
+  // The row that a slot has. outer -1: none.
+  struct SlotRow {
     int64_t outer, z, y;
   };
 
@@ -141,9 +145,9 @@ class Rows {
   const float* Row(int64_t outer, int64_t z, int64_t y) {
     const int64_t slot = z % a_.window[0] * a_.window[1] + y % a_.window[1];
     float* row = rows_.data() + slot * length_;
-    Held& held = held_[static_cast<size_t>(slot)];
-    if (held.outer == outer && held.z == z && held.y == y) return row;
-    held = {outer, z, y};
+    SlotRow& slot_row = slot_rows_[static_cast<size_t>(slot)];
+    if (slot_row.outer == outer && slot_row.z == z && slot_row.y == y) return row;
+    slot_row = {outer, z, y};
     const int64_t from_z = Inside(b_.border, z - a_.anchor[0], a_.n[0]);
     const int64_t from_y = Inside(b_.border, y - a_.anchor[1], a_.n[1]);
     if (from_z < 0 || from_y < 0) {
@@ -160,6 +164,7 @@ class Rows {
     for (int64_t x = last; x < width_; x++) PutBeyond(x, row);
     return row;
   }
+  // Writes pixel x of an extended row, which is beyond the border of the input.
   void PutBeyond(int64_t x, float* row) {
     const int64_t from = Inside(b_.border, x - a_.anchor[2], a_.n[2]);
     if (from < 0)
@@ -171,9 +176,9 @@ class Rows {
   const StencilBatch& b_;
   const StencilArgs& a_;
   float outside_;
-  int64_t width_, length_, slots_;
+  int64_t width_, length_, slots_;  // pixels and elements of an extended row; rows of a window
   std::vector<float> rows_, loaded_;
-  std::vector<Held> held_;
+  std::vector<SlotRow> slot_rows_;
   std::vector<const float*> from_;
   std::vector<float> out_;
 };

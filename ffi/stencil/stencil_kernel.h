@@ -93,11 +93,11 @@ struct ReductionPlanner : StencilBatch {
 
   JAXDALI_HD Status Prepare(int i, Plan* a) const {
     if (Status s = Sample(i, a); s != kOk) return s;
-    const bool is_sum = what == StencilReduction::kSum;
+    const bool is_sum = reduction == StencilReduction::kSum;
     // Maxima and minima leave out what is beyond a constant border.
-    a->outside = is_sum                           ? a->fill
-                 : what == StencilReduction::kMax ? Extreme<true>::Initial()
-                                                  : Extreme<false>::Initial();
+    a->outside = is_sum                                ? a->fill
+                 : reduction == StencilReduction::kMax ? Extreme<true>::Initial()
+                                                       : Extreme<false>::Initial();
     a->by_tiles = a->HasTiles() && a->window[2] <= kMostTileColumns && (is_sum || a->window[1] <= kMostTileTaps);
     a->pieces = (a->Size() + kThreads - 1) / kThreads;
     if (!a->by_tiles) return kOk;

@@ -43,9 +43,9 @@ struct WarpArgs {
 JAXDALI_HD inline bool SetMap(const double* m, WarpArgs* a) {
   const int d = a->dims;
   for (int s = 0; s < d; s++) {
-    double far = fabs(m[s * (d + 1) + d]);  // largest coordinate of any output pixel
-    for (int k = 0; k < d; k++) far += fabs(m[s * (d + 1) + k]) * static_cast<double>(a->out_size[k] + 8);
-    if (!(far < kMaxCoordinate) || a->in_size[s] >= kMaxCoordinate) return false;
+    double farthest = fabs(m[s * (d + 1) + d]);  // largest coordinate of any output pixel
+    for (int k = 0; k < d; k++) farthest += fabs(m[s * (d + 1) + k]) * static_cast<double>(a->out_size[k] + 8);
+    if (!(farthest < kMaxCoordinate) || a->in_size[s] >= kMaxCoordinate) return false;
     for (int k = 0; k < d; k++) a->map[s][k] = llrint(m[s * (d + 1) + k] * kOnePixel);
     a->map[s][3] = llrint(m[s * (d + 1) + d] * kOnePixel);
   }
@@ -62,11 +62,11 @@ JAXDALI_HD inline void RowStart(const WarpArgs& a, int64_t y, int64_t z, int64_t
 
 // Whether there is a kernel for these types.
 inline bool WarpTypes(DType in, DType out) {
-  auto known = [](DType t) {
+  auto is_supported = [](DType t) {
     return t == DType::kU8 || t == DType::kI16 || t == DType::kI32 || t == DType::kF16 || t == DType::kBF16 ||
            t == DType::kF32;
   };
-  return known(in) && known(out) && (in == out || in == DType::kF32 || out == DType::kF32);
+  return is_supported(in) && is_supported(out) && (in == out || in == DType::kF32 || out == DType::kF32);
 }
 
 // The operands of the custom call.
@@ -110,8 +110,10 @@ void WarpWhole(const WarpArgs& a);
 // The CUDA kernel. Returns null or an error message.
 const char* LaunchWarp(const WarpBatch& batch, const Samples& samples, void* stream);
 
-// The weights of the taps (x0,y0), (x1,y0), (x0,y1), (x1,y1) for the low words of the two coordinates.
+// The weights of the taps (x0,y0), (x1,y0), (x0,y1), (x1,y1) for the low words of the two coordinates, which are their
+// fractions. Only one product is rounded. The others follow from it, so that the four sum to 2^kWeightBits.
 JAXDALI_HD inline void Weights(uint32_t fx, uint32_t fy, int32_t w[4]) {
+  // The fractions in kWeightBits bits, rounded.
   int32_t qx = static_cast<int32_t>(((fx >> 17) + 1) >> 1), qy = static_cast<int32_t>(((fy >> 17) + 1) >> 1);
   w[3] = (qx * qy + (1 << (kWeightBits - 1))) >> kWeightBits;
   w[1] = qx - w[3];

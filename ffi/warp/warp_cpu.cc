@@ -26,9 +26,9 @@ void Clip(int64_t row, int64_t step, int64_t lo, int64_t hi, Span* span) {
     if (row < lo || row >= hi) span->end = span->begin;
   } else {
     if (step < 0) {  // the same condition on the negated coordinate
-      int64_t t = 1 - hi;
+      int64_t negated = 1 - hi;
       hi = 1 - lo;
-      lo = t;
+      lo = negated;
       row = -row;
       step = -step;
     }
@@ -45,6 +45,7 @@ Span Touching(const WarpArgs& a, const int64_t* pos, Span span) {
   return span;
 }
 
+// Any types, 2 or 3 dimensions (D): pixel by pixel.
 template <class In, class Out, int D, bool kLinear>
 void WarpPixels(const WarpArgs& a) {
   const In* in = static_cast<const In*>(a.in);
@@ -73,11 +74,16 @@ void WarpPixels(const WarpArgs& a) {
 
 #if defined(JAXDALI_SIMD)
 
+// How pixels with neighbours outside the image are made: there are none; the nearest pixel counts; they are fill.
 enum class Border { kInside, kClamp, kFill };
 
-// Computes eight pixels of a packed uint8 image of C = 3 or 4 channels exactly as WarpPixel does. One load of 8 bytes
-// reads a row's pair of neighbours. With 3 channels these are 2 bytes too many: after the pair in the upper row (which
-// the lower row follows), before it in the lower row (which the upper row precedes). So no load leaves the image.
+// The functions from here to WarpRun compute eight pixels of a packed uint8 image of C = 3 or 4 channels exactly as
+// WarpPixel does. One load of 8 bytes reads a row's pair of neighbours. With 3 channels these are 2 bytes too many:
+// after the pair in the upper row (which the lower row follows), before it in the lower row (which the upper row
+// precedes). So no load leaves the image.
+//
+// Vectors have one 32-bit number for each pixel: ix, iy are indices of the upper left neighbour, w00 w01 (upper row),
+// w10 w11 (lower row) the weights of the four, in units of 2^-kWeightBits.
 struct Source {
   const uint8_t* data;
   int32_t width, height, stride;
@@ -95,6 +101,7 @@ JAXDALI_SIMD JAXDALI_INLINE __m256i LoadPairs(const uint8_t* p, const uint8_t* q
 // Splits two vectors of 64-bit coordinates into index and weight (0 ... 2^14, of the right neighbour) along one axis.
 JAXDALI_SIMD JAXDALI_INLINE void Split(__m256i a, __m256i b, __m256i* index, __m256i* q) {
   __m256 fa = _mm256_castsi256_ps(a), fb = _mm256_castsi256_ps(b);
+  // 0xDD takes the high words of the coordinates, 0x88 the low ones: within each lane, two of `a`, then two of `b`.
   *index = _mm256_castps_si256(_mm256_shuffle_ps(fa, fb, 0xDD));
   __m256i low = _mm256_castps_si256(_mm256_shuffle_ps(fa, fb, 0x88));
   *q = _mm256_srli_epi32(_mm256_add_epi32(_mm256_srli_epi32(low, 17), _mm256_set1_epi32(1)), 1);
@@ -119,11 +126,13 @@ JAXDALI_SIMD JAXDALI_INLINE void MovePair(__m256i last, __m256i* index, __m256i*
   *index = _mm256_min_epi32(_mm256_max_epi32(*index, _mm256_setzero_si256()), last);
 }
 
+// Blends the channels of pixels K and K + 4, one in each lane: 32 bits for each channel. `round` is added before the
+// shift.
 template <int K>
 JAXDALI_SIMD JAXDALI_INLINE __m256i Blend(const uint8_t* top, const uint8_t* bottom, const int32_t* offset,
                                           __m256i top_order, __m256i bottom_order, __m256i top_weights,
                                           __m256i bottom_weights, __m256i round) {
-  constexpr int kLane = K * 0x55;
+  constexpr int kLane = K * 0x55;  // broadcasts number K of a lane
   __m256i upper = LoadPairs(top + offset[K], top + offset[K + 4], top_order);
   __m256i lower = LoadPairs(bottom + offset[K], bottom + offset[K + 4], bottom_order);
   __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(upper, _mm256_shuffle_epi32(top_weights, kLane)),
@@ -131,7 +140,8 @@ JAXDALI_SIMD JAXDALI_INLINE __m256i Blend(const uint8_t* top, const uint8_t* bot
   return _mm256_srli_epi32(_mm256_add_epi32(sum, _mm256_shuffle_epi32(round, kLane)), kWeightBits);
 }
 
-// Coordinates of pixels 0 1 4 5 are in xa, ya, and of 2 3 6 7 in xb, yb. The result is packed: 8 * C bytes.
+// Makes eight pixels. Coordinates of pixels 0 1 4 5 are in xa, ya, and of 2 3 6 7 in xb, yb, so that Split leaves them
+// in order. The result is packed: 8 * C bytes.
 template <int C, Border kBorder>
 JAXDALI_SIMD JAXDALI_INLINE __m256i Warp8(const Source& src, __m256i fill, __m256i xa, __m256i xb, __m256i ya,
                                           __m256i yb) {
@@ -149,6 +159,7 @@ JAXDALI_SIMD JAXDALI_INLINE __m256i Warp8(const Source& src, __m256i fill, __m25
   __m256i w00 = _mm256_sub_epi32(_mm256_sub_epi32(_mm256_set1_epi32(1 << kWeightBits), qx), w10);
   __m256i round = half;
   if constexpr (kBorder == Border::kFill) {
+    // The weights of pixels outside go to the fill, which is added with the rounding.
     __m256i column_top = ix, column_bottom = ix;
     MovePair(last_x, &column_top, &w00, &w01);
     MovePair(last_x, &column_bottom, &w10, &w11);
@@ -181,7 +192,7 @@ JAXDALI_SIMD JAXDALI_INLINE __m256i Warp8(const Source& src, __m256i fill, __m25
   __m256i v2 = Blend<2>(top, bottom, offset, top_order, bottom_order, top_weights, bottom_weights, round);
   __m256i v3 = Blend<3>(top, bottom, offset, top_order, bottom_order, top_weights, bottom_weights, round);
   __m256i v = _mm256_packus_epi16(_mm256_packus_epi32(v0, v1), _mm256_packus_epi32(v2, v3));
-  if constexpr (C == 3) {
+  if constexpr (C == 3) {  // closes the gaps of pixels of four bytes
     v = _mm256_shuffle_epi8(
         v, _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1)));
     v = _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 7, 7));
@@ -263,6 +274,7 @@ JAXDALI_SIMD void WarpSimd(const WarpArgs& a) {
   }
 }
 
+// Whether WarpSimd can make the image: pairs of neighbours need two rows and columns, and offsets have 32 bits.
 bool TakesSimd(const WarpArgs& a) {
   return a.dims == 2 && a.linear && (a.channels == 3 || a.channels == 4) && a.in_size[0] >= 2 && a.in_size[1] >= 2 &&
          a.in_size[0] * a.in_size[1] * a.channels <= std::numeric_limits<int32_t>::max() && kHasSimd;

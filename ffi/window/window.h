@@ -72,7 +72,7 @@ struct WindowBatch {
     a->channel = -1;
     a->start = 0;
     a->inside = true;
-    int64_t unit[8], size = 1, elements = 1;
+    int64_t unit[8], size = 1, elements = 1;  // unit: elements of the input from one index of an axis to the next
     bool negative = false, reaches_out = false;
     for (int d = in.ndim - 1; d >= 0; d--) {
       unit[d] = elements;
@@ -80,35 +80,38 @@ struct WindowBatch {
     }
     for (int k = 0; k < in.ndim; k++) {
       const int d = permutation[k];
-      const int64_t at = static_cast<int64_t>(i) * in.ndim + d, n = extent[at], first = start[at], by = step[at];
+      const int64_t entry = static_cast<int64_t>(i) * in.ndim + d, num_indices = extent[entry], first = start[entry],
+                    step_size = step[entry];
       const int64_t dim = in.dim(i, d);
-      if (n < 0) negative = true;
+      if (num_indices < 0) negative = true;
       if (d == channel) {
         a->channel = k;
         a->first_channel = first;
-        a->step_channel = by;
+        a->step_channel = step_size;
       }
-      a->extent[k] = n;
-      a->stride[k] = by * unit[d];
+      a->extent[k] = num_indices;
+      a->stride[k] = step_size * unit[d];
       a->start += first * unit[d];
-      size *= n;
-      // The indices o with 0 <= first + o * by < dim. Operands have 32 bits, so nothing overflows.
-      int64_t low = 0, high = n;
-      if (by == 0) {
+      size *= num_indices;
+      // The indices o with 0 <= first + o * step_size < dim, which are low to high - 1. Operands have 32 bits, so
+      // nothing overflows.
+      int64_t low = 0, high = num_indices;
+      if (step_size == 0) {
         if (first < 0 || first >= dim) high = 0;
       } else {
-        const int64_t near = by > 0 ? -first : first - dim + 1, far = by > 0 ? dim - first : first + 1,
-                      width = by > 0 ? by : -by;
-        low = near > 0 ? near : 0;
-        high = far > 0 ? far : 0;
+        const int64_t to_inside = step_size > 0 ? -first : first - dim + 1,
+                      to_outside = step_size > 0 ? dim - first : first + 1,
+                      width = step_size > 0 ? step_size : -step_size;
+        low = to_inside > 0 ? to_inside : 0;
+        high = to_outside > 0 ? to_outside : 0;
         if (width > 1) {  // divisions take long on a GPU
           low = (low + width - 1) / width;
           high = (high + width - 1) / width;
         }
       }
-      low = low < n ? low : n;
-      high = high < n ? high : n;
-      if (low > 0 || high < n) reaches_out = true;
+      low = low < num_indices ? low : num_indices;
+      high = high < num_indices ? high : num_indices;
+      if (low > 0 || high < num_indices) reaches_out = true;
       a->begin[k] = low;
       a->end[k] = high > low ? high : low;
     }

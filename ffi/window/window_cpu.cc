@@ -15,6 +15,7 @@
 namespace jaxdali {
 namespace {
 
+// Copies n elements of sizeof(T) bytes. Steps are in bytes. A known size becomes a move, and a dense output vectors.
 template <class T>
 void CopyStrided(const uint8_t* in, int64_t step, int64_t n, uint8_t* out, int64_t out_step) {
   if (out_step == static_cast<int64_t>(sizeof(T))) {
@@ -73,7 +74,7 @@ class Odometer {
   int64_t index_[8] = {};
 };
 
-// Copies the part inside the input.
+// Copies the part inside the input. Axes are merged until the loops are few and the blocks large.
 void Move(const WindowArgs& a) {
   const int64_t element = SizeOf(a.in_type);
   int64_t in_step[8], out_step[8], extent[8], packed = element;
@@ -125,7 +126,8 @@ void Move(const WindowArgs& a) {
   }));
 }
 
-// Writes fill to everything outside the input, and sometimes inside.
+// Writes fill to the whole output, of which the part inside the input is overwritten later. Each copy doubles what
+// exists.
 void FillAround(const WindowArgs& a) {
   int64_t total = 1, pattern = 1;  // the fill repeats after `pattern` values
   for (int d = 0; d < a.ndim; d++) total *= a.extent[d];
@@ -142,8 +144,8 @@ void FillAround(const WindowArgs& a) {
 }
 
 #if defined(JAXDALI_SIMD)
-// Finds the axis of the channels if the window converts an image of three-byte pixels to planes: each pixel is then
-// read once for all three. -1: there is none.
+// Returns the axis of the channels if the window converts an image of three-byte pixels to planes, or -1. Then each
+// pixel is read once for all three planes.
 int PlaneAxis(const WindowArgs& a) {
   const int last = a.ndim - 1;
   if (!kHasSimd || SizeOf(a.in_type) != 1 || (a.stride[last] != 3 && a.stride[last] != -3)) return -1;
@@ -154,7 +156,7 @@ int PlaneAxis(const WindowArgs& a) {
   return -1;
 }
 
-// Splits n pixels, `step` (3 or -3) bytes apart, into planes.
+// Splits n pixels, `step` (3 or -3) bytes apart, into planes. With -3 the row is mirrored.
 JAXDALI_SIMD void SplitBytes(const uint8_t* in, int64_t step, int64_t n, uint8_t* const* to) {
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -179,11 +181,11 @@ JAXDALI_SIMD void SplitFloats(const uint8_t* in, int64_t step, int64_t n, const 
   for (; i + 16 <= n; i += 16) {
     const Planes planes = SplitPixels(step > 0 ? in + 3 * i : in - 3 * (i + 15));
     for (int c = 0; c < 3; c++) {
-      const __m256 by = _mm256_set1_ps(scale[c]), add = _mm256_set1_ps(offset[c]);
+      const __m256 factor = _mm256_set1_ps(scale[c]), shift = _mm256_set1_ps(offset[c]);
       const __m128i bytes = step > 0 ? planes.plane[c] : Reversed(planes.plane[c]);
       const __m256 low = EightFloats(bytes), high = EightFloats(_mm_unpackhi_epi64(bytes, bytes));
-      StoreFloats(to[c] + i, _mm256_add_ps(_mm256_mul_ps(low, by), add), past_caches);
-      StoreFloats(to[c] + i + 8, _mm256_add_ps(_mm256_mul_ps(high, by), add), past_caches);
+      StoreFloats(to[c] + i, _mm256_add_ps(_mm256_mul_ps(low, factor), shift), past_caches);
+      StoreFloats(to[c] + i + 8, _mm256_add_ps(_mm256_mul_ps(high, factor), shift), past_caches);
     }
   }
   for (; i < n; i++)
@@ -194,11 +196,11 @@ JAXDALI_SIMD void SplitFloats(const uint8_t* in, int64_t step, int64_t n, const 
 void Split(const WindowArgs& a, int axis) {
   const int last = a.ndim - 1;
   const int64_t element = SizeOf(a.out_type), step = a.stride[last], n = a.end[last] - a.begin[last];
-  int64_t extent[8], in_step[8], out_step[8], packed = 1, to_plane = 0, at = a.start, to = 0;
+  int64_t extent[8], in_step[8], out_step[8], packed = 1, to_plane = 0, in_offset = a.start, out_offset = 0;
   int outer = 0;
   for (int d = last; d >= 0; d--) {  // the outer axes, innermost first
-    at += a.begin[d] * a.stride[d];
-    to += a.begin[d] * packed;
+    in_offset += a.begin[d] * a.stride[d];
+    out_offset += a.begin[d] * packed;
     if (a.begin[d] == a.end[d]) return;
     if (d == axis) {
       to_plane = packed;
@@ -212,10 +214,10 @@ void Split(const WindowArgs& a, int axis) {
   float scale[3], offset[3];
   Odometer index(outer, extent);
   do {
-    const uint8_t* in = a.in + at;
+    const uint8_t* in = a.in + in_offset;
     uint8_t* planes[3];
     for (int c = 0; c < 3; c++) {
-      planes[c] = a.out + (to + c * to_plane) * element;
+      planes[c] = a.out + (out_offset + c * to_plane) * element;
       const int64_t channel = a.channel == axis ? a.Channel(c) : 0;
       scale[c] = a.scales > 0 ? WindowArgs::Pick(a.scale, a.scales, channel) : 1;
       offset[c] = a.scales > 0 ? WindowArgs::Pick(a.offset, a.scales, channel) : 0;
@@ -234,9 +236,9 @@ void Split(const WindowArgs& a, int axis) {
           for (int c = 0; c < 3; c++) StoreRow(a.out_type, rows[c], m, planes[c], i);
       }
     }
-  } while (index.Next([&](int d, int64_t by) {
-    at += by * in_step[d];
-    to += by * out_step[d];
+  } while (index.Next([&](int d, int64_t steps) {
+    in_offset += steps * in_step[d];
+    out_offset += steps * out_step[d];
   }));
 #if defined(__x86_64__)
   if (a.past_caches) _mm_sfence();  // makes the data visible before anyone is told
@@ -244,43 +246,47 @@ void Split(const WindowArgs& a, int axis) {
 }
 #endif
 
-// Computes the part inside the input, row by row. A row is the last axis, or the last two if the last one is short.
+// Computes the part inside the input, row by row, in V (float or double). A row is the last axis, or the last two if
+// the last one is short, such as the channels of an image, so that rows are long enough for vectors. Then `row` is the
+// axis before the last, and the last one has n2 indices, of which low to high - 1 are inside the input. Otherwise n2
+// is 1.
 template <class V>
 void Compute(const WindowArgs& a) {
   const int ndim = a.ndim;
   constexpr int64_t kShort = 16;
-  // Treats the window as if it had at least two axes.
   const bool pair = ndim >= 2 && a.extent[ndim - 1] <= kShort;
   const int outer = ndim - (pair ? 2 : 1), row = outer, last = ndim - 1;
   const int64_t n2 = pair ? a.extent[last] : 1, low = pair ? a.begin[last] : 0, high = pair ? a.end[last] : 1;
-  const int64_t by1 = a.stride[row], by2 = pair ? a.stride[last] : 1, row_size = a.extent[row] * n2;
+  const int64_t row_stride = a.stride[row], last_stride = pair ? a.stride[last] : 1, row_size = a.extent[row] * n2;
   const int64_t piece = kRow / n2;  // indices of axis `row` at a time
+  // Scale and offset vary along the row (then tables have one for each element), or are the same for all of it.
   const bool whole = low == 0 && high == n2;
-  const bool in_row = a.scales > 0 && a.channel >= outer, by_last = in_row && pair && a.channel == last;
+  const bool varies_in_row = a.scales > 0 && a.channel >= outer,
+             varies_by_last = varies_in_row && pair && a.channel == last;
   float scale[kRow], offset[kRow];
   auto fill_tables = [&](int64_t first) {  // for indices from `first` on
     for (int64_t i = 0; i < piece * n2; i++) {
-      const int64_t channel = a.Channel(by_last ? i % n2 : first + i / n2);
+      const int64_t channel = a.Channel(varies_by_last ? i % n2 : first + i / n2);
       scale[i] = WindowArgs::Pick(a.scale, a.scales, channel);
       offset[i] = WindowArgs::Pick(a.offset, a.scales, channel);
     }
   };
-  if (by_last) fill_tables(0);
+  if (varies_by_last) fill_tables(0);
 
   V buffer[kRow], plane[kRow];
   auto load = [&](int64_t from, int64_t n, V* to) {  // n indices of `row`, with the existing indices of the last axis
     if (n2 == 1) {
-      LoadRow(a.in_type, a.in, from, by1, n, to);
-    } else if (whole && by2 == 1 && by1 == n2) {
+      LoadRow(a.in_type, a.in, from, row_stride, n, to);
+    } else if (whole && last_stride == 1 && row_stride == n2) {
       LoadRow(a.in_type, a.in, from, 1, n * n2, to);
-    } else if (whole && by2 == 1 && by1 == -n2) {
+    } else if (whole && last_stride == 1 && row_stride == -n2) {  // mirrored pixels: reverses them first
       const int64_t block = n2 * SizeOf(a.in_type);
       uint8_t* const reversed = reinterpret_cast<uint8_t*>(plane);
       CopyBlocks(a.in + from * SizeOf(a.in_type), -block, n, block, reversed, block);
       LoadRow(a.in_type, reversed, 0, 1, n * n2, to);
     } else {
       for (int64_t k = low; k < high; k++) {
-        LoadRow(a.in_type, a.in, from + k * by2, by1, n, plane);
+        LoadRow(a.in_type, a.in, from + k * last_stride, row_stride, n, plane);
         for (int64_t i = 0; i < n; i++) to[i * n2 + k] = plane[i];
       }
       for (int64_t k = 0; k < n2; k++)
@@ -290,37 +296,38 @@ void Compute(const WindowArgs& a) {
   };
 
   // With fill, only indices of the outer axes that are inside are visited, because FillAround has written the others.
-  int64_t extent[8], at = a.start, to = 0, out_stride[8], packed = row_size;
+  int64_t extent[8], in_offset = a.start, out_offset = 0, out_stride[8], packed = row_size;
   for (int d = outer - 1; d >= 0; d--) {
     extent[d] = a.end[d] - a.begin[d];
     if (extent[d] == 0) return;
     out_stride[d] = packed;
     packed *= a.extent[d];
-    at += a.begin[d] * a.stride[d];
-    to += a.begin[d] * out_stride[d];
+    in_offset += a.begin[d] * a.stride[d];
+    out_offset += a.begin[d] * out_stride[d];
   }
   if (a.begin[row] >= a.end[row] || low >= high) return;
   const V fill = a.fills == 1 ? FillAs<V>(a.out_type, a.fill[0]) : V{0};
   Odometer index(outer, extent);
   do {
-    float one = 1, none = 0;
-    if (a.scales > 0 && !in_row) {
+    float scale_of_row = 1, offset_of_row = 0;
+    if (a.scales > 0 && !varies_in_row) {
       const int64_t channel = a.channel >= 0 ? a.Channel(a.begin[a.channel] + index[a.channel]) : 0;
-      one = WindowArgs::Pick(a.scale, a.scales, channel);
-      none = WindowArgs::Pick(a.offset, a.scales, channel);
+      scale_of_row = WindowArgs::Pick(a.scale, a.scales, channel);
+      offset_of_row = WindowArgs::Pick(a.offset, a.scales, channel);
     }
-    for (int64_t w = a.begin[row]; w < a.end[row]; w += piece) {
-      const int64_t n = std::min(piece, a.end[row] - w);
+    for (int64_t x = a.begin[row]; x < a.end[row]; x += piece) {
+      const int64_t n = std::min(piece, a.end[row] - x);
       V* values = buffer;
       if constexpr (std::is_same_v<V, float>)  // computed in place
-        if (a.out_type == DType::kF32) values = reinterpret_cast<float*>(a.out) + to + w * n2;
-      load(at + w * by1, n, values);
-      if (in_row) {
-        if (!by_last) fill_tables(w);
+        if (a.out_type == DType::kF32) values = reinterpret_cast<float*>(a.out) + out_offset + x * n2;
+      load(in_offset + x * row_stride, n, values);
+      if (varies_in_row) {
+        if (!varies_by_last) fill_tables(x);
         ScaleRow(scale, offset, n * n2, values);
       } else if (a.scales > 0) {
-        ScaleRow(one, none, n * n2, values);
+        ScaleRow(scale_of_row, offset_of_row, n * n2, values);
       }
+      // Fill along the last axis. (That along the others was written by FillAround.)
       if (!whole)
         for (int64_t k = 0; k < n2; k++)
           if (k < low || k >= high)
@@ -329,14 +336,14 @@ void Compute(const WindowArgs& a) {
                   a.fills == 1
                       ? fill
                       : FillAs<V>(a.out_type, a.Fill(a.channel == last  ? a.Channel(k)
-                                                     : a.channel == row ? a.Channel(w + i)
+                                                     : a.channel == row ? a.Channel(x + i)
                                                      : a.channel >= 0 ? a.Channel(a.begin[a.channel] + index[a.channel])
                                                                       : 0));
-      if (values == buffer) StoreRow(a.out_type, values, n * n2, a.out, to + w * n2);
+      if (values == buffer) StoreRow(a.out_type, values, n * n2, a.out, out_offset + x * n2);
     }
-  } while (index.Next([&](int d, int64_t by) {
-    at += by * a.stride[d];
-    to += by * out_stride[d];
+  } while (index.Next([&](int d, int64_t steps) {
+    in_offset += steps * a.stride[d];
+    out_offset += steps * out_stride[d];
   }));
 }
 
