@@ -1,6 +1,6 @@
-# Which GPUs the CUDA kernels are compiled for. jaxdali_gpus(REAL WHY) sets REAL to their architectures, such as "80;90", with a compiler JAXDALI_NVCC,
-# or WHY to the reason why there are none. An empty REAL without a reason: those that cuda.cmake takes by default.
-function(jaxdali_gpus real why)
+# The GPUs that the CUDA kernels are compiled for. jaxdali_gpus(REAL REASON) sets REAL to their architectures, such as "80;90", if there is a compiler
+# JAXDALI_NVCC, or REASON to the reason why there are none. Both empty: cuda.cmake takes its default architectures.
+function(jaxdali_gpus real reason)
   set(architectures "${JAXDALI_CUDA_REAL}")
   set(problem "")
   if(NOT JAXDALI_CUDA)
@@ -12,9 +12,9 @@ function(jaxdali_gpus real why)
     if(JAXDALI_NVIDIA_SMI)
       execute_process(COMMAND "${JAXDALI_NVIDIA_SMI}" --query-gpu=compute_cap --format=csv,noheader OUTPUT_VARIABLE gpus ERROR_QUIET TIMEOUT 60)
     endif()
-    execute_process(COMMAND "${JAXDALI_NVCC}" --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
-    string(REGEX MATCHALL "[0-9]+" known "${known}")
-    list(SORT known COMPARE NATURAL)
+    execute_process(COMMAND "${JAXDALI_NVCC}" --list-gpu-arch OUTPUT_VARIABLE supported ERROR_QUIET)
+    string(REGEX MATCHALL "[0-9]+" supported "${supported}")
+    list(SORT supported COMPARE NATURAL)
     string(REGEX MATCHALL "[0-9]+\\.[0-9]" gpus "${gpus}")
     set(problem "no NVIDIA GPU on the machine that built it")
     foreach(gpu ${gpus})
@@ -24,7 +24,7 @@ function(jaxdali_gpus real why)
         continue()
       endif()
       set(newest ${gpu})
-      foreach(architecture ${known})  # a GPU that is newer than nvcc runs the PTX of an older one
+      foreach(architecture ${supported})  # a GPU that is newer than nvcc runs the PTX of an older one
         if(architecture LESS_EQUAL gpu)
           set(newest ${architecture})
         endif()
@@ -38,5 +38,5 @@ function(jaxdali_gpus real why)
     endif()
   endif()
   set(${real} "${architectures}" PARENT_SCOPE)
-  set(${why} "${problem}" PARENT_SCOPE)
+  set(${reason} "${problem}" PARENT_SCOPE)
 endfunction()

@@ -70,6 +70,7 @@ JAXDALI_NAMED_MODULE(JAXDALI_MODULE, m) {
           memory = jaxdali::AllocatePinned(bytes, device);
         }
         if (!memory) return nb::none();
+        // The capsule frees the memory with the last array that refers to it.
         struct Pinned {
           void* memory;
           int device;
@@ -98,8 +99,8 @@ JAXDALI_NAMED_MODULE(JAXDALI_MODULE, m) {
       "load_kernels",
       [](int device) {
         nb::gil_scoped_release release;
-        const char* problem = jaxdali_load_kernels(device);
-        return std::string(problem ? problem : "");
+        const char* error = jaxdali_load_kernels(device);
+        return std::string(error ? error : "");
       },
       nb::arg("device"), "Loads all kernels into a GPU. Returns an error message, or \"\".");
 #endif

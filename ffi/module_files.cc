@@ -40,9 +40,11 @@ nb::ndarray<nb::numpy, const int64_t, nb::shape<-1, 2>, nb::c_contig> Extents(
   return {x.empty() ? nullptr : x[0].data(), 2, shape, nb::handle()};
 }
 
+// ReadRanges or ReadBlocked: table, files, offsets, n, data, starts, sizes, sizes of the files, errors, pool.
 using ReadParts = void(const FileTable&, const int64_t*, const int64_t*, int, uint8_t*, const int64_t*, const int64_t*,
                        const int64_t*, int32_t*, ThreadPool*);
 
+// (index, error) of each part that failed.
 std::vector<std::pair<int, int32_t> > Failed(const std::vector<int32_t>& error) {
   std::vector<std::pair<int, int32_t> > failed;
   for (size_t i = 0; i < error.size(); i++)
@@ -50,7 +52,7 @@ std::vector<std::pair<int, int32_t> > Failed(const std::vector<int32_t>& error) 
   return failed;
 }
 
-// Reads the parts, and returns which ones failed, and why.
+// Reads the parts. Returns (index, error) of those that failed.
 template <ReadParts* read>
 std::vector<std::pair<int, int32_t> > Read(const FileTable& table, Vector<const int64_t> files,
                                            Vector<const int64_t> offsets, Vector<uint8_t> data,
@@ -84,38 +86,41 @@ std::vector<int64_t> Taken(const Column& x, const Vector<const int64_t>& index) 
   const auto kind = static_cast<nb::dlpack::dtype_code>(x.dtype().code);
   if ((kind != nb::dlpack::dtype_code::UInt && kind != nb::dlpack::dtype_code::Int) || bytes > 8)
     throw nb::type_error("a column of whole numbers was expected");
-  std::vector<int64_t> found(index.size());
+  std::vector<int64_t> values(index.size());
   const auto* data = static_cast<const uint8_t*>(x.data());
   for (size_t i = 0; i < index.size(); i++) {
     const int64_t k = index.data()[i];
     if (k < 0 || k >= static_cast<int64_t>(x.size())) throw nb::value_error("there is no such range");
     uint64_t number = 0;
     std::memcpy(&number, data + k * bytes, static_cast<size_t>(bytes));
-    found[i] = static_cast<int64_t>(number);
+    values[i] = static_cast<int64_t>(number);
   }
-  return found;
+  return values;
 }
 
-// Like `Read` for ranges index[i] of a list. Their places are those of packed samples from `first` on.
+// Like `Read` for ranges index[i] of a list, into a packed batch: the ranges are its samples from `first` on. A row of
+// `data` is a shard's buffer, and `offsets` of all samples count units of kAlignment in it.
 template <ReadParts* read>
 std::vector<std::pair<int, int32_t> > ReadPacked(const FileTable& table, const Column& file, const Column& start,
                                                  const Column& size, Vector<const int64_t> index,
                                                  nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> data,
                                                  Vector<const int32_t> offsets, int64_t first,
                                                  Vector<const int64_t> file_sizes, int pool_id) {
-  const auto n = static_cast<int64_t>(index.size()), all = static_cast<int64_t>(offsets.size());
-  const auto rows = static_cast<int64_t>(data.shape(0)), room = static_cast<int64_t>(data.size());
-  if (rows < 1 || all % rows != 0 || first < 0 || first + n > all ||
+  const auto n = static_cast<int64_t>(index.size()), num_samples = static_cast<int64_t>(offsets.size());
+  const auto num_shards = static_cast<int64_t>(data.shape(0)), capacity = static_cast<int64_t>(data.size());
+  if (num_shards < 1 || num_samples % num_shards != 0 || first < 0 || first + n > num_samples ||
       static_cast<int64_t>(file_sizes.size()) != table.size())
     throw nb::value_error("lengths differ");
   const std::vector<int64_t> files = Taken(file, index), begins = Taken(start, index), sizes = Taken(size, index);
   std::vector<int64_t> places(index.size());
   for (int64_t i = 0; i < n; i++) {
     const auto k = static_cast<size_t>(i);
-    places[k] = int64_t{offsets.data()[first + i]} * kAlignment + (first + i) / (all / rows) * (room / rows);
+    // The shard's row, and the sample's place in it.
+    places[k] = int64_t{offsets.data()[first + i]} * kAlignment +
+                (first + i) / (num_samples / num_shards) * (capacity / num_shards);
     if (files[k] < 0 || files[k] >= table.size()) throw nb::value_error("there is no such file");
     if (begins[k] < 0) throw nb::value_error("there is no such range");
-    if (places[k] < 0 || sizes[k] < 0 || places[k] > room - sizes[k])
+    if (places[k] < 0 || sizes[k] < 0 || places[k] > capacity - sizes[k])
       throw nb::value_error("a range's place lies outside the buffer");
   }
   auto pool = Pool(pool_id);
@@ -286,8 +291,8 @@ void DefineFiles(nb::module_& m) {
       "tar_sparse",
       [](nb::bytes before) {
         bool more = false;
-        const std::string why = CheckSparse({before.c_str(), before.size()}, &more);
-        return nb::make_tuple(why, more);
+        const std::string error = CheckSparse({before.c_str(), before.size()}, &more);
+        return nb::make_tuple(error, more);
       },
       nb::arg("before"),
       "Given the bytes of an archive before a member's header: returns why the member can't be read if PAX 0.0 marks "
@@ -319,14 +324,16 @@ void DefineFiles(nb::module_& m) {
       "Reads what follows the same first bytes in each file, each to its place in a buffer.");
   m.def(
       "copy_parts",
-      [](const std::vector<Vector<const uint8_t> >& buffers, Vector<const int64_t> which, Vector<const int64_t> offsets,
-         Vector<uint8_t> data, Vector<const int64_t> starts, Vector<const int64_t> sizes, int pool_id) {
-        const size_t n = which.size();
+      [](const std::vector<Vector<const uint8_t> >& buffers, Vector<const int64_t> buffer_index,
+         Vector<const int64_t> offsets, Vector<uint8_t> data, Vector<const int64_t> starts, Vector<const int64_t> sizes,
+         int pool_id) {
+        const size_t n = buffer_index.size();
         if (offsets.size() != n || starts.size() != n || sizes.size() != n) throw nb::value_error("lengths differ");
         std::vector<ByteCopy> parts;
         parts.reserve(n);
         for (size_t i = 0; i < n; i++) {
-          const int64_t b = which.data()[i], from = offsets.data()[i], to = starts.data()[i], size = sizes.data()[i];
+          const int64_t b = buffer_index.data()[i], from = offsets.data()[i], to = starts.data()[i],
+                        size = sizes.data()[i];
           if (b < 0 || b >= static_cast<int64_t>(buffers.size()) || size < 0 || from < 0 || to < 0 ||
               from > static_cast<int64_t>(buffers[static_cast<size_t>(b)].size()) - size ||
               to > static_cast<int64_t>(data.size()) - size)

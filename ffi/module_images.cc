@@ -54,6 +54,7 @@ struct EncodedBatch {
   const uint8_t* operator[](int64_t i) const { return bytes + i / per_shard * capacity + offsets[i] * kAlignment; }
 };
 
+// The rows of an operand, after a check of its shape.
 ImageInfo* Info(const Rows& info, int64_t n) {
   if (static_cast<int64_t>(info.shape(0)) != n || info.shape(1) != kInfoColumns)
     throw nb::value_error("info must be i32[N, INFO_COLUMNS]");
@@ -65,6 +66,7 @@ jpeg::ImageTable* Tables(const Rows& tables) {
   return reinterpret_cast<jpeg::ImageTable*>(tables.data());
 }
 
+// Returns the most pixels of an image, or -1 if Python has to look at a header: see the docstring below.
 int64_t ParseHeaders(nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig> data, Vector<const int32_t> offsets,
                      Vector<const int64_t> sizes, Rows info, std::optional<Vector<const bool> > present, int pool_id) {
   const EncodedBatch batch(data, offsets, sizes);
@@ -84,13 +86,14 @@ int64_t ParseHeaders(nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig> data,
   int64_t most = 0;
   for (int64_t i = 0; i < batch.n; i++) {
     const ImageInfo& row = out[i];
-    const bool named = row.height == 0 && row.format != 0;  // a library has to read the header
-    if (row.status != 0 || row.host_decode != 0 || named) return -1;
+    const bool is_unread = row.height == 0 && row.format != 0;  // a library has to read the header
+    if (row.status != 0 || row.host_decode != 0 || is_unread) return -1;
     most = std::max(most, int64_t{row.height} * row.width);
   }
   return most;
 }
 
+// The next four functions: host/windows.h with checks of shapes.
 void GetUprightExtents(Rows info, bool adjust_orientation, Pairs<int64_t> extents) {
   const auto n = static_cast<int64_t>(extents.shape(0));
   UprightExtents(Info(info, n), n, adjust_orientation, extents.data());
@@ -143,13 +146,13 @@ nb::list CompactJpegs(const std::vector<Vector<const uint8_t> >& data, Rows info
   if (most.shape(0) != n || tables.shape(0) != n)
     throw nb::value_error("compact_jpegs: lengths of the operands differ");
   auto pool = Pool(pool_id);
-  std::vector<jpeg::Compact> made(n);
+  std::vector<jpeg::Compact> compact(n);
   {
     nb::gil_scoped_release release;
     pool->Run(static_cast<int>(n), [&](int i) {
       const int64_t limit = std::min<int64_t>(most.data()[i], INT32_MAX);  // sizes of samples have 31 bits
       jpeg::MakeCompact(data[i].data(), static_cast<int64_t>(data[i].size()), rows[i],
-                        static_cast<ImageType>(output_type), limit, &made[i], &out[i]);
+                        static_cast<ImageType>(output_type), limit, &compact[i], &out[i]);
     });
   }
   nb::list result;
@@ -158,13 +161,14 @@ nb::list CompactJpegs(const std::vector<Vector<const uint8_t> >& data, Rows info
       result.append(nb::none());
       continue;
     }
-    uint8_t* bytes = made[i].bytes.release();
+    uint8_t* bytes = compact[i].bytes.release();
     nb::capsule owner(bytes, [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
-    result.append(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1> >(bytes, {static_cast<size_t>(made[i].size)}, owner));
+    result.append(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1> >(bytes, {static_cast<size_t>(compact[i].size)}, owner));
   }
   return result;
 }
 
+// Plans shard by shard, and returns the most bytes that a shard needs.
 int64_t PlanJpegWorkspace(Rows tables, int64_t shards, int subsequence_bits, int groups, int32_t group_bytes) {
   jpeg::ImageTable* rows = Tables(tables);
   const auto n = static_cast<int64_t>(tables.shape(0));
@@ -177,16 +181,17 @@ int64_t PlanJpegWorkspace(Rows tables, int64_t shards, int subsequence_bits, int
   return most;
 }
 
+// The DType of an array's element type.
 DType TypeOf(const AnyArray& a) {
   const auto [code, bits] = std::pair(a.dtype().code, a.dtype().bits);
   if (code == static_cast<uint8_t>(nb::dlpack::dtype_code::Bfloat) && bits == 16) return DType::kBF16;
-  const int wide = bits == 8 ? 0 : bits == 16 ? 1 : bits == 32 ? 2 : 3;
-  if (code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float) && wide > 0)
-    return std::array{DType::kF16, DType::kF32, DType::kF64}[wide - 1];
+  const int log_bytes = bits == 8 ? 0 : bits == 16 ? 1 : bits == 32 ? 2 : 3;
+  if (code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float) && log_bytes > 0)
+    return std::array{DType::kF16, DType::kF32, DType::kF64}[log_bytes - 1];
   if (code == static_cast<uint8_t>(nb::dlpack::dtype_code::UInt))
-    return std::array{DType::kU8, DType::kU16, DType::kU32, DType::kU64}[wide];
+    return std::array{DType::kU8, DType::kU16, DType::kU32, DType::kU64}[log_bytes];
   if (code == static_cast<uint8_t>(nb::dlpack::dtype_code::Int))
-    return std::array{DType::kI8, DType::kI16, DType::kI32, DType::kI64}[wide];
+    return std::array{DType::kI8, DType::kI16, DType::kI32, DType::kI64}[log_bytes];
   throw nb::type_error("unknown element type");
 }
 
@@ -246,15 +251,15 @@ nb::list EncodeJpegs(const std::vector<Pixels>& images, int quality, int factor_
         },
         LargestFirst(cost));
   }
-  nb::list made;
+  nb::list result;
   for (size_t i = 0; i < files.size(); i++) {
     if (status[i] == kOk)
-      made.append(nb::bytes(files[i].data.get(), files[i].size));
+      result.append(nb::bytes(files[i].data.get(), files[i].size));
     else
-      made.append(static_cast<int>(status[i]));
+      result.append(static_cast<int>(status[i]));
     files[i].data.reset();
   }
-  return made;
+  return result;
 }
 
 template <typename Sample>
@@ -267,6 +272,7 @@ Plane<Sample> PlaneOf(const PlaneArray<Sample>& x, int64_t height, int64_t width
   return {x.data(), x.stride(0)};
 }
 
+// Planes of u and v may have half the extents of y along either axis.
 template <typename Sample>
 void ConvertYuv(const PlaneArray<Sample>& y, const PlaneArray<Sample>& u, const PlaneArray<Sample>& v,
                 const std::array<int16_t, 6>& factors,

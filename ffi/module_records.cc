@@ -23,6 +23,7 @@ namespace nb = nanobind;
 namespace jaxdali {
 namespace {
 
+// Records in memory, one for each part of each sample.
 void ScanMemory(RecordBatch& batch, const std::vector<Vector<const uint8_t> >& records, int pool_id) {
   if (records.size() != static_cast<size_t>(batch.n()) * batch.layout().parts)
     throw nb::value_error("scan_memory: number of records");
@@ -36,6 +37,8 @@ void ScanMemory(RecordBatch& batch, const std::vector<Vector<const uint8_t> >& r
 
 using Rows = nb::ndarray<const int64_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
 
+// Records in files. bounds: the first record of each file; extents and checked: of all records, for each part of a
+// sample.
 void ScanFiles(RecordBatch& batch, const FileTable& table, Vector<const int64_t> stamps, Vector<const int64_t> bounds,
                Vector<const int64_t> index, const std::vector<Rows>& extents,
                const std::vector<Vector<uint8_t> >& checked, int pool_id) {
@@ -44,20 +47,23 @@ void ScanFiles(RecordBatch& batch, const FileTable& table, Vector<const int64_t>
       bounds.size() != files + 1 || stamps.size() != 2 * files || bounds.data()[0] != 0 ||
       !std::is_sorted(bounds.data(), bounds.data() + files + 1))
     throw nb::value_error("scan_files: lengths differ");
-  const int64_t all = bounds.data()[files];
-  std::vector<RecordBatch::Extents> of;
+  const int64_t num_records = bounds.data()[files];
+  std::vector<RecordBatch::Extents> part_extents;
   for (size_t k = 0; k < parts; k++) {
-    if (static_cast<int64_t>(extents[k].shape(0)) != all || static_cast<int64_t>(checked[k].size()) != all)
+    if (static_cast<int64_t>(extents[k].shape(0)) != num_records ||
+        static_cast<int64_t>(checked[k].size()) != num_records)
       throw nb::value_error("scan_files: lengths differ");
-    of.push_back({extents[k].data(), checked[k].data()});
+    part_extents.push_back({extents[k].data(), checked[k].data()});
   }
   for (size_t i = 0; i < index.size(); i++)
-    if (index.data()[i] < 0 || index.data()[i] >= all) throw nb::value_error("scan_files: there is no such record");
+    if (index.data()[i] < 0 || index.data()[i] >= num_records)
+      throw nb::value_error("scan_files: there is no such record");
   auto pool = Pool(pool_id);
   nb::gil_scoped_release release;
-  batch.ScanFiles(table, stamps.data(), bounds.data(), index.data(), of, pool.get());
+  batch.ScanFiles(table, stamps.data(), bounds.data(), index.data(), part_extents, pool.get());
 }
 
+// Types and counts are [records, fields], dims [records, fields, 3].
 void Describe(const RecordBatch& batch, nb::ndarray<int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> types,
               nb::ndarray<int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> counts,
               nb::ndarray<int64_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> dims) {
@@ -69,18 +75,18 @@ void Describe(const RecordBatch& batch, nb::ndarray<int32_t, nb::ndim<2>, nb::c_
   for (int i = 0; i < batch.n(); i++)
     for (size_t k = 0; k < fields; k++) {
       const FieldInfo& info = batch.info(i, static_cast<int>(k));
-      const size_t at = static_cast<size_t>(i) * fields + k;
-      types.data()[at] = static_cast<int32_t>(info.type);
-      counts.data()[at] = info.count;
-      std::copy_n(info.dims, 3, dims.data() + 3 * at);
+      const size_t field_index = static_cast<size_t>(i) * fields + k;
+      types.data()[field_index] = static_cast<int32_t>(info.type);
+      counts.data()[field_index] = info.count;
+      std::copy_n(info.dims, 3, dims.data() + 3 * field_index);
     }
 }
 
 std::vector<std::pair<int, std::string> > Errors(const RecordBatch& batch) {
-  std::vector<std::pair<int, std::string> > found;
+  std::vector<std::pair<int, std::string> > errors;
   for (int i = 0; i < batch.n(); i++)
-    if (!batch.error(i).empty()) found.emplace_back(i, batch.error(i));
-  return found;
+    if (!batch.error(i).empty()) errors.emplace_back(i, batch.error(i));
+  return errors;
 }
 
 // Rows of an array for the whole batch. A RecordBatch may be a part of it, from sample `first` on.
@@ -119,12 +125,13 @@ void FillOutputs(RecordBatch& batch, const std::vector<AnyArray>& data,
     if (bytes != o.bytes) throw nb::value_error("fill: another type");
     t.missing = o.missing, t.count = 1;
     if (offsets[k].has_value()) {
-      const auto all = static_cast<int64_t>(offsets[k]->size());
-      const auto rows = data[k].ndim() == 2 ? static_cast<int64_t>(data[k].shape(0)) : 0;
-      if (rows < 1 || all % rows != 0 || first + n > all) throw nb::value_error("fill: rows");
+      const auto num_samples = static_cast<int64_t>(offsets[k]->size());
+      const auto num_shards = data[k].ndim() == 2 ? static_cast<int64_t>(data[k].shape(0)) : 0;
+      if (num_shards < 1 || num_samples % num_shards != 0 || first + n > num_samples)
+        throw nb::value_error("fill: rows");
       for (int64_t i = 0; i < n; i++)
-        t.starts[static_cast<size_t>(i)] =
-            int64_t{offsets[k]->data()[first + i]} * kAlignment + (first + i) / (all / rows) * (elements / rows);
+        t.starts[static_cast<size_t>(i)] = int64_t{offsets[k]->data()[first + i]} * kAlignment +
+                                           (first + i) / (num_samples / num_shards) * (elements / num_shards);
     } else {
       t.count = std::accumulate(o.dims.begin(), o.dims.end(), int64_t{1}, std::multiplies<int64_t>());
       for (int64_t i = 0; i < n; i++) t.starts[static_cast<size_t>(i)] = (first + i) * t.count;
@@ -184,6 +191,7 @@ void DefineRecords(nb::module_& m) {
           "add_output",
           [](RecordLayout& self, std::string name, std::string dtype, int field, ValueType type, int bytes,
              RecordOutput::Shape shape, std::vector<int64_t> dims, nb::bytes missing) {
+            // The size of an element must suit the values; `missing` are bytes that stand for absent values.
             const bool fits = type == ValueType::kBytes    ? bytes > 0
                               : type == ValueType::kFloats ? bytes == 4
                               : type == ValueType::kInts   ? bytes == 4 || bytes == 8
@@ -213,9 +221,9 @@ void DefineRecords(nb::module_& m) {
            nb::arg("extents"), nb::arg("checked"), nb::arg("pool"), "Scans records in files.")
       .def(
           "fail",
-          [](RecordBatch& self, int i, std::string why) {
+          [](RecordBatch& self, int i, std::string error) {
             if (i < 0 || i >= self.n()) throw nb::value_error("fail: there is no such record");
-            self.Fail(i, std::move(why));
+            self.Fail(i, std::move(error));
           },
           nb::arg("i"), nb::arg("why"), "Sets the error of a record.")
       .def("describe", &Describe, nb::arg("types"), nb::arg("counts"), nb::arg("dims"),

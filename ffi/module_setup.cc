@@ -20,14 +20,16 @@ namespace {
 
 template <class T>
 using Matrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Given = std::optional<Matrix<const double> >;
+using OptionalMatrix = std::optional<Matrix<const double> >;
 using Field = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
-bool Plan(Matrix<const double> extents, Matrix<const double> request, Given first, Given last, bool relative,
-          ResizeMode mode, Given max_size, bool subpixel_scale, ExtentRounding rounding, Given alignment, int64_t most,
-          Matrix<int64_t> sizes, nb::ndarray<float, nb::ndim<3>, nb::c_contig, nb::device::cpu> intervals) {
+// PlanResize (host/resize_plan.h) with checks of shapes.
+bool Plan(Matrix<const double> extents, Matrix<const double> request, OptionalMatrix first, OptionalMatrix last,
+          bool relative, ResizeMode mode, OptionalMatrix max_size, bool subpixel_scale, ExtentRounding rounding,
+          OptionalMatrix alignment, int64_t most, Matrix<int64_t> sizes,
+          nb::ndarray<float, nb::ndim<3>, nb::c_contig, nb::device::cpu> intervals) {
   const size_t n = extents.shape(0), axes = extents.shape(1);
-  const auto data = [&](const Given& x) -> const double* {
+  const auto data = [&](const OptionalMatrix& x) -> const double* {
     if (!x.has_value()) return nullptr;
     if (x->shape(0) != n || x->shape(1) != axes) throw nb::value_error("plan_resize: shapes of the operands differ");
     return x->data();
@@ -50,6 +52,7 @@ bool Plan(Matrix<const double> extents, Matrix<const double> request, Given firs
   return PlanResize(r, most, sizes.data(), intervals.data());
 }
 
+// BoundWindows (host/windows.h) with checks of shapes; so does Mirror for MirrorWindows.
 std::vector<int> Bound(Matrix<const int64_t> shapes, bool trim, Matrix<int64_t> start, Matrix<int64_t> extent) {
   for (const auto& x : {start, extent})
     if (x.shape(0) != shapes.shape(0) || x.shape(1) != shapes.shape(1))
@@ -71,31 +74,33 @@ void Mirror(Matrix<int64_t> start, Matrix<int64_t> step, Matrix<const int64_t> e
 
 // Copies the rows of arrays [S, ...] to their places in the rows of a buffer.
 void PackRows(const std::vector<Field>& arrays, const std::vector<int64_t>& places, Matrix<int32_t> out) {
-  const size_t rows = out.shape(0), room = out.shape(1) * sizeof(int32_t);
+  const size_t rows = out.shape(0), row_bytes = out.shape(1) * sizeof(int32_t);
   if (arrays.size() != places.size()) throw nb::value_error("pack_rows: lengths differ");
   for (size_t i = 0; i < arrays.size(); i++) {
     const Field& x = arrays[i];
     if (x.ndim() == 0 || x.shape(0) != rows) throw nb::value_error("pack_rows: numbers of rows differ");
     const size_t bytes = x.nbytes() / (rows == 0 ? 1 : rows);
-    if (places[i] < 0 || static_cast<size_t>(places[i]) + bytes > room)
+    if (places[i] < 0 || static_cast<size_t>(places[i]) + bytes > row_bytes)
       throw nb::value_error("pack_rows: a place lies outside the buffer");
     for (size_t s = 0; s < rows && bytes > 0; s++)
-      std::memcpy(reinterpret_cast<uint8_t*>(out.data()) + s * room + places[i],
+      std::memcpy(reinterpret_cast<uint8_t*>(out.data()) + s * row_bytes + places[i],
                   static_cast<const uint8_t*>(x.data()) + s * bytes, bytes);
   }
 }
 
-// Whether a byte of what an object lends is not 0. A jax.Array is waited for, without the interpreter's lock.
+// Whether any byte of an object's buffer (PEP 3118) is not 0. A jax.Array waits, without the interpreter's lock, until
+// its values are computed. The argument is called `lender`, as in Python, because it lends its memory for the time of
+// the call.
 bool AnySet(const nb::object& lender) {
   Py_buffer buffer;
   if (PyObject_GetBuffer(lender.ptr(), &buffer, PyBUF_ANY_CONTIGUOUS) != 0) throw nb::python_error();
   const auto* bytes = static_cast<const uint8_t*>(buffer.buf);
-  const bool found = std::any_of(bytes, bytes + buffer.len, [](uint8_t byte) { return byte != 0; });
+  const bool any_set = std::any_of(bytes, bytes + buffer.len, [](uint8_t byte) { return byte != 0; });
   PyBuffer_Release(&buffer);
-  return found;
+  return any_set;
 }
 
-// The end of what the fullest row of packed samples uses, in elements.
+// The number of elements that the fullest row of packed samples uses, from its beginning to the end of its last sample.
 int64_t PackedEnd(Vector<const int32_t> offsets, Matrix<const int64_t> shapes) {
   if (shapes.shape(0) != offsets.size()) throw nb::value_error("packed_end: lengths differ");
   int64_t end = 0;

@@ -43,6 +43,7 @@ std::string Constant(const std::string& name) {
   return out;
 }
 
+// The columns of ImageInfo by number, for Python.
 enum class InfoColumn : int {
 #define JAXDALI_INFO_COLUMN(name) name,
   JAXDALI_INFO_TABLE(JAXDALI_INFO_COLUMN)
@@ -52,6 +53,7 @@ enum class InfoColumn : int {
 }  // namespace
 
 void DefineTables(nb::module_& m) {
+  // Enums that C++ defines by tables (X macros): a value added there appears here.
   nb::enum_<Status> status(m, "Status", nb::is_arithmetic(), "Why a sample failed.");
 #define JAXDALI_STATUS_VALUE(name, code, text) status.value(Constant(#name).c_str(), name, text);
   JAXDALI_STATUS_TABLE(JAXDALI_STATUS_VALUE)
@@ -64,6 +66,7 @@ void DefineTables(nb::module_& m) {
 #define JAXDALI_INFO_VALUE(name) info.value(Constant(#name).c_str(), InfoColumn::name);
   JAXDALI_INFO_TABLE(JAXDALI_INFO_VALUE)
 #undef JAXDALI_INFO_VALUE
+  // Records and random numbers of the host pass.
   nb::enum_<RecordFormat>(m, "RecordFormat", nb::is_arithmetic(), "Format of the records in a container.")
       .value("BYTES", RecordFormat::kBytes)
       .value("EXAMPLE", RecordFormat::kExample)
@@ -89,6 +92,7 @@ void DefineTables(nb::module_& m) {
   nb::enum_<Distribution>(m, "Distribution", nb::is_arithmetic(), "Distribution of random numbers.")
       .value("UNIT", Distribution::kUnit)
       .value("NORMAL", Distribution::kNormal);
+  // Attributes of kernels.
   nb::enum_<ImageType>(m, "ImageType", nb::is_arithmetic(), "Colour space of a decoded image.")
       .value("RGB", ImageType::kRgb)
       .value("BGR", ImageType::kBgr)
@@ -126,6 +130,7 @@ void DefineTables(nb::module_& m) {
       .value("MEDIAN", StencilReduction::kMedian)
       .value("MAX", StencilReduction::kMax)
       .value("MIN", StencilReduction::kMin);
+  // Sizes that operands and working memory depend on.
   m.attr("ALIGNMENT") = kAlignment;
   m.attr("PLAN_BYTES") = kPlanBytes;
   m.attr("STATUSES_OF_STAGE") = kStatusesOfStage;
@@ -142,6 +147,7 @@ void DefineTables(nb::module_& m) {
   m.attr("MCU_SIDE") = kMcuSide;
   m.attr("MCU_BYTES") = kMcuBytes;
   m.attr("LAB_SIZES") = nb::make_tuple(Lab::kLinear, Lab::kRoot, Lab::kLightness, Lab::kGamma);
+  // NumPy's versions of these round differently on some CPUs.
   m.def("expf", [](float x) { return std::exp(x); }, nb::arg("x"), "The C library's, in single precision.");
   m.def("logf", [](float x) { return std::log(x); }, nb::arg("x"), "The C library's, in single precision.");
   m.def(

@@ -1,4 +1,4 @@
-# What all modules have in common: options of the compilers, and the licences in wheels.
+# Settings that all modules share: options of the compilers, and the licences in wheels.
 include("${CMAKE_CURRENT_LIST_DIR}/hardening.cmake")
 
 # Sets the options of files that are compiled for newer CPUs and chosen at run time. Call it in each folder whose targets contain such files,

@@ -100,6 +100,7 @@ ffi::Error SetUpStage(StageOperands* operands, size_t k, WindowBatch* batch) {
 
 #ifdef JAXDALI_CUDA
 
+// Launches the kernel of stage 0, which writes the window of stage 1. values: input, image between, output.
 template <class B>
 ffi::Error Launch(StageOperands* operands, const std::vector<Batch>& values, Device device, I32 control,
                   ffi::ResultBuffer<ffi::S32> status, uint8_t* plans) {
@@ -129,6 +130,7 @@ ffi::Error RunChain(const std::vector<std::string_view>& kernels, std::vector<Ba
 
 #else
 
+// Adds the stage of `decode`, whose operands are those of decode.cc: info, and the tables, which only CUDA uses.
 ffi::Error MakeDecode(StageOperands* operands, const Batch& in, const Batch& out, Chain* chain) {
   auto stage = std::make_unique<DecodeStage>();
   auto error = operands->Apply<I32, I32, int32_t, bool, bool>(
@@ -152,6 +154,7 @@ ffi::Error SetUpResample(StageOperands* operands, size_t k, ResizeBatch* batch) 
   return operands->SetUpStage(set_up, batch);
 }
 
+// Adds stage k, of class S, with its operands. B: the kernel's batch.
 template <class S, class B = decltype(S::batch)>
 ffi::Error Make(StageOperands* operands, size_t k, Chain* chain,
                 ffi::Error (*set_up)(StageOperands*, size_t, B*) = SetUpStage) {
@@ -163,6 +166,7 @@ ffi::Error Make(StageOperands* operands, size_t k, Chain* chain,
   return error;
 }
 
+// Adds stage k by the name of its kernel. To support another kernel, add a case here and a Stage.
 ffi::Error MakeStage(std::string_view kernel, size_t k, StageOperands* operands, Chain* chain) {
   const Batch &in = chain->values[k], &out = chain->values[k + 1];
   if (out.n != chain->values[0].n || out.ndim != 3) return ffi::Error::InvalidArgument("chain: values of three axes");

@@ -9,6 +9,7 @@
 namespace jaxdali {
 namespace {
 
+// The text of a status code (common/status.h).
 const char* TextOf(int32_t status) {
   switch (status) {
 #define JAXDALI_STATUS_CASE(name, code, text) \
@@ -30,6 +31,7 @@ ffi::Error Check(I32 status, ffi::RemainingArgs, ffi::RemainingRets, std::string
   for (int64_t i = 0; i < dims[0]; i++) {
     for (int64_t k = 0; k < dims[1]; k++, code++) {
       if (*code == kOk) continue;
+      // The name of step k is line k of `steps`.
       for (int64_t line = 0; line < k; line++) steps.remove_prefix(std::min(steps.find('\n'), steps.size() - 1) + 1);
       std::string text(steps.substr(0, steps.find('\n')));
       text += ": sample " + std::to_string(i);

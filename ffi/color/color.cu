@@ -1,4 +1,5 @@
-// The linear map of channels on CUDA, with one thread per four pixels.
+// The linear map of channels on CUDA, with one thread per four pixels, or per pixel if types and numbers of channels
+// are not the usual ones.
 #include "ffi/color/color.h"
 #include "ffi/common/launch.h"
 #include "ffi/common/units.h"
@@ -6,8 +7,9 @@
 namespace jaxdali {
 namespace {
 
+// The plan does not depend on types, so all kernels share it (LaunchPlans is compiled once).
 struct ColorPlanner : ColorBatch {
-  int pixels_of_unit;
+  int pixels_of_unit;  // pixels of a thread at a time
 
   struct Plan {
     int64_t units;
@@ -47,6 +49,7 @@ struct Colors : ColorPlanner {
   }
 
  private:
+  // Maps some pixels from pixel p on, in registers. Products are added in the order of the CPU kernel.
   template <int kPixelsAtOnce>
   JAXDALI_HD static void Map(const Plan& s, int64_t p) {
     V from[kPixelsAtOnce * kIn];
@@ -65,6 +68,7 @@ struct Colors : ColorPlanner {
     }
     StoreElements<Out, kPixelsAtOnce * kOut>(reinterpret_cast<Out*>(s.to) + p * kOut, to);
   }
+  // The same for one pixel of any type and number of channels.
   JAXDALI_HD void AnyPixel(const Plan& s, int64_t p) const {
     V pixel[kMaxColors];
     for (int k = 0; k < in_channels; k++) pixel[k] = LoadElement<V>(in.dtype, s.from, p * in_channels + k);
@@ -91,6 +95,7 @@ const char* LaunchColor(const ColorBatch& b, const Samples& samples, void* strea
     using In = decltype(from);
     using Out = decltype(to);
     if constexpr (!std::is_same_v<In, AnyType>) {
+      // Pairs that occur with images: RGB and gray. The two digits are the channels of the input and of the output.
       const int channels = 10 * b.in_channels + b.out_channels;
       if (channels == 33) return LaunchColors<V, In, Out, 3, 3>(b, samples, stream);
       if (channels == 31) return LaunchColors<V, In, Out, 3, 1>(b, samples, stream);

@@ -37,6 +37,7 @@ JAXDALI_HD inline constexpr int64_t SizeOf(DType t) {
   return 0;
 }
 
+// The form in which all kernels get their inputs and outputs. `sample(i)` and `bytes(i)` may be used only if valid(i).
 struct Batch {
   DType dtype;
   void* data;
@@ -47,13 +48,16 @@ struct Batch {
   const int32_t* shapes;   // [n, ndim]; unused when dense
   int64_t dense[8];
 
+  // Extent of axis d of sample i.
   JAXDALI_HD int64_t dim(int i, int d) const { return offsets ? shapes[static_cast<int64_t>(i) * ndim + d] : dense[d]; }
+  // Elements of sample i.
   JAXDALI_NOINLINE JAXDALI_HD int64_t size(int i) const {
     int64_t s = 1;
     JAXDALI_UNROLL_BY(1)
     for (int d = 0; d < ndim; d++) s *= dim(i, d);
     return s;
   }
+  // The element of the buffer at which sample i begins.
   JAXDALI_HD int64_t start(int i) const { return offsets ? offsets[i] * kAlignment : i * size(i); }
   // Whether sample i lies inside the buffer. Kernels check this once per sample, because shapes are data.
   JAXDALI_NOINLINE JAXDALI_HD bool valid(int i) const {

@@ -21,6 +21,7 @@
 
 namespace jaxdali {
 
+// Two steps, so that a macro as the argument is replaced by its value first.
 #define JAXDALI_TEXT_OF(x) #x
 #define JAXDALI_TEXT(x) JAXDALI_TEXT_OF(x)
 
@@ -44,6 +45,7 @@ std::map<std::string, std::string> BuildInfo() {
   info["png"] = "libpng " PNG_LIBPNG_VER_STRING;
 #endif
 #if defined(JAXDALI_WEBP)
+  // The version of the library that runs, in three bytes.
   const int version = WebPGetDecoderVersion();
   info["webp"] = "libwebp " + std::to_string(version >> 16) + "." + std::to_string(version >> 8 & 255) + "." +
                  std::to_string(version & 255);

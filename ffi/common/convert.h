@@ -12,7 +12,7 @@
 
 namespace jaxdali {
 
-// `low` for NaN.
+// `v` limited to [low, high]; `low` for NaN.
 JAXDALI_HD inline float Clamped(float v, float low, float high) {
 #if defined(__CUDA_ARCH__)
   return fminf(fmaxf(v, low), high);
@@ -65,6 +65,8 @@ template <class Out, class V>
 JAXDALI_HD inline Out ConvertEvenTo(V v) {
   if constexpr (sizeof(Out) <= 2 && std::is_integral_v<Out> && !std::is_same_v<Out, bool>) {
     constexpr V kLow = std::numeric_limits<Out>::min(), kHigh = std::numeric_limits<Out>::max();
+    // Added to a number, it leaves no bits for the fraction, so the addition rounds to even; then it is subtracted
+    // again.
     constexpr V kWhole =
         sizeof(V) == 4 ? V(12582912) : V(6755399441055744);  // 1.5 * 2^23, 2^52: the spacing of floats is 1 here
     v = v == v ? v : 0;

@@ -46,6 +46,8 @@ struct Half {
 #if defined(__CUDA_ARCH__)
     return __half2float(__ushort_as_half(bits));
 #else
+    // A float has 13 more bits of mantissa, and its exponent is biased by 127 instead of 15: 112 more, which is
+    // 0x38000000.
     const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16, rest = static_cast<uint32_t>(bits & 0x7FFF) << 13;
     if (rest >= 0x0F800000) return AsFloat(sign | (rest + 0x70000000));  // infinite or NaN
     if (rest >= 0x00800000) return AsFloat(sign | (rest + 0x38000000));
@@ -61,13 +63,13 @@ struct Half {
 #else
     const uint32_t all = AsBits(v), sign = all >> 16 & 0x8000, u = all & 0x7FFFFFFF;
     uint32_t half;
-    if (u > 0x7F800000)
+    if (u > 0x7F800000)  // NaN: keeps the upper bits, and sets the bit that makes it quiet
       half = 0x7E00 | (u >> 13 & 0x3FF);
     else if (u >= 0x477FF000)  // from 65520 on
       half = 0x7C00;
     else if (u < 0x38800000)  // subnormal: the sum has the unit 2^-24
       half = AsBits(AsFloat(u) + 0.5f) - 0x3F000000;
-    else
+    else  // changes the bias, and rounds the 13 bits that are cut off to nearest even
       half = (u - 0x38000000 + 0xFFF + (u >> 13 & 1)) >> 13;
     return static_cast<uint16_t>(sign | half);
 #endif

@@ -6,7 +6,8 @@
 
 namespace jaxdali {
 
-// kArea: the mean of what an output pixel covers. DALI does not have it, and only the kernel `resample` knows it.
+// kArea: the mean of the source pixels that an output pixel covers. DALI does not have it; only the kernel `resample`
+// does.
 enum class Interp : int32_t { kNN, kLinear, kCubic, kLanczos3, kTriangular, kGaussian, kArea };
 
 }  // namespace jaxdali

@@ -8,7 +8,7 @@
 
 namespace jaxdali {
 
-// Released only if it is much more than the next sample needs.
+// It is released only if it is much more than the next sample needs: above kKept bytes and eight times as much.
 class KeptMemory {
  public:
   KeptMemory() = default;
@@ -20,6 +20,7 @@ class KeptMemory {
   void* OfSize(int64_t bytes) {
     if (bytes > size_ || (size_ > kKept && bytes < size_ / 8)) {
       std::free(data_);
+      // A quarter more than needed, since samples differ; multiples of a cache line.
       size_ = (bytes + bytes / 4 + 63) / 64 * 64 + 64;
       data_ = std::aligned_alloc(64, static_cast<size_t>(size_));
       if (!data_) {

@@ -142,11 +142,13 @@ JAXDALI_OF_AB(_mm_cmplt_pd, _mm256_cmplt_pd, d, neon::Doubles(vcltq_f64(a, b)))
 #undef JAXDALI_SHIFT
 
 inline constexpr int _CMP_ORD_Q = 0, _CMP_GE_OQ = 1, _CMP_LE_OQ = 2, _CMP_LT_OQ = 3;
-JAXDALI_INLINE __m256 _mm256_cmp_ps(__m256 a, __m256 b, int how) {
-  return how == _CMP_ORD_Q ? _mm256_cmpord_ps(a, b) : how == _CMP_GE_OQ ? _mm256_cmpge_ps(a, b) : _mm256_cmple_ps(a, b);
+JAXDALI_INLINE __m256 _mm256_cmp_ps(__m256 a, __m256 b, int predicate) {
+  return predicate == _CMP_ORD_Q   ? _mm256_cmpord_ps(a, b)
+         : predicate == _CMP_GE_OQ ? _mm256_cmpge_ps(a, b)
+                                   : _mm256_cmple_ps(a, b);
 }
-JAXDALI_INLINE __m256d _mm256_cmp_pd(__m256d a, __m256d b, int how) {
-  return how == _CMP_GE_OQ ? _mm256_cmpge_pd(a, b) : _mm256_cmplt_pd(a, b);
+JAXDALI_INLINE __m256d _mm256_cmp_pd(__m256d a, __m256d b, int predicate) {
+  return predicate == _CMP_GE_OQ ? _mm256_cmpge_pd(a, b) : _mm256_cmplt_pd(a, b);
 }
 JAXDALI_INLINE __m256 _mm256_fmadd_ps(__m256 a, __m256 b, __m256 c) {
   return {vfmaq_f32(c.low, a.low, b.low), vfmaq_f32(c.high, a.high, b.high)};
@@ -164,14 +166,14 @@ JAXDALI_INLINE int _mm256_testz_si256(__m256i a, __m256i b) {
   return vmaxvq_u32(neon::U32((a.low & b.low) | (a.high & b.high))) == 0;
 }
 
-// Shifts by a number in a register.
+// Shifts by a number in a register. NEON shifts to the left, so to the right by a negative number.
 JAXDALI_INLINE __m256i _mm256_srl_epi32(__m256i v, __m128i n) {
-  const int32x4_t by = vdupq_n_s32(-vgetq_lane_s32(neon::S32(n), 0));
-  return {neon::Bits(vshlq_u32(neon::U32(v.low), by)), neon::Bits(vshlq_u32(neon::U32(v.high), by))};
+  const int32x4_t negated_n = vdupq_n_s32(-vgetq_lane_s32(neon::S32(n), 0));
+  return {neon::Bits(vshlq_u32(neon::U32(v.low), negated_n)), neon::Bits(vshlq_u32(neon::U32(v.high), negated_n))};
 }
 JAXDALI_INLINE __m256i _mm256_sra_epi32(__m256i v, __m128i n) {
-  const int32x4_t by = vdupq_n_s32(-vgetq_lane_s32(neon::S32(n), 0));
-  return {neon::Bits(vshlq_s32(neon::S32(v.low), by)), neon::Bits(vshlq_s32(neon::S32(v.high), by))};
+  const int32x4_t negated_n = vdupq_n_s32(-vgetq_lane_s32(neon::S32(n), 0));
+  return {neon::Bits(vshlq_s32(neon::S32(v.low), negated_n)), neon::Bits(vshlq_s32(neon::S32(v.high), negated_n))};
 }
 
 // --- Memory and constants -----------------------------------------------------------------------------------------
@@ -251,57 +253,62 @@ JAXDALI_INLINE __m256i _mm256_inserti128_si256(__m256i v, __m128i w, int half) {
 
 namespace neon {
 
-// Two of four registers.
-template <int kWhich, class V>
+// Names of the templates say what the constant `kControl` selects on x86. Two of four registers:
+template <int kControl, class V>
 JAXDALI_INLINE V Registers(V a, V b) {
   const decltype(a.low) from[4] = {a.low, a.high, b.low, b.high};
-  return {from[kWhich & 3], from[kWhich >> 4 & 3]};
+  return {from[kControl & 3], from[kControl >> 4 & 3]};
 }
-template <int kWhich>
+// The 64-bit elements in the order 0 2 1 3.
+template <int kControl>
 JAXDALI_INLINE __m256i EvenThenOdd(__m256i v) {
-  static_assert(kWhich == 0xD8);
+  static_assert(kControl == 0xD8);
   return {vzip1q_s64(v.low, v.high), vzip2q_s64(v.low, v.high)};
 }
-template <int kWhich>
+// The low half of a, the high half of b.
+template <int kControl>
 JAXDALI_INLINE __m256i HighOfSecond(__m256i a, __m256i b) {
-  static_assert(kWhich == 0xF0);
+  static_assert(kControl == 0xF0);
   return {a.low, b.high};
 }
-template <int kWhich>
+// In each half, one 32-bit element for all four.
+template <int kControl>
 JAXDALI_INLINE __m256i OneForAll(__m256i v) {
-  static_assert(kWhich % 0x55 == 0);
-  return {Bits(vdupq_laneq_s32(S32(v.low), kWhich & 3)), Bits(vdupq_laneq_s32(S32(v.high), kWhich & 3))};
+  static_assert(kControl % 0x55 == 0);
+  return {Bits(vdupq_laneq_s32(S32(v.low), kControl & 3)), Bits(vdupq_laneq_s32(S32(v.high), kControl & 3))};
 }
-template <int kWhich>
+// The even (0x88) or odd (0xDD) elements of a, then of b.
+template <int kControl>
 JAXDALI_INLINE __m128 EverySecond(__m128 a, __m128 b) {
-  static_assert(kWhich == 0x88 || kWhich == 0xDD);
-  return kWhich == 0x88 ? vuzp1q_f32(a, b) : vuzp2q_f32(a, b);
+  static_assert(kControl == 0x88 || kControl == 0xDD);
+  return kControl == 0x88 ? vuzp1q_f32(a, b) : vuzp2q_f32(a, b);
 }
-template <int kWhich>
+template <int kControl>
 JAXDALI_INLINE __m256 EverySecond(__m256 a, __m256 b) {
-  return {EverySecond<kWhich>(a.low, b.low), EverySecond<kWhich>(a.high, b.high)};
+  return {EverySecond<kControl>(a.low, b.low), EverySecond<kControl>(a.high, b.high)};
 }
 // 32-bit elements of both registers, by index.
-JAXDALI_INLINE __m128i Elements(__m256i v, __m128i which) {
-  const uint32x4_t bytes = vmlaq_n_u32(vdupq_n_u32(0x03020100), U32(which), 0x04040404);
+JAXDALI_INLINE __m128i Elements(__m256i v, __m128i control) {
+  // The four bytes of element i are 4 * i to 4 * i + 3.
+  const uint32x4_t bytes = vmlaq_n_u32(vdupq_n_u32(0x03020100), U32(control), 0x04040404);
   return Bits(vqtbl2q_u8({{U8(v.low), U8(v.high)}}, vreinterpretq_u8_u32(bytes)));
 }
 
 }  // namespace neon
 
 #define _MM_SHUFFLE(a, b, c, d) ((a) << 6 | (b) << 4 | (c) << 2 | (d))
-#define _mm256_permute2x128_si256(a, b, which) neon::Registers<which>(a, b)
-#define _mm256_permute2f128_ps(a, b, which) neon::Registers<which>(a, b)
-#define _mm256_permute4x64_epi64(v, which) neon::EvenThenOdd<which>(v)
-#define _mm256_blend_epi32(a, b, which) neon::HighOfSecond<which>(a, b)
-#define _mm256_shuffle_epi32(v, which) neon::OneForAll<which>(v)
-#define _mm_shuffle_ps(a, b, which) neon::EverySecond<which>(a, b)
-#define _mm256_shuffle_ps(a, b, which) neon::EverySecond<which>(a, b)
-JAXDALI_INLINE __m256i _mm256_permutevar8x32_epi32(__m256i v, __m256i which) {
-  return {neon::Elements(v, which.low), neon::Elements(v, which.high)};
+#define _mm256_permute2x128_si256(a, b, control) neon::Registers<control>(a, b)
+#define _mm256_permute2f128_ps(a, b, control) neon::Registers<control>(a, b)
+#define _mm256_permute4x64_epi64(v, control) neon::EvenThenOdd<control>(v)
+#define _mm256_blend_epi32(a, b, control) neon::HighOfSecond<control>(a, b)
+#define _mm256_shuffle_epi32(v, control) neon::OneForAll<control>(v)
+#define _mm_shuffle_ps(a, b, control) neon::EverySecond<control>(a, b)
+#define _mm256_shuffle_ps(a, b, control) neon::EverySecond<control>(a, b)
+JAXDALI_INLINE __m256i _mm256_permutevar8x32_epi32(__m256i v, __m256i control) {
+  return {neon::Elements(v, control.low), neon::Elements(v, control.high)};
 }
-JAXDALI_INLINE __m256 _mm256_permutevar8x32_ps(__m256 v, __m256i which) {
-  return _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(_mm256_castps_si256(v), which));
+JAXDALI_INLINE __m256 _mm256_permutevar8x32_ps(__m256 v, __m256i control) {
+  return _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(_mm256_castps_si256(v), control));
 }
 
 // --- Conversions --------------------------------------------------------------------------------------------------

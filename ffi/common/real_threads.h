@@ -23,6 +23,7 @@ class Barrier {
   pthread_barrier_t barrier_;
 };
 
+// The block as one of its threads sees it, like DeviceBlock in launch.h.
 struct ThreadOfBlock {
   int index, thread;
   Barrier* barrier;

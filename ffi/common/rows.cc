@@ -7,6 +7,7 @@
 namespace jaxdali {
 namespace {
 
+// An element as a number: 16-bit floats convert by way of float.
 template <class T, class V>
 JAXDALI_INLINE V Number(T v) {
   if constexpr (kIsSmallFloat<T>)
@@ -34,6 +35,7 @@ JAXDALI_INLINE void Store(const V* from, int64_t n, T* to) {
   for (int64_t i = 0; i < n; i++) to[i] = ConvertTo<T>(from[i]);
 }
 
+// For any CPU.
 template <class T, class V>
 struct Portable {
   static void Load(const T* from, int64_t step, int64_t n, V* to) { jaxdali::Load(from, step, n, to); }
@@ -42,10 +44,12 @@ struct Portable {
 
 #if defined(JAXDALI_SIMD)
 
-// Every third byte of 24, from byte 0 on, as floats. It splits packed pixels into planes.
+// One channel of packed RGB pixels as floats: every third byte, forwards or, with step -3, backwards. Eight elements
+// come from 24 bytes, which two registers that overlap contain. Returns the number of elements that it loaded.
 JAXDALI_SIMD JAXDALI_INLINE int64_t LoadThirds(const uint8_t* from, int64_t step, int64_t n, float* to) {
   if (n < 16) return 0;
   const bool back = step < 0;
+  // For each element its byte in the register: six elements are in one register, the last two in the other.
   const __m128i low = back ? _mm_setr_epi8(15, 12, 9, 6, 3, 0, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)
                            : _mm_setr_epi8(0, 3, 6, 9, 12, 15, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
   const __m128i high = back ? _mm_setr_epi8(-1, -1, -1, -1, -1, -1, 5, 2, -1, -1, -1, -1, -1, -1, -1, -1)
@@ -65,6 +69,7 @@ JAXDALI_SIMD JAXDALI_INLINE int64_t LoadThirds(const uint8_t* from, int64_t step
 // comparisons may trap.
 template <class T>
 JAXDALI_SIMD JAXDALI_INLINE void StoreEight(const float* from, T* to) {
+  // NaN becomes 0. Then saturation, and rounding by the fraction: -1 of a true comparison is subtracted or added.
   __m256 v = _mm256_loadu_ps(from);
   v = _mm256_and_ps(v, _mm256_cmp_ps(v, v, _CMP_ORD_Q));
   v = _mm256_max_ps(v, _mm256_set1_ps(std::numeric_limits<T>::min()));
@@ -82,6 +87,7 @@ JAXDALI_SIMD JAXDALI_INLINE void StoreEight(const float* from, T* to) {
                      std::is_same_v<T, uint8_t> ? _mm_packus_epi16(words, words) : _mm_packs_epi16(words, words));
 }
 
+// For AVX2 or NEON. Special cases come first, and the loops that compilers vectorize do the rest.
 template <class T, class V>
 struct Simd {
   JAXDALI_SIMD static void Load(const T* from, int64_t step, int64_t n, V* to) {

@@ -1,4 +1,4 @@
-// What the custom calls of all kernels have on a device.
+// The arrays on a GPU that the launches of all kernels get beside their operands.
 #ifndef JAXDALI_FFI_COMMON_SAMPLES_H_
 #define JAXDALI_FFI_COMMON_SAMPLES_H_
 
@@ -6,7 +6,7 @@
 
 namespace jaxdali {
 
-inline constexpr int64_t kPlanBytes = 512;  // for each sample
+inline constexpr int64_t kPlanBytes = 512;  // working memory for each sample: its plan and two counts (launch.h)
 
 struct Samples {
   int n;

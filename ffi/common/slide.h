@@ -23,15 +23,17 @@ JAXDALI_HD inline void Unrolled(int last, F f) {
 // Slide for reductions in any order, for windows of at least n values. Those that all windows have are reduced once.
 template <int n, class V, class Result, class Next, class Reduce>
 JAXDALI_HD inline void SlideInAnyOrder(int taps, Next next, Reduce reduce, Result (&result)[n]) {
+  // Window r has values r to r + taps - 1. All windows have values n - 1 to taps - 1 (`common`). Going backwards, each
+  // window adds one value before these; going forwards, one behind them (`last`).
   V v[n];
   Unrolled<0, n - 1>(n, [&](int i) { v[i] = next(); });
-  Result shared = result[0], last = result[0];
-  for (int k = n - 1; k < taps; k++) reduce(shared, next());
-  result[n - 1] = shared;
+  Result common = result[0], last = result[0];
+  for (int k = n - 1; k < taps; k++) reduce(common, next());
+  result[n - 1] = common;
   JAXDALI_UNROLL
   for (int r = n - 2; r >= 0; r--) {
-    reduce(shared, v[r]);
-    result[r] = shared;
+    reduce(common, v[r]);
+    result[r] = common;
   }
   Unrolled<1, n>(n, [&](int r) {
     reduce(last, next());

@@ -1,4 +1,4 @@
-// The status of a sample in a call of several stages (ffi/chain).
+// The status of a sample in a call of several stages (ffi/chain). Kernels that may be a stage on GPUs include it.
 #ifndef JAXDALI_FFI_COMMON_STAGES_H_
 #define JAXDALI_FFI_COMMON_STAGES_H_
 

@@ -1,4 +1,6 @@
-// Where each element of a packed array is in another array: a count and a stride for each axis.
+// Copies in which each element of a packed output has a place in the input that a count and a stride for each axis give
+// (broadcasting, windows). A kernel provides `Sources`: its operands, and Find(i, Strided*); LaunchStrided does the
+// rest.
 #ifndef JAXDALI_FFI_COMMON_STRIDED_H_
 #define JAXDALI_FFI_COMMON_STRIDED_H_
 
@@ -7,6 +9,7 @@
 
 namespace jaxdali {
 
+// The elements of the input, in the order of the output. Axes are outermost first.
 struct Strided {
   int ndim;
   int64_t size;   // elements
@@ -37,13 +40,13 @@ class Walk {
       : from_(from), i_(i), step_(from.ndim > 0 ? from.stride[from.ndim - 1] : 0) {
     Find();
   }
-  JAXDALI_HD int64_t at() const { return at_; }
+  JAXDALI_HD int64_t offset() const { return offset_; }
   // The number of elements from this one on that are `step` apart, at least if it is small.
   JAXDALI_HD int32_t left() const { return left_[0]; }
   JAXDALI_HD int64_t step() const { return step_; }
   JAXDALI_HD void Next() {
     i_++;
-    at_ += step_;
+    offset_ += step_;
     if (--left_[0] == 0) NextRow();
   }
 
@@ -54,16 +57,16 @@ class Walk {
     if (--left_[1] == 0) return Find();
     const int64_t n = from_.extent[from_.ndim - 1].n();
     left_[0] = Left(n);
-    at_ += from_.stride[from_.ndim - 2] - n * step_;
+    offset_ += from_.stride[from_.ndim - 2] - n * step_;
   }
   JAXDALI_HD void Find() {
-    at_ = from_.start;
+    offset_ = from_.start;
     left_[0] = left_[1] = 1;
     uint64_t i = static_cast<uint64_t>(i_);
     for (int d = from_.ndim - 1; d >= 0; d--) {
       const auto q = from_.extent[d].Divide(i);
       const int64_t index = static_cast<int64_t>(q.rest);
-      at_ += index * from_.stride[d];
+      offset_ += index * from_.stride[d];
       if (d == from_.ndim - 1) left_[0] = Left(from_.extent[d].n() - index);
       if (d == from_.ndim - 2) left_[1] = Left(from_.extent[d].n() - index);
       i = q.quotient;
@@ -72,7 +75,7 @@ class Walk {
   JAXDALI_HD static int32_t Left(int64_t n) { return static_cast<int32_t>(n < kMost ? n : kMost); }
 
   const Strided& from_;
-  int64_t i_, at_;
+  int64_t i_, offset_;
   const int64_t step_;
   int32_t left_[2];
 };
@@ -109,11 +112,11 @@ struct StridedKernel : StridedPlanner<Sources> {
       const int64_t i = s.to.First(k);
       Walk walk(s.from, i);
       uint32_t words[kUnitWords];
-      if (s.to.template IsWhole<T>(k) && Runs(s, i, walk, words))
+      if (s.to.template IsWhole<T>(k) && ReadRuns(s, i, walk, words))
         WriteWords(s.to.out + i * static_cast<int64_t>(sizeof(T)), words);
       else
         s.to.template Write<T>(k, [&] {
-          const T v = At(s, walk.at())[0];
+          const T v = At(s, walk.offset())[0];
           walk.Next();
           return v;
         });
@@ -123,26 +126,26 @@ struct StridedKernel : StridedPlanner<Sources> {
  private:
   // Reads the words of a unit whose elements are contiguous in the input, in one run or two. Most units are. Returns
   // false if they are not, or if words of the input would reach outside its buffer.
-  JAXDALI_HD bool Runs(const Plan& s, int64_t i, const Walk& walk, uint32_t* words) const {
+  JAXDALI_HD bool ReadRuns(const Plan& s, int64_t i, const Walk& walk, uint32_t* words) const {
     if (walk.step() != 1 || s.from.extent[s.from.ndim - 1].n() < kEach) return false;
-    if (!Read(s, walk.at(), 0, words)) return false;
+    if (!Read(s, walk.offset(), 0, words)) return false;
     if (walk.left() >= kEach) return true;
     const int left = walk.left() * static_cast<int>(sizeof(T));
     uint32_t next[kUnitWords];
-    if (!Read(s, Walk(s.from, i + walk.left()).at(), left, next)) return false;
+    if (!Read(s, Walk(s.from, i + walk.left()).offset(), left, next)) return false;
     JAXDALI_UNROLL
     for (int w = 0; w < kUnitWords; w++) {
-      const int here = left - 4 * w;  // bytes from the first run
-      const uint32_t mask = here >= 4 ? ~0u : here <= 0 ? 0u : (1u << (8 * here)) - 1;
+      const int first_bytes = left - 4 * w;  // bytes of the word from the first run
+      const uint32_t mask = first_bytes >= 4 ? ~0u : first_bytes <= 0 ? 0u : (1u << (8 * first_bytes)) - 1;
       words[w] = (words[w] & mask) | (next[w] & ~mask);
     }
     return true;
   }
 
   JAXDALI_HD static const T* At(const Plan& s, int64_t i) { return reinterpret_cast<const T*>(s.in) + i; }
-  // Reads the words in which byte `first` is that of element `at` of the input.
-  JAXDALI_HD bool Read(const Plan& s, int64_t at, int first, uint32_t* words) const {
-    return ReadUnit(reinterpret_cast<const uint8_t*>(At(s, at)) - first, static_cast<const uint8_t*>(this->in.data),
+  // Reads the words whose byte number `first` begins element i of the input.
+  JAXDALI_HD bool Read(const Plan& s, int64_t i, int first, uint32_t* words) const {
+    return ReadUnit(reinterpret_cast<const uint8_t*>(At(s, i)) - first, static_cast<const uint8_t*>(this->in.data),
                     s.end, words);
   }
 };

@@ -97,14 +97,16 @@ struct Job {
 
 }  // namespace
 
+// The workers and their queue. Urgent jobs stand at its front, those that wait for them at its back.
 struct ThreadPool::State {
-  std::mutex mutex;
+  std::mutex mutex;  // of `jobs` and `stop`
   std::condition_variable wake;
   std::deque<std::shared_ptr<Job>> jobs;
   bool stop = false;
   std::atomic<int> idle{0}, urgent{0};
   std::vector<std::thread> workers;
 
+  // The life of a worker: takes the first job of the queue until there is none left to take, then sleeps.
   void Loop() {
     NameThread("jaxdali-kernels");
     for (;;) {
@@ -151,7 +153,7 @@ void ThreadPool::Run(int n, const std::function<void(int)>& task, const std::vec
   job->urgent = &state_->urgent;
   job->waits = waits;
   if (!waits) state_->urgent++;
-  if (n == 1 || state_->workers.empty()) {
+  if (n == 1 || state_->workers.empty()) {  // nothing to share
     for (int k = 0; k < n; k++) job->Do(k);
     return;
   }
@@ -165,6 +167,7 @@ void ThreadPool::Run(int n, const std::function<void(int)>& task, const std::vec
   }
   state_->wake.notify_all();
   job->Work(false);
+  // The last indices may still be with workers. The caller's task must live until they are done.
   {
     std::unique_lock<std::mutex> lock(job->mutex);
     job->finished.wait(lock, [&] { return job->done.load() == n; });
@@ -184,6 +187,7 @@ std::vector<Recorded> ThreadPool::TakeRecorded() {
   return std::exchange(g_recorded, {});
 }
 
+// The register of pools. Id 0 is the shared pool.
 namespace {
 std::mutex g_mutex;
 int g_next = 1;

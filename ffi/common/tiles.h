@@ -37,6 +37,8 @@ struct TilePlan {
   bool by_steps;                 // a thread has kTileSteps results along a row, not one
 
   JAXDALI_HD void Cut(int64_t planes) {
+    // A thread has kTileSteps neighbouring results of a channel if a tile has room for that, otherwise one. Then a
+    // tile's columns are a multiple of the steps.
     row = int64_t{n[1]} * inner;
     out_row = int64_t{out_n[1]} * inner;
     by_steps = inner <= kTileColumns / kTileSteps;
@@ -79,6 +81,7 @@ JAXDALI_HD inline void FindTile(const Block& block, const TilePlan& a, int64_t p
     const auto first = a.channels.Divide(static_cast<uint64_t>(t->column));
     t->x = static_cast<int32_t>(first.quotient);
     t->channel = static_cast<int32_t>(first.rest);
+    // If all windows along the row are inside, RowSlider needs no border.
     const int64_t begin = t->x - a.anchor[1];
     t->is_inside = a.by_steps && begin >= 0 && (begin + a.taps[1] - 1) * a.inner + a.columns <= a.row;
   });
@@ -112,14 +115,14 @@ class RowSlider {
     first = static_cast<int32_t>(unit.quotient);
     stride = a.rows_at_once;
     results = first >= stride || left < 0 ? 0 : left < n ? left : n;
-    at = step * inner_ + channel - t.channel;
+    offset = step * inner_ + channel - t.channel;
     columns_ = t.from + step;
     in_ = static_cast<const uint8_t*>(a.in) + (t.plane * a.n[0] * a.row + channel) * SizeAs<In>(type_);
   }
 
   int32_t first, stride;  // the thread has rows first, first + stride, ...
   int32_t results;        // the number of results in the image: 0 to n
-  int32_t at;             // elements of a row from the tile's first to the first result
+  int32_t offset;         // elements of a row from the tile's first to the first result
 
   // Row m of the rows that the tile depends on; `of_tap` as Slide has it.
   template <class OfTap, class Result>
@@ -127,6 +130,8 @@ class RowSlider {
     int32_t y = first_y_ + m;
     if (static_cast<uint32_t>(y) >= static_cast<uint32_t>(rows_)) y = static_cast<int32_t>(Inside(border_, y, rows_));
     const uint8_t* from = in_ + int64_t{y} * row_ * SizeAs<In>(type_);  // unused if y < 0
+    // Three ways to read a row: pixel after pixel; by the table of columns, for borders; the same with a constant
+    // outside.
     if ((y | at_border_) >= 0) {
       from += *columns_ * SizeAs<In>(type_);
       auto next = [&] {
@@ -173,7 +178,7 @@ JAXDALI_HD inline void AlongRowsBy(const TilePlan& a, const Tile& t, const RowSl
                                    float initial, OfTap of_tap, TileRows* rows) {
   if (slide.results == 0) return;
   const int32_t end = t.rows + a.taps[0] - 1, inner = kInner > 0 ? kInner : a.inner;
-  float* to = reinterpret_cast<float*>(rows->values) + slide.first * kTileColumns + slide.at;
+  float* to = reinterpret_cast<float*>(rows->values) + slide.first * kTileColumns + slide.offset;
   for (int32_t m = slide.first; m < end; m += slide.stride, to += slide.stride * kTileColumns) {
     float results[n];
     JAXDALI_UNROLL

@@ -56,9 +56,9 @@ auto WithKernelTypes(const Batch& in, const Batch& out, F f) {
         return f(float{}, AnyType{}, AnyType{}, uint32_t{});
     }
   };
-  const bool small = Counts32(in) && Counts32(out), is_float = FitsFloat(in.dtype);
-  if (!small && is_float) return f(float{}, AnyType{}, AnyType{}, uint64_t{});
-  if (!small) return f(double{}, AnyType{}, AnyType{}, uint64_t{});
+  const bool is_small = Counts32(in) && Counts32(out), is_float = FitsFloat(in.dtype);
+  if (!is_small && is_float) return f(float{}, AnyType{}, AnyType{}, uint64_t{});
+  if (!is_small) return f(double{}, AnyType{}, AnyType{}, uint64_t{});
   if (in.dtype == DType::kU8) return with_out(uint8_t{});
   if (in.dtype == DType::kF32) return with_out(float{});
   if (is_float) return f(float{}, AnyType{}, AnyType{}, uint32_t{});
@@ -114,44 +114,45 @@ inline constexpr int kUnitWords = kUnit / 4;
 // Reads the 16 bytes at `p`, which is any address, by the words that contain them. Returns false if these words reach
 // outside the buffer from `begin` to `end`.
 JAXDALI_HD inline bool ReadUnit(const uint8_t* p, const uint8_t* begin, const uint8_t* end, uint32_t* words) {
-  const int over = static_cast<int>(reinterpret_cast<uintptr_t>(p) & 3);
-  p -= over;
+  const int offset_in_word = static_cast<int>(reinterpret_cast<uintptr_t>(p) & 3);
+  p -= offset_in_word;
   if (end - p < kUnit + 4 || p < begin) return false;
   uint32_t low = ReadWord(p);
   JAXDALI_UNROLL
   for (int w = 0; w < kUnitWords; w++) {
     const uint32_t high = ReadWord(p + 4 * (w + 1));
-    words[w] = Funnel(low, high, 8 * over);
+    words[w] = Funnel(low, high, 8 * offset_in_word);
     low = high;
   }
   return true;
 }
 
-// The elements of an output, in units. The first and the last unit may reach outside.
+// The elements of an output, in units of 16 bytes at addresses that are multiples of 16. The first and the last unit
+// may reach outside.
 struct Units {
   uint8_t* out;
-  int64_t size;    // elements
-  int32_t each;    // elements of a unit
-  int32_t before;  // elements of the first unit that are before the output
+  int64_t size;      // elements
+  int32_t per_unit;  // elements of a unit
+  int32_t lead;      // elements of the first unit that are before the output
 
   // Returns the number of units.
   JAXDALI_HD int64_t Set(void* to, int64_t elements, DType type) {
     out = static_cast<uint8_t*>(to);
     size = elements;
-    each = kUnit / static_cast<int32_t>(SizeOf(type));
-    before = static_cast<int32_t>(reinterpret_cast<uintptr_t>(to) & (kUnit - 1)) * each / kUnit;
-    return size > 0 ? (size + before + each - 1) / each : 0;
+    per_unit = kUnit / static_cast<int32_t>(SizeOf(type));
+    lead = static_cast<int32_t>(reinterpret_cast<uintptr_t>(to) & (kUnit - 1)) * per_unit / kUnit;
+    return size > 0 ? (size + lead + per_unit - 1) / per_unit : 0;
   }
   // The first element of a unit; for the first unit, of the output.
   JAXDALI_HD int64_t First(int64_t unit) const {
-    const int64_t i = unit * each - before;
+    const int64_t i = unit * per_unit - lead;
     return i > 0 ? i : 0;
   }
   // Whether all 16 bytes of a unit belong to the output.
   template <class T>
   JAXDALI_HD bool IsWhole(int64_t unit) const {
     constexpr int kEach = kUnit / sizeof(T);
-    const int64_t i = unit * kEach - before;
+    const int64_t i = unit * kEach - lead;
     return i >= 0 && i + kEach <= size;
   }
   // Writes the elements of a unit. next() returns them one after another. T has the size of an element.
@@ -161,7 +162,7 @@ struct Units {
     uint32_t words[kUnitWords];
     JAXDALI_UNROLL
     for (int w = 0; w < kUnitWords; w += kStep<T>) Fill<T>(words + w, next);
-    WriteWords(out + unit * kUnit - before * static_cast<int64_t>(sizeof(T)), words);
+    WriteWords(out + unit * kUnit - lead * static_cast<int64_t>(sizeof(T)), words);
   }
   // The same with less code, for a next() that is long.
   template <class T, class Next>
@@ -174,7 +175,7 @@ struct Units {
           for (int k = 0; k + kStep<T> < kUnitWords; k++) words[k] = words[k + kStep<T>];
       Fill<T>(words + kUnitWords - kStep<T>, next);
     }
-    WriteWords(out + unit * kUnit - before * static_cast<int64_t>(sizeof(T)), words);
+    WriteWords(out + unit * kUnit - lead * static_cast<int64_t>(sizeof(T)), words);
   }
 
  private:
@@ -199,7 +200,7 @@ struct Units {
   template <class T, class Next>
   JAXDALI_HD void WritePart(int64_t unit, Next& next) const {
     constexpr int kEach = kUnit / sizeof(T);
-    const int64_t i = unit * kEach - before;
+    const int64_t i = unit * kEach - lead;
     JAXDALI_UNROLL_BY(1)
     for (int64_t k = i > 0 ? i : 0; k < i + kEach && k < size; k++) reinterpret_cast<T*>(out)[k] = next();
   }

@@ -74,13 +74,13 @@ JAXDALI_HD inline uint32_t Funnel(uint32_t low, uint32_t high, uint32_t shift) {
 }
 
 // Four bytes. Each hexadecimal digit of `which`, from the lowest on, selects a byte of `a` (0 to 3) or of `b` (4 to 7).
-JAXDALI_HD inline uint32_t Permute(uint32_t a, uint32_t b, uint32_t which) {
+JAXDALI_HD inline uint32_t Permute(uint32_t a, uint32_t b, uint32_t selectors) {
 #if defined(__CUDA_ARCH__)
-  return __byte_perm(a, b, which);
+  return __byte_perm(a, b, selectors);
 #else
   const uint64_t all = static_cast<uint64_t>(b) << 32 | a;
   uint32_t word = 0;
-  for (int i = 0; i < 4; i++) word |= static_cast<uint32_t>(all >> (which >> (4 * i) & 7) * 8 & 255) << (8 * i);
+  for (int i = 0; i < 4; i++) word |= static_cast<uint32_t>(all >> (selectors >> (4 * i) & 7) * 8 & 255) << (8 * i);
   return word;
 #endif
 }
@@ -105,6 +105,7 @@ JAXDALI_HD inline float ElementOf(uint32_t word, int i) {
   }
 }
 
+// The bits of an element, as the lowest ones of a word.
 template <class T>
 JAXDALI_HD inline uint32_t BitsOf(T v) {
   if constexpr (std::is_same_v<T, float>)
@@ -127,8 +128,8 @@ JAXDALI_HD inline int WordsOf(int n) {
 template <class T, class Get>
 JAXDALI_HD inline void WriteElements(T* to, int n, int q, Get get) {
   constexpr int kEach = 4 / sizeof(T);
-  const int before = static_cast<int>(reinterpret_cast<uintptr_t>(to) & 3) / static_cast<int>(sizeof(T));
-  const int first = q * kEach - before;
+  const int lead = static_cast<int>(reinterpret_cast<uintptr_t>(to) & 3) / static_cast<int>(sizeof(T));
+  const int first = q * kEach - lead;
   if (first >= 0 && first + kEach <= n) {
     uint32_t word = 0;
     for (int i = 0; i < kEach; i++) word |= BitsOf<T>(get(first + i)) << (8 * static_cast<int>(sizeof(T)) * i);

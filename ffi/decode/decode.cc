@@ -1,4 +1,6 @@
-// decode: converts encoded images (or raw pixels, see image_header.h) u8[size] to pixels HWC.
+// Binding of `decode`: converts encoded images (or raw pixels, see image_header.h) u8[size] to pixels HWC. It is no
+// KernelCall (kernel.h), because the CPU and CUDA kernels get different operands: the CPU decodes sample by sample with
+// the threads of the pool (ffi/cpu_codecs), CUDA the whole batch with a table for each file (ffi/cuda_jpeg).
 #include "ffi/decode/decode.h"
 
 #include "ffi/common/binding.h"
@@ -11,6 +13,7 @@ static ffi::Error DecodeImpl(Device device, ffi::AnyBuffer data, I32 offsets, I3
                              int32_t output_type, bool adjust_orientation, bool fast_idct, int32_t group_bytes,
                              ffi::Result<ffi::AnyBuffer> result, ffi::ResultBuffer<ffi::S32> status,
                              ffi::ResultBuffer<ffi::U8> workspace) {
+  // Operands without elements get their own shapes back.
   Operands operands(empty);
   std::tie(data, offsets, shapes, out_offsets, out_shapes, control, info, tables) =
       operands.Next(data, offsets, shapes, out_offsets, out_shapes, control, info, tables);
@@ -39,6 +42,7 @@ static ffi::Error DecodeImpl(Device device, ffi::AnyBuffer data, I32 offsets, I3
   return LaunchKernel(LaunchDecode, batch, device, control, status, static_cast<uint8_t*>(nullptr));
 #else
   (void)device, (void)tables, (void)group_bytes;
+  // A large image may use idle threads of the pool itself, beside the loop over samples.
   const auto pool = ThreadPool::Get(control.typed_data()[0]);
   const DecodeOptions options{static_cast<ImageType>(output_type), adjust_orientation, fast_idct, {pool.get()}};
   const CallTime time;

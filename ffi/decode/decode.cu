@@ -22,6 +22,8 @@ constexpr int64_t kEnough = 3;
 constexpr int64_t kEnough = 4096;
 #endif
 
+// The blocks of a launch over `parts` pieces of work of unknown sizes: each of `slots` scans or components may have a
+// piece that is not full.
 int32_t Grid(int64_t parts, int64_t slots) {
   return static_cast<int32_t>(std::min<int64_t>(parts + slots, int64_t{1} << 30));
 }
@@ -57,6 +59,7 @@ const char* LaunchInGroups(const DecodeBatch& b, const Samples& samples, int gro
   const int32_t writes = (sequences + groups - 1) / groups * kWriteParts;
   const int32_t sums = Grid(blocks / kDcValues, slots), units = Grid(blocks / kIdctBlocks, slots);
 
+  // The launches in the order of ffi/README.md (Decoding JPEG on GPUs). Numbers of blocks are upper bounds.
   Launcher launch(stream);
   launch(Prepare{b, shard, kEnough, groups}, n + kEnough);
   launch(UnstuffCount{{shard, b.in, chunks}}, chunks);

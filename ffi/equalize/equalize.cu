@@ -8,6 +8,7 @@
 namespace jaxdali {
 namespace {
 
+// The first two launches: histograms of tiles, and the tables made from them.
 struct Tables : EqualizeBatch {
   static constexpr int64_t kPixels = 64 * kThreads;  // that a block counts, at least
 
@@ -104,6 +105,7 @@ struct Tables : EqualizeBatch {
         s.lowest = s.excess = 0;
       }
     });
+    // With `stretch`, the lowest value becomes 0: its pixels don't count.
     if (stretch) {
       block.Phase([&](int thread) {
         if (s.histogram[thread] > 0) AtomicMin(&s.first, static_cast<uint32_t>(thread));
@@ -117,6 +119,8 @@ struct Tables : EqualizeBatch {
       }
     }
     const float scale = ScaleOf(a.Area() - s.lowest);
+    // Clips the counts, and spreads the excess of all bins. Then each level follows from the sum of the counts up to
+    // it.
     const Clip unclipped = ClipOf(a);
     block.Phase([&](int thread) {
       if (static_cast<uint32_t>(thread) == s.first) s.histogram[thread] = 0;
@@ -132,6 +136,7 @@ struct Tables : EqualizeBatch {
 };
 static_assert(kBins == kThreads);
 
+// The last launch: each pixel by the tables of the four tiles around it.
 struct Pixels : EqualizeBatch {
   struct Plan {
     int64_t units;  // pixels

@@ -168,15 +168,15 @@ struct EqualizeBatch {
 
   // The two tiles whose centres are around a coordinate, and the weight of the second one.
   struct Between {
-    int before, after;
+    int first, second;
     float weight;
   };
   JAXDALI_HD static Between Around(int64_t coordinate, int64_t tile, int tiles) {
     // The position in tiles, from the centre of tile 0.
     const float position = static_cast<float>(coordinate) * (1.0f / static_cast<float>(tile)) - 0.5f,
                 floor = std::floor(position);
-    const int before = static_cast<int>(floor);
-    return {before > 0 ? before : 0, before + 1 < tiles ? before + 1 : tiles - 1, position - floor};
+    const int first = static_cast<int>(floor);
+    return {first > 0 ? first : 0, first + 1 < tiles ? first + 1 : tiles - 1, position - floor};
   }
 
   // Writes the pixel whose first channel is element i, with the value that the tables of its plane give. v and h: the
@@ -195,9 +195,9 @@ struct EqualizeBatch {
   // Interpolates between four tables. `levels`: the value's place in the first table of the plane.
   JAXDALI_HD uint8_t Blend(const uint8_t* levels, Between v, Between h) const {
     if (Tiles() == 1) return *levels;
-    const uint8_t *above = levels + v.before * tiles_x * kBins, *below = levels + v.after * tiles_x * kBins;
-    const float top = above[h.before * kBins] * (1 - h.weight) + above[h.after * kBins] * h.weight;
-    const float bottom = below[h.before * kBins] * (1 - h.weight) + below[h.after * kBins] * h.weight;
+    const uint8_t *above = levels + v.first * tiles_x * kBins, *below = levels + v.second * tiles_x * kBins;
+    const float top = above[h.first * kBins] * (1 - h.weight) + above[h.second * kBins] * h.weight;
+    const float bottom = below[h.first * kBins] * (1 - h.weight) + below[h.second * kBins] * h.weight;
     return Rounded(top * (1 - v.weight) + bottom * v.weight);
   }
   JAXDALI_HD static uint8_t Rounded(float v) {  // rounds half to even

@@ -15,6 +15,7 @@ void Count(const EqualizeBatch& b, const EqualizeArgs& a, int64_t plane, int row
   const int64_t first = column * a.tile_width, most = first + a.tile_width;
   const int64_t inside = most < a.width ? most : a.width;
   for (int64_t y = row * a.tile_height; y < (row + 1) * a.tile_height; y++) {
+    // Tiles at the lower and right border extend into the mirrored image.
     const int64_t line = a.At(plane, Reflect(y, a.height), 0);
     for (int64_t x = first; x < inside; x++) parts[x & 3][b.Value(a, line + x * a.inner)]++;
     for (int64_t x = std::max(first, inside); x < most; x++)
@@ -46,6 +47,7 @@ void MakeTable(const EqualizeBatch& b, const EqualizeArgs& a, uint32_t* histogra
   }
 }
 
+// Plane by plane. The tiles around a column are the same in all rows.
 void Run(const EqualizeBatch& b, const EqualizeArgs& a) {
   std::vector<uint8_t> tables(static_cast<size_t>(b.Tiles()) * kBins);
   std::vector<EqualizeBatch::Between> columns(static_cast<size_t>(a.width));

@@ -69,8 +69,8 @@ inline int64_t ExpandAxis(const ExpandArgs& a, int d, int64_t block, const int64
   return used;
 }
 
-// Repeats each element k times along the last axis, for example a mask [H, W, 1] for an image. This case is common.
-// own loop.
+// Repeats each element k times along the last axis, for example a mask [H, W, 1] for an image. This case is common, so
+// it has a loop of its own.
 template <class T>
 inline void ExpandLast(const uint8_t* in, int64_t n, int64_t k, uint8_t* out) {
   for (int64_t i = 0; i < n; i++) {
@@ -110,6 +110,7 @@ inline void ExpandSample(ExpandArgs a) {
     stride[d] = bytes;
     bytes *= a.shape[d];
   }
+  // Inner axes that are equal form one block.
   while (a.ndim > 0 && a.dims[a.ndim - 1] == a.shape[a.ndim - 1]) block *= a.shape[--a.ndim];
   ExpandAxis(a, 0, block, stride, a.in, a.out);
 }

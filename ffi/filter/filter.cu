@@ -32,7 +32,7 @@ struct WeightedSum {
   JAXDALI_HD OfTap operator()(int k) const { return {weights[k]}; }
 };
 
-// The sample and where its values come from and go to: the input or the output, or floats in the working memory.
+// One of several passes: reads the input or floats in the working memory, and writes the output or floats there.
 struct FilterPass : FilterBatch {
   const float* from;  // null: the input
   float* to;          // null: the output
@@ -76,6 +76,7 @@ struct AxisPlanner : FilterPass {
   }
 };
 
+// Filters along one axis, from device memory.
 template <class In, class Out>
 struct AlongAxis : AxisPlanner {
   using Planner = AxisPlanner;
@@ -102,9 +103,9 @@ struct AlongAxis : AxisPlanner {
     const int64_t extent = a.extent, step = a.stride * SizeAs<In>(in_type), out_step = a.stride * SizeAs<Out>(out_type);
     const uint8_t* from = static_cast<const uint8_t*>(a.in) + start * SizeAs<In>(in_type);
     V sums[n] = {};
-    int64_t at = x - taps / 2;
-    if (at >= 0 && at + n - 1 + taps <= extent) {
-      from += at * step;
+    int64_t position = x - taps / 2;
+    if (position >= 0 && position + n - 1 + taps <= extent) {
+      from += position * step;
       auto next = [&] {
         const V v = Load<V>(in_type, from);
         from += step;
@@ -112,7 +113,7 @@ struct AlongAxis : AxisPlanner {
       };
       Slide<n, V>(taps, next, sum_of, sums);
     } else {
-      auto next = [&] { return Load<V>(in_type, from + Reflect(at++, extent) * step); };
+      auto next = [&] { return Load<V>(in_type, from + Reflect(position++, extent) * step); };
       Slide<n, V>(taps, next, sum_of, sums);
     }
     uint8_t* to = static_cast<uint8_t*>(a.out) + start * SizeAs<Out>(out_type) + x * out_step;
@@ -135,6 +136,7 @@ struct AlongAxis : AxisPlanner {
 
 // --- the two inner axes ----------------------------------------------------------------------------------------------
 
+// Tiles of the two inner axes (common/tiles.h). A third axis counts as planes.
 struct TilePlanner : FilterPass {
   struct Plan : TilePlan {
     float weights[2][kMostTileTaps];
@@ -163,6 +165,7 @@ struct TilePlanner : FilterPass {
   JAXDALI_HD static int64_t CountPieces(const Plan& a) { return a.pieces; }
 };
 
+// Filters along the two inner axes, by way of shared memory.
 template <class In, class Out>
 struct BothAxes : TilePlanner {
   using Planner = TilePlanner;
@@ -204,32 +207,33 @@ auto WithTypes(DType in, DType out, F f) {
 
 const char* LaunchFilter(const FilterBatch& b, const Samples& samples, void* stream) {
   if (b.scratch_size < b.out.capacity * (b.axes - 1)) return "filter: the working memory is too small";
-  float* next = b.scratch;
+  float* next = b.scratch;  // memory for the next intermediate batch
   FilterPass pass{b, nullptr, nullptr};
   // Launches a pass; the one that filters along axis 3 - b.axes is the last.
   auto launch = [&](int axis, auto launch_pass) {
     pass.to = axis == 3 - b.axes ? nullptr : next;
     const DType in = pass.from ? DType::kF32 : b.in.dtype, out = pass.to ? DType::kF32 : b.out.dtype;
-    const char* what = WithTypes(in, out, launch_pass);
+    const char* error = WithTypes(in, out, launch_pass);
     pass.from = pass.to;
     next += b.out.capacity;
-    return what;
+    return error;
   };
+  // From the innermost axis on. Small windows along the two inner axes are one pass.
   int axis = 2;
   if (b.axes > 1 && b.most <= kMostTileTaps) {
     axis = 1;
-    const char* what = launch(axis, [&](auto from, auto to) {
+    const char* error = launch(axis, [&](auto from, auto to) {
       const int64_t tiles = b.out.capacity / (kTileRows * kTileColumns) + samples.n;
       return LaunchPlanned(BothAxes<decltype(from), decltype(to)>{{{pass}}, {}}, samples, tiles, stream);
     });
-    if (what) return what;
+    if (error) return error;
     axis = 0;
   }
   for (; axis >= 3 - b.axes; axis--) {
-    const char* what = launch(axis, [&](auto from, auto to) {
+    const char* error = launch(axis, [&](auto from, auto to) {
       return Launch(AlongAxis<decltype(from), decltype(to)>{{{pass}, axis}}, samples, stream);
     });
-    if (what) return what;
+    if (error) return error;
   }
   return nullptr;
 }

@@ -105,14 +105,14 @@ class Slices {
   template <class Put>
   void Filter(int64_t first, Put put) {
     std::vector<float> out(static_cast<size_t>(row_));
-    const int before = a_.taps[1] / 2;  // taps before the centre
+    const int centre = a_.taps[1] / 2;  // number of the centre tap
     std::fill(ring_rows_.begin(), ring_rows_.end(), -1);
     for (int64_t y = 0; y < a_.n[1]; y++) {
       if (a_.taps[1] == 1 && !a_.window[1]) {  // not filtered along this axis
         put(y, Row(first, y));
         continue;
       }
-      for (int k = 0; k < a_.taps[1]; k++) from_y_[k] = Row(first, Reflect(y - before + k, a_.n[1]));
+      for (int k = 0; k < a_.taps[1]; k++) from_y_[k] = Row(first, Reflect(y - centre + k, a_.n[1]));
       WeighRows(from_y_.data(), a_.window[1], a_.taps[1], row_, out.data());
       put(y, out.data());
     }
@@ -127,11 +127,11 @@ class Slices {
     float* to = ring_.data() + static_cast<int64_t>(slot) * row_;
     if (ring_rows_[slot] == y) return to;
     ring_rows_[slot] = y;
-    const int before = a_.taps[2] / 2;
-    float* middle = padded_.data() + before * a_.inner;
+    const int centre = a_.taps[2] / 2;
+    float* middle = padded_.data() + centre * a_.inner;
     LoadRow(a_.in_type, a_.in, first + y * row_, 1, row_, middle);
-    for (int x = 1; x <= before; x++) Mirror(-x, middle);
-    for (int x = 0; x < a_.taps[2] - 1 - before; x++) Mirror(a_.n[2] + x, middle);
+    for (int x = 1; x <= centre; x++) Mirror(-x, middle);
+    for (int x = 0; x < a_.taps[2] - 1 - centre; x++) Mirror(a_.n[2] + x, middle);
     for (int k = 0; k < a_.taps[2]; k++) from_[static_cast<size_t>(k)] = padded_.data() + k * a_.inner;
     WeighRows(from_.data(), a_.window[2], a_.taps[2], row_, to);
     return to;

@@ -8,18 +8,18 @@
 namespace jaxdali {
 namespace {
 
-// The planes of a sample in the working memory: of its frames' luminance, then Cb, then Cr.
+// The planes of a sample in the working memory: luminance of all frames, then Cb, then Cr.
 struct Planes {
   uint8_t* first;
   int64_t units;
   int32_t down, across;  // units
 
   JAXDALI_HD int32_t Pitch(bool is_chroma) const { return across * (is_chroma ? 8 : 16); }
-  // Plane 0, 1 or 2 of a frame.
-  JAXDALI_HD uint8_t* Of(int which, int64_t frame) const {
+  // Plane 0 (luminance), 1 (Cb) or 2 (Cr) of a frame. A unit has 256 samples of luminance and 64 of each chroma.
+  JAXDALI_HD uint8_t* Of(int plane, int64_t frame) const {
     const int64_t chroma = int64_t{down} * across * 64;
-    if (which == 0) return first + frame * 4 * chroma;
-    return first + units * (64 * (which + 3)) + frame * chroma;
+    if (plane == 0) return first + frame * 4 * chroma;
+    return first + units * (64 * (plane + 3)) + frame * chroma;
   }
 };
 
@@ -97,26 +97,26 @@ struct DistortUnits : JpegDistortionBatch {
     unit->frame = static_cast<int64_t>(row.quotient);
     unit->row = static_cast<int32_t>(row.rest);
     unit->column = static_cast<int32_t>(column.rest);
-    for (int which = 0; which < 3; which++) {
-      const int32_t side = which == 0 ? 16 : 8;
-      unit->to[which] =
-          s.planes.Of(which, unit->frame) + int64_t{unit->row} * side * s.planes.Pitch(which > 0) + unit->column * side;
+    for (int plane = 0; plane < 3; plane++) {
+      const int32_t side = plane == 0 ? 16 : 8;
+      unit->to[plane] =
+          s.planes.Of(plane, unit->frame) + int64_t{unit->row} * side * s.planes.Pitch(plane > 0) + unit->column * side;
     }
   }
 
   // Bytes of the four pixels of a row from pixel x on. Beyond the image its last pixel repeats.
   JAXDALI_HD static void LoadFourPixels(const uint8_t* row, int32_t x, int32_t width, uint32_t (&words)[3]) {
     const uint8_t* from = row + int64_t{x} * 3;
-    const int over = static_cast<int>(reinterpret_cast<uintptr_t>(from) & 3);
-    if (over == 0 && x + 4 <= width) {
+    const int offset_in_word = static_cast<int>(reinterpret_cast<uintptr_t>(from) & 3);
+    if (offset_in_word == 0 && x + 4 <= width) {
       JAXDALI_UNROLL
       for (int i = 0; i < 3; i++) words[i] = ReadWord(from + 4 * i);
     } else if (x + 5 <= width) {  // the words end inside the fifth pixel
-      uint32_t low = ReadWord(from - over);
+      uint32_t low = ReadWord(from - offset_in_word);
       JAXDALI_UNROLL
       for (int i = 0; i < 3; i++) {
-        const uint32_t high = ReadWord(from - over + 4 * (i + 1));
-        words[i] = Funnel(low, high, 8 * over);
+        const uint32_t high = ReadWord(from - offset_in_word + 4 * (i + 1));
+        words[i] = Funnel(low, high, 8 * offset_in_word);
         low = high;
       }
     } else {
@@ -167,11 +167,13 @@ struct DistortUnits : JpegDistortionBatch {
     }
   }
 
-  // Blocks of a unit: 0 to 3 are luminance, 4 is Cb, 5 is Cr.
+  // The next three functions are the phases of a block of 8 x 8 samples, for one of its rows or columns each. `block`
+  // counts the blocks of a piece, six for each unit: 0 to 3 are luminance, 4 is Cb, 5 is Cr. First the DCT of a row,
+  // from samples.
   JAXDALI_HD static void ForwardRow(Shared& s, int block, int y) {
-    const int unit = block / 6, which = block % 6;
-    const int at = which < 4 ? (which / 2 * 8 + y) * 16 + which % 2 * 8 : 256 + (which - 4) * 64 + y * 8;
-    const jpeg::Words2 samples = jpeg::Load2(s.samples + unit * kMcuBytes + at);
+    const int unit = block / 6, index = block % 6;
+    const int offset = index < 4 ? (index / 2 * 8 + y) * 16 + index % 2 * 8 : 256 + (index - 4) * 64 + y * 8;
+    const jpeg::Words2 samples = jpeg::Load2(s.samples + unit * kMcuBytes + offset);
     int32_t v[8];
     JAXDALI_UNROLL
     for (int x = 0; x < 8; x++) v[x] = static_cast<int32_t>(samples.word[x / 4] >> (8 * (x % 4)) & 255) - 128;
@@ -182,6 +184,7 @@ struct DistortUnits : JpegDistortionBatch {
       row.word[k] = (static_cast<uint32_t>(v[2 * k]) & 0xFFFF) | static_cast<uint32_t>(v[2 * k + 1]) << 16;
     jpeg::Store4(s.values + block * kStride + y * 8, row);
   }
+  // The DCT of a column, its quantization, and the inverse DCT.
   JAXDALI_HD static void Column(Shared* s, int block, int x) {
     const int table = block % 6 < 4 ? 0 : 1;
     int16_t* const column = s->values + block * kStride + x;
@@ -196,8 +199,9 @@ struct DistortUnits : JpegDistortionBatch {
     JAXDALI_UNROLL
     for (int y = 0; y < 8; y++) column[y * 8] = static_cast<int16_t>(out[y]);
   }
+  // The inverse DCT of a row, to the planes.
   JAXDALI_HD static void StoreRow(const Shared& s, int block, int y) {
-    const int which = block % 6, plane = which < 4 ? 0 : which - 3;
+    const int index = block % 6, plane = index < 4 ? 0 : index - 3;
     const jpeg::Words4 row = jpeg::Load4(s.values + block * kStride + y * 8);
     int32_t v[8], out[8];
     JAXDALI_UNROLL
@@ -208,12 +212,12 @@ struct DistortUnits : JpegDistortionBatch {
     for (int k = 0; k < 2; k++)
       bytes.word[k] = PackBytes(static_cast<uint32_t>(out[4 * k]), static_cast<uint32_t>(out[4 * k + 1]),
                                 static_cast<uint32_t>(out[4 * k + 2]), static_cast<uint32_t>(out[4 * k + 3]));
-    const int32_t at_y = plane == 0 ? which / 2 * 8 + y : y, at_x = plane == 0 ? which % 2 * 8 : 0;
+    const int32_t at_y = plane == 0 ? index / 2 * 8 + y : y, at_x = plane == 0 ? index % 2 * 8 : 0;
     jpeg::Store2(s.unit[block / 6].to[plane] + int64_t{at_y} * s.plan.planes.Pitch(plane > 0) + at_x, bytes);
   }
 };
 
-// A unit is 8 x 2 pixels.
+// The second launch: makes pixels from the planes. A unit is 8 x 2 pixels.
 struct MakePixels : JpegDistortionBatch {
   struct Plan {
     int64_t units;
@@ -257,10 +261,12 @@ struct MakePixels : JpegDistortionBatch {
   }
 
  private:
-  JAXDALI_HD static void Chroma(const Plan& s, int which, int64_t frame, int32_t y, int32_t x, uint32_t (&out)[2][4]) {
+  // Cb or Cr of the 8 x 2 pixels at (y, x), upsampled.
+  JAXDALI_HD static void Chroma(const Plan& s, int component, int64_t frame, int32_t y, int32_t x,
+                                uint32_t (&out)[2][4]) {
     const int32_t rows = static_cast<int32_t>(s.args.height + 1) / 2,
                   columns = static_cast<int32_t>(s.args.width + 1) / 2;
-    const jpeg::Plane plane{s.planes.Of(which, frame), s.planes.Pitch(true), 0, rows, 0, columns, 2, 2,
+    const jpeg::Plane plane{s.planes.Of(component, frame), s.planes.Pitch(true), 0, rows, 0, columns, 2, 2,
                             jpeg::Upsampling::kH2V2};
     if (columns > 2) return jpeg::UpsampleGroup(plane, y, x, out);
     // libjpeg repeats the samples of images as narrow as this, whose pixels are the first four of a group.
@@ -287,7 +293,7 @@ struct MakePixels : JpegDistortionBatch {
 
 const char* LaunchJpegDistortion(const JpegDistortionBatch& b, const Samples& samples, void* stream) {
   const int64_t pieces = b.out.capacity / (kMcuSide * kMcuSide * 3 * DistortUnits::kUnits) + samples.n;
-  if (const char* what = LaunchPlanned(DistortUnits{{b}, {}}, samples, pieces, stream)) return what;
+  if (const char* error = LaunchPlanned(DistortUnits{{b}, {}}, samples, pieces, stream)) return error;
   return Launch(MakePixels{b}, samples, stream);
 }
 

@@ -7,6 +7,7 @@
 namespace jaxdali {
 namespace {
 
+// The plan of a canvas. Its regions are read from device memory, since there may be many.
 struct PastePlanner : PasteBatch {
   struct Plan {
     int64_t units;
@@ -27,7 +28,8 @@ struct PastePlanner : PasteBatch {
   }
 };
 
-// Elements that are only moved are of one type V, In and Out: the unsigned integer of their size.
+// If elements are only moved, V, In and Out are one type, the unsigned integer of their size. Otherwise they are
+// converted by way of V, float or double.
 template <class V, class In, class Out>
 struct PasteCanvas : PastePlanner {
   using Planner = PastePlanner;
@@ -37,8 +39,9 @@ struct PasteCanvas : PastePlanner {
       using T = decltype(t);
       for (int64_t k = first; k < end; k += kThreads) {
         int64_t i = s.to.First(k);
+        // Most units lie in one run. Others look for the next run at each of its ends.
         Run run = RunAt(s, i);
-        if (s.to.template IsWhole<T>(k) && run.left >= s.to.each) {
+        if (s.to.template IsWhole<T>(k) && run.left >= s.to.per_unit) {
           if (run.from < 0)
             s.to.template Write<T>(k, [] { return T{}; });
           else
@@ -62,6 +65,8 @@ struct PasteCanvas : PastePlanner {
     int64_t left;  // how many
   };
 
+  // The run that begins at element i of the canvas: from the topmost region there, up to where it ends or a region
+  // above it begins.
   JAXDALI_NOINLINE JAXDALI_HD Run RunAt(const Plan& s, int64_t i) const {
     const auto row = s.row.Divide(static_cast<uint64_t>(i)), frame = s.height.Divide(row.quotient);
     const int64_t x = static_cast<int64_t>(row.rest), y = static_cast<int64_t>(frame.rest);
@@ -83,11 +88,11 @@ struct PasteCanvas : PastePlanner {
     return run;
   }
   template <class T>
-  JAXDALI_HD T Element(int64_t at) const {
+  JAXDALI_HD T Element(int64_t i) const {
     if constexpr (std::is_integral_v<V>)
-      return static_cast<const T*>(in.data)[at];
+      return static_cast<const T*>(in.data)[i];
     else
-      return ConvertTo<T>(LoadAs<V, In>(in.dtype, in.data, at));
+      return ConvertTo<T>(LoadAs<V, In>(in.dtype, in.data, i));
   }
 };
 

@@ -7,6 +7,7 @@
 namespace jaxdali {
 namespace {
 
+// Copies or converts n elements. V holds all values of From.
 template <class From, class To>
 void CopyRow(const From* from, int64_t n, To* to) {
   if constexpr (std::is_same_v<From, To>) {
@@ -27,6 +28,7 @@ void CopyRow(const From* from, int64_t n, To* to) {
 Status Paste(const PasteBatch& b, int i) {
   if (const Status status = b.Check(i); status != kOk) return status;
   const PasteBatch::Sample to = b.Shape(b.out, i);
+  // Later regions cover earlier ones; the rest of the canvas is 0.
   std::memset(b.out.bytes(i), 0, static_cast<size_t>(b.out.size(i) * SizeOf(b.out.dtype)));
   for (int k = 0; k < b.most; k++) {
     const PasteRegion r = b.regions[static_cast<int64_t>(i) * b.most + k];

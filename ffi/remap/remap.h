@@ -17,7 +17,7 @@
 
 namespace jaxdali {
 
-// How the source point of an output pixel (x, y) is found. Points are in pixels from the image's corner, so the centre
+// The kinds of source points of an output pixel (x, y). Points are in pixels from the image's corner, so the centre
 // of pixel 0 is at 0.5. The numbers of a sample are in brackets.
 enum class Points : int32_t {
   kGiven,       // operands [frames of the maps, 1 or the image's; offset that is added to them]
@@ -27,6 +27,7 @@ enum class Points : int32_t {
   kJitter,      // a random pixel in a square around it [key in [0, 1), extent]
   kGrid,        // itself, or none in the squares of a grid [cosine and sine by tile, ratio, start x, y]
 };
+// A point outside of every image; the largest coordinate, so that integers hold it.
 inline constexpr double kNowhere = -1e30, kFarthest = 1e9;
 
 // How many numbers each sample has.
@@ -98,18 +99,19 @@ JAXDALI_HD inline Point SourcePoint(const RemapArgs& a, int64_t frame, int64_t x
     const float middle_x = static_cast<float>(a.in_size[0]) * 0.5f, middle_y = static_cast<float>(a.in_size[1]) * 0.5f;
     const float radius = static_cast<float>(static_cast<int>(middle_x > middle_y ? middle_x : middle_y));
     const float from_x = static_cast<float>(x) + 0.5f - middle_x, from_y = static_cast<float>(y) + 0.5f - middle_y;
-    const float by = sqrtf(from_x * from_x + from_y * from_y) / radius;
-    return {middle_x + by * from_x, middle_y + by * from_y};
+    const float factor = sqrtf(from_x * from_x + from_y * from_y) / radius;
+    return {middle_x + factor * from_x, middle_y + factor * from_y};
   } else if constexpr (kPoints == Points::kWater) {
     return {static_cast<float>(x) + WaterX(n, y), static_cast<float>(y) + WaterY(n, x)};
   } else if constexpr (kPoints == Points::kJitter) {
     const uint64_t pixel = static_cast<uint64_t>((frame * a.out_size[1] + y) * a.out_size[0] + x);
+    // Weyl sequence and finalizer of splitmix64. 2^53 turns the key into an integer.
     const uint64_t random = Mixed(static_cast<uint64_t>(n[0] * 9007199254740992.0) + (pixel + 1) * 0x9E3779B97F4A7C15u);
     const uint64_t extent = static_cast<uint64_t>(n[1]);
     const double half = static_cast<double>(extent / 2) - 0.5;
     return {dx + static_cast<double>((random >> 32) * extent >> 32) - half,
             dy + static_cast<double>((random & 0xFFFFFFFF) * extent >> 32) - half};
-  } else {
+  } else {  // kGrid: coordinates in tiles, along and across the rotated grid
     const float c = static_cast<float>(n[0]), s = static_cast<float>(n[1]), ratio = static_cast<float>(n[2]);
     const float along = static_cast<float>(n[3]) + static_cast<float>(y) * -s + static_cast<float>(x) * c;
     const float across = static_cast<float>(n[4]) + static_cast<float>(y) * c + static_cast<float>(x) * s;
@@ -214,13 +216,13 @@ JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* 
             WeightedSum<kTaps>(wx, wy, [&](int j, int k) { return static_cast<float>(rows[j][k * channels + c]); }));
       return;
     }
-    int64_t xs[kTaps], ys[kTaps], all = 0;  // elements to a column and to a row, negative if it does not exist
+    int64_t xs[kTaps], ys[kTaps], signs = 0;  // elements to a column and to a row, negative if it does not exist
     for (int k = 0; k < kTaps; k++) {
       xs[k] = Inside(a.border, first_x + k, width) * channels;
       ys[k] = Inside(a.border, first_y + k, height) * width * channels;
-      all |= xs[k] | ys[k];
+      signs |= xs[k] | ys[k];
     }
-    if (all >= 0) {
+    if (signs >= 0) {
       for (int64_t c = 0; c < channels; c++)
         out[c] = ConvertTo<T>(
             WeightedSum<kTaps>(wx, wy, [&](int j, int k) { return static_cast<float>((in + ys[j] + xs[k])[c]); }));
@@ -295,7 +297,7 @@ inline bool RemapType(DType t, Interp sampling) {
 // Calls f(T{}, std::integral_constant<Interp, ...>{}) for these types.
 template <class F>
 JAXDALI_HD inline auto WithSampling(DType type, Interp sampling, F f) {
-  const auto of = [&](auto t) {
+  const auto with_sampling = [&](auto t) {
     switch (sampling) {
       case Interp::kNN:
         return f(t, std::integral_constant<Interp, Interp::kNN>{});
@@ -307,17 +309,17 @@ JAXDALI_HD inline auto WithSampling(DType type, Interp sampling, F f) {
   };
   switch (type) {
     case DType::kU8:
-      return of(uint8_t{});
+      return with_sampling(uint8_t{});
     case DType::kU16:
-      return of(uint16_t{});
+      return with_sampling(uint16_t{});
     case DType::kI16:
-      return of(int16_t{});
+      return with_sampling(int16_t{});
     case DType::kF16:
-      return of(Half{});
+      return with_sampling(Half{});
     case DType::kBF16:
-      return of(BFloat16{});
+      return with_sampling(BFloat16{});
     case DType::kF32:
-      return of(float{});
+      return with_sampling(float{});
     default:
       return f(int32_t{}, std::integral_constant<Interp, Interp::kNN>{});
   }

@@ -140,7 +140,7 @@ struct Places {
   double end_x, end_y;  // ... and least <= y < end_y
   int32_t stride;       // elements of a row
   int32_t channels;     // elements of a pixel
-  int32_t before;       // elements from the first neighbour to the pixel that contains the point
+  int32_t lead;         // elements from the first neighbour to the pixel that contains the point
 
   // offset: that of the first neighbour, in elements, or -1 if a neighbour is outside. fx, fy: the fractions of the
   // points.
@@ -150,7 +150,7 @@ struct Places {
       const bool inside = (x >= least) & (x < end_x) & (y >= least) & (y < end_y);
       const int32_t column = static_cast<int32_t>(inside ? x : 0),
                     row = static_cast<int32_t>(inside ? y : 0);  // equals floor
-      const int32_t place = row * stride + column * channels - before;
+      const int32_t place = row * stride + column * channels - lead;
       offset[i] = inside ? place : -1;
       fx[i] = static_cast<float>(x - column);
       fy[i] = static_cast<float>(y - row);
@@ -171,7 +171,7 @@ struct Places {
       const __m128i row = _mm256_cvttpd_epi32(_mm256_and_pd(inside, y));
       const __m128i place = _mm_sub_epi32(_mm_add_epi32(_mm_mullo_epi32(row, _mm_set1_epi32(stride)),
                                                         _mm_mullo_epi32(column, _mm_set1_epi32(channels))),
-                                          _mm_set1_epi32(before));
+                                          _mm_set1_epi32(lead));
       // Points outside count as (0, 0) here, so that all conversions are defined. Their offsets become -1. 0x88 takes
       // the low word of each 64-bit mask.
       const __m128 masks = _mm_shuffle_ps(_mm_castpd_ps(_mm256_castpd256_pd128(inside)),
@@ -203,7 +203,7 @@ JAXDALI_INLINE void SamplePixels(const RemapArgs& a, const T* in, const double* 
                       .end_y = static_cast<double>(fits ? a.in_size[1] - kTaps + 1 + kBefore : 0),
                       .stride = static_cast<int32_t>(stride),
                       .channels = static_cast<int32_t>(channels),
-                      .before = static_cast<int32_t>(kBefore * (stride + channels))};
+                      .lead = static_cast<int32_t>(kBefore * (stride + channels))};
   int32_t offset[kPiece];
   float fx[kPiece], fy[kPiece];
 #if defined(JAXDALI_SIMD)

@@ -159,11 +159,12 @@ Reach WeighTensorFlow(const Line& line, int64_t o, double* w) {
   const bool linear = line.filter == Interp::kLinear || line.filter == Interp::kTriangular;
   if (!line.antialias && (linear || line.filter == Interp::kCubic)) {
     const float position = lo + sample_position * (in / out) - 0.5f, whole = std::floor(position);
-    double past = position - whole;
-    if (!linear) past = std::rint(past * 1024) / 1024;  // TensorFlow has a table of 1024 weights
+    double fraction = position - whole;
+    if (!linear) fraction = std::rint(fraction * 1024) / 1024;  // TensorFlow has a table of 1024 weights
     const double radius = linear ? 1 : 2;
     const Reach r = Inside(whole - radius + 1, whole + radius + 1, line.n_in);
-    for (int64_t j = 0; j < r.count; j++) w[j] = Weight(line.filter, static_cast<double>(r.first + j) - whole - past);
+    for (int64_t j = 0; j < r.count; j++)
+      w[j] = Weight(line.filter, static_cast<double>(r.first + j) - whole - fraction);
     return r;
   }
   const float inverse = 1 / (out / in), position = lo + sample_position * inverse;
@@ -196,14 +197,14 @@ Reach WeighTorchvision(const Line& line, int64_t o, double* w, double* largest) 
   double position = line.lo + (static_cast<double>(o) + 0.5) * line.scale() - 0.5;
   if (!cubic) position = std::max(position, 0.0);
   const double whole = std::min(std::floor(position), static_cast<double>(line.n_in - 1));
-  const double past = std::clamp(position - whole, 0.0, 1.0);
+  const double fraction = std::clamp(position - whole, 0.0, 1.0);
   const int radius = cubic ? 2 : 1;
   const Reach r = Inside(whole - radius + 1, whole + radius + 1, line.n_in);
   std::fill(w, w + r.count, 0);
   for (int tap = 1 - radius; tap <= radius; tap++) {
     const double place = std::clamp(whole + tap - static_cast<double>(r.first), 0.0, static_cast<double>(r.count - 1));
     double& sum = w[static_cast<int64_t>(place)];
-    sum += cubic ? Cubic(tap - past, -0.75) : Weight(line.filter, tap - past);
+    sum += cubic ? Cubic(tap - fraction, -0.75) : Weight(line.filter, tap - fraction);
     *largest = std::max(*largest, sum);
   }
   return r;

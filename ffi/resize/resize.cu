@@ -1,5 +1,5 @@
-// Resampling on CUDA. One or two axes are resampled by tiles, see resize_tile.h. For volumes, one thread per output
-// pixel adds up all its taps along all axes.
+// Resampling on CUDA: chooses the kernel and its types. One or two axes are resampled by tiles, see resize_kernel.h.
+// For volumes (ResizeVolumes, in this file), one thread per output pixel adds up all its taps along all axes.
 #include "ffi/common/launch.h"
 #include "ffi/resize/resize.h"
 #include "ffi/resize/resize_kernel.h"
@@ -60,6 +60,7 @@ class TapsOfThread {
   float norm_;
 };
 
+// The plan of a volume. A piece is kThreads output pixels.
 struct VolumePlanner : ResizeBatch {
   struct Plan {
     int64_t pixels;
@@ -78,6 +79,7 @@ struct VolumePlanner : ResizeBatch {
   JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return (plan.pixels + kThreads - 1) / kThreads; }
 };
 
+// Each thread makes all channels of a pixel, kGroup channels at a time.
 template <class In, class Out>
 struct ResizeVolumes : VolumePlanner {
   using Planner = VolumePlanner;
@@ -144,6 +146,7 @@ struct ResizeVolumes : VolumePlanner {
   static constexpr int kGroup = 4;  // channels that are summed at a time
 };
 
+// Chooses the kernel by the number of axes, with known types.
 template <class In, class Out>
 const char* LaunchTypes(const ResizeBatch& b, const Samples& samples, void* stream) {
   if (b.num_axes == 3) {
@@ -154,6 +157,7 @@ const char* LaunchTypes(const ResizeBatch& b, const Samples& samples, void* stre
   return LaunchResizeTiles<In, Out>(Whole<ResizeBatch>{b}, samples, stream);
 }
 
+// Chooses the output's type: a float, or the input's (ResizeTypes).
 template <class In>
 const char* LaunchFrom(const ResizeBatch& b, const Samples& samples, void* stream) {
   switch (b.out.dtype) {

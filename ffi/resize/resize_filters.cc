@@ -7,6 +7,7 @@
 
 namespace jaxdali {
 
+// The tables are made at the first call. Their sizes and arithmetic are DALI's, so that weights equal its weights.
 const FilterTables& FilterTables::Get() {
   static const FilterTables tables = [] {
     FilterTables t;
@@ -31,6 +32,8 @@ const FilterTables& FilterTables::Get() {
   return tables;
 }
 
+// Writes first[o] and the k weights of each output. `raw` has the weights of all taps of the filter, inside the source
+// or not.
 bool Taps::Make(const Axis& axis, bool accumulate, bool relative, Range outputs) {
   if (!axis.representable()) return false;
   n = outputs.size();

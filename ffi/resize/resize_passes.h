@@ -147,9 +147,9 @@ struct ResizePasses {
     s.first_weight[thread] = static_cast<uint16_t>(column * s.plan.taps_x);
     s.count[thread] = static_cast<uint16_t>(high > low ? high - low : 0);
     s.first_mid[thread] =
-        static_cast<uint16_t>(high > low ? Lead(s, p, from) + (low - from.begin) * p.channels + item.at : 0);
+        static_cast<uint16_t>(high > low ? Lead(s, p, from) + (low - from.begin) * p.channels + item.column : 0);
     s.column[thread] = static_cast<uint8_t>(column);
-    s.channel[thread] = static_cast<uint8_t>(item.at);
+    s.channel[thread] = static_cast<uint8_t>(item.column);
   }
 
   // Weights of one range of source columns, by all threads: there are many, or they are made anew for each band.
@@ -254,7 +254,7 @@ struct ResizePasses {
     const int words = s.chunk.words, items = s.chunk.items;
     for (int k = thread; k < (from.rows + 1) / 2 * items; k += kThreads) {
       const TileItem item(k, items, s.chunk.per_items);
-      const int word = 2 * item.at, next_word = word + 1 < words ? word + 1 : word;
+      const int word = 2 * item.column, next_word = word + 1 < words ? word + 1 : word;
       const Row rows[2] = {Row(s, from, item.row, 0), Row(s, from, item.row, 1)};
       PairsOfWord *const first = &s.mid[item.row][word], *const second = &s.mid[item.row][next_word];
       Sum v[2][2][kEach];  // row, word, element

@@ -281,7 +281,8 @@ struct ResizeTile {
     const int64_t stride = s.plan.axes.axis[2].n_out * s.plan.job.inner;
     for (int k = thread; k < rows * words; k += kThreads) {
       const TileItem item(k, words, inverse);
-      WriteElements(p.out + (begin + item.row) * stride, p.elements, item.at, [&](int e) { return get(item.row, e); });
+      WriteElements(p.out + (begin + item.row) * stride, p.elements, item.column,
+                    [&](int e) { return get(item.row, e); });
     }
   }
   // Stores one element of these rows, of which there are at most kBand. Neighbouring threads store neighbouring

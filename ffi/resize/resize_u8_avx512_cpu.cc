@@ -98,9 +98,9 @@ JAXDALI_VBMI void Fill(int64_t n, const int32_t* offset, const int16_t* w, int t
 // The horizontal pass. Loads are the bottleneck: kTogether taps of a group are extracted from kRegisters that begin at
 // the first of them.
 template <int C, int K, int kTogether, int kRegisters>
-JAXDALI_VBMI void Horizontal(const int16_t* line, const int32_t* first, const Block* blocks, int any, int shift,
+JAXDALI_VBMI void Horizontal(const int16_t* line, const int32_t* first, const Block* blocks, int all_taps, int shift,
                              int64_t n, uint8_t* dst) {
-  const int taps = K ? K : any, stride = 1 + taps / 2;
+  const int taps = K ? K : all_taps, stride = 1 + taps / 2;
   constexpr int kBytes = kOutputs<C> * C;  // of a group
   const __m512i packed = _mm512_load_si512(kOrder<C>.packed);
   // Weights are negative, so sums are -v. They start with a value that makes the complement of a sum v + half - 1,

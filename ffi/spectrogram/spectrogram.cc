@@ -25,7 +25,7 @@ ffi::Error SetUp(SpectrogramBatch* b, F32 window, I32 first, F32 weights, int32_
   b->length = static_cast<int>(length);
   b->step = step;
   b->nfft = nfft;
-  b->before = before;
+  b->lead = before;
   b->filters = filters;
   b->time = time;
   b->reflect = reflect;

@@ -1,5 +1,7 @@
 // Spectrograms of signals, float32: windows of a signal, their Fourier transforms (pocketfft), amplitudes or powers,
 // and the product with a bank of mel filters. Several windows at once, one in each lane of a vector.
+// spectrogram_lanes.h has the kernel; three files compile it for vectors of 16, 32 and 64 bytes, and spectrogram_cpu.cc
+// chooses.
 #ifndef JAXDALI_FFI_SPECTROGRAM_SPECTROGRAM_H_
 #define JAXDALI_FFI_SPECTROGRAM_SPECTROGRAM_H_
 
@@ -8,14 +10,14 @@
 
 namespace jaxdali {
 
-// A batch, as the custom call gets it.
+// The operands of the custom call.
 struct SpectrogramBatch {
   Batch in, out;         // signals of any shape; [frequencies, times] or [times, frequencies]
   const float* window;   // [length]
   const int32_t* first;  // [bins] of each bin, the first of the two neighbouring filters that it belongs to
   const float* weights;  // [bins, 2] in these filters
   int length, step, nfft;
-  int before;    // samples of a window before the place that it stands for
+  int lead;      // samples of a window before the time that it stands for
   int filters;   // 0: the result has all bins
   int time;      // the axis of times
   bool reflect;  // beyond its ends a signal is mirrored; otherwise 0

@@ -1,5 +1,5 @@
-// Medians of windows in registers, by networks that compare and exchange. Neighbouring windows share the sorting of
-// rows and of pairs of rows.
+// Medians of windows in registers, by networks that compare and exchange: Medians3 and Medians5 for windows of 3 x 3
+// and 5 x 5. Neighbouring windows share the sorting of rows and of pairs of rows. Select is for all other windows.
 #ifndef JAXDALI_FFI_STENCIL_MEDIAN_H_
 #define JAXDALI_FFI_STENCIL_MEDIAN_H_
 
@@ -52,6 +52,7 @@ JAXDALI_HD inline float Larger(float a, float b) {
 #endif
 }
 
+// Sorts two values; the network's only step.
 template <class V>
 JAXDALI_HD inline void Sort(V& a, V& b) {
   const V low = Smaller(a, b);
@@ -79,6 +80,8 @@ JAXDALI_HD inline void Medians3(Load load, Put put) {
     middle[y % 3] = b;
     high[y % 3] = c;
     if (y < 2) continue;
+    // The median of nine is the median of: the largest of the rows' minima, the median of their medians, the smallest
+    // of their maxima.
     put(y - 2, MedianOf(Larger(Larger(low[0], low[1]), low[2]), MedianOf(middle[0], middle[1], middle[2]),
                         Smaller(Smaller(high[0], high[1]), high[2])));
   }
@@ -86,6 +89,7 @@ JAXDALI_HD inline void Medians3(Load load, Put put) {
 
 // --- 5 x 5 -----------------------------------------------------------------------------------------------------------
 
+// Sorts five values by nine exchanges, the fewest possible.
 template <class V>
 JAXDALI_HD inline void Sort(V (&v)[5]) {
   Sort(v[0], v[1]);
@@ -195,7 +199,7 @@ JAXDALI_HD inline void Medians5(Load load, Put put) {
 // --- others ----------------------------------------------------------------------------------------------------------
 
 // The value for which at most `rank` values are smaller, and more than `rank` are smaller or equal. for_each(f) calls
-// f(value) for all values, and is called a few times: each time halves, about, what is left.
+// f(value) for all values, and is called a few times: each time about halves the number of values between low and high.
 template <class ForEach>
 JAXDALI_HD inline float Select(int64_t rank, float first, ForEach for_each) {
   float pivot = first, low = -INFINITY, high = INFINITY;  // the median is between them

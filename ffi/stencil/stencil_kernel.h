@@ -37,7 +37,7 @@ struct Place {
   }
 };
 
-// Element (z, y, x) of a window, or `outside`.
+// Element (z, y, x) of a window, or `outside` beyond a constant border.
 JAXDALI_NOINLINE JAXDALI_HD inline float ValueAt(const StencilArgs& a, DType type, Border border, float outside,
                                                  const Place& p, int64_t z, int64_t y, int64_t x) {
   z = Inside(border, p.first[0] + z, a.n[0]);
@@ -49,7 +49,8 @@ JAXDALI_NOINLINE JAXDALI_HD inline float ValueAt(const StencilArgs& a, DType typ
 
 // --- sums, maxima, minima --------------------------------------------------------------------------------------------
 
-// Functions for Slide. The sums of two windows, one below the other, to which the values of a row are added.
+// Functions for Slide (common/slide.h). The sums of two windows, one below the other, to which the values of a row are
+// added. Where only one window has the row, kUpper or kLower is false.
 struct TwoSums {
   float upper, lower;
 };
@@ -69,6 +70,7 @@ struct WindowSum {
   JAXDALI_HD OfTap operator()(int k) const { return {kUpper ? upper[k] : 0, kLower ? lower[k] : 0}; }
 };
 using Sum = WindowSum<true, true>;
+// Maximum or minimum. The same object is the reduction and, as all taps are alike, its function of each tap.
 template <bool kMax>
 struct Extreme {
   static constexpr bool kInAnyOrder = true;
@@ -178,7 +180,7 @@ struct Windows : ReductionPlanner {
       slide(m + down, WindowSum<false, true>{nullptr, row}, sums);
       const DType type = a.out_type;
       const int64_t size = SizeAs<Out>(type), step = (kInner > 0 ? kInner : a.inner) * size, pitch = a.out_row * size;
-      uint8_t* to = static_cast<uint8_t*>(a.out) + (first + m) * pitch + (t.column + slide.at) * size;
+      uint8_t* to = static_cast<uint8_t*>(a.out) + (first + m) * pitch + (t.column + slide.offset) * size;
       JAXDALI_UNROLL
       for (int y = 0; y < 2; y++, to += pitch) {
         if (m + y >= end) break;

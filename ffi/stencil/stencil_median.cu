@@ -20,6 +20,8 @@ struct Medians : StencilBatch {
   static constexpr int kHistogramBytes = 32768;  // 256 counts for each of 128 threads, or 64
   static constexpr int kMemory = kHistogramBytes + 9728;
 
+  // How a tile is made: networks for 3 x 3 and 5 x 5; histograms of 8 or 16 bits for bytes; selection from a tile in
+  // shared memory; selection from device memory, without tiles.
   enum Kind { kNetwork3, kNetwork5, kHistogram, kLongHistogram, kTiles, kElements };
 
   struct Plan : StencilArgs {
@@ -136,12 +138,12 @@ struct Medians : StencilBatch {
       // Bytes are loaded by words that are inside the row.
       const int64_t safe_begin = y < 0 ? row : 3, safe_end = row - 8;
       for (int32_t e = thread % 32 * kEach; e < width; e += 32 * kEach) {
-        const int64_t at = column + e - shift;
-        if (kBytes && at >= safe_begin && at <= safe_end) {
-          const uint8_t* from = in_bytes + start + at;
-          const int over = static_cast<int>(reinterpret_cast<uintptr_t>(from) & 3);
+        const int64_t index = column + e - shift;
+        if (kBytes && index >= safe_begin && index <= safe_end) {
+          const uint8_t* from = in_bytes + start + index;
+          const int offset_in_word = static_cast<int>(reinterpret_cast<uintptr_t>(from) & 3);
           WriteWord(reinterpret_cast<uint8_t*>(to + e),
-                    Funnel(ReadWord(from - over), ReadWord(from - over + 4), 8 * over));
+                    Funnel(ReadWord(from - offset_in_word), ReadWord(from - offset_in_word + 4), 8 * offset_in_word));
           continue;
         }
         for (int32_t k = e; k < e + kEach; k++) to[k] = y < 0 ? a.beyond : ElementOfRow(a, start, column + k, shift);
@@ -150,17 +152,17 @@ struct Medians : StencilBatch {
   }
   // Element i - shift of the row that begins with element `start` of the input.
   JAXDALI_HD V ElementOfRow(const Plan& a, int64_t start, int64_t i, int64_t shift) const {
-    int64_t at = i - shift;
-    if (at < 0 || at >= a.n[2] * a.inner) {
+    int64_t index = i - shift;
+    if (index < 0 || index >= a.n[2] * a.inner) {
       const auto q = a.inner_n.Divide(static_cast<uint64_t>(i));
       const int64_t x = Inside(border, static_cast<int64_t>(q.quotient) - a.anchor[2], a.n[2]);
       if (x < 0) return a.beyond;
-      at = x * a.inner + static_cast<int64_t>(q.rest);
+      index = x * a.inner + static_cast<int64_t>(q.rest);
     }
     if constexpr (kBytes)
-      return static_cast<const uint8_t*>(a.in)[start + at];
+      return static_cast<const uint8_t*>(a.in)[start + index];
     else
-      return LoadElement<float>(in.dtype, a.in, start + at);
+      return LoadElement<float>(in.dtype, a.in, start + index);
   }
 
   // Medians of kTaps x kTaps elements. A thread has kSteps results below each other, of four bytes or of one float.
@@ -175,13 +177,13 @@ struct Medians : StencilBatch {
     if constexpr (kBytes) {
       uint32_t words[kSteps] = {};
       JAXDALI_UNROLL_BY(1)
-      for (int odd = 0; odd < 2; odd++) {  // bytes 0 and 2 of each word, then 1 and 3
+      for (int odd = 0; odd < 2; odd++) {  // bytes 0 and 2 of each word as Halves, then 1 and 3
         auto load = [&](int m, int x) -> median::Halves {
-          const int32_t at = x * inner, over = at % 4 + odd;
-          const uint8_t* word = from + m * pitch + at / 4 * 4;
-          const auto which = static_cast<uint32_t>(over | (over + 2) << 8);
+          const int32_t byte = x * inner, offset_in_word = byte % 4 + odd;
+          const uint8_t* word = from + m * pitch + byte / 4 * 4;
+          const auto selector = static_cast<uint32_t>(offset_in_word | (offset_in_word + 2) << 8);
           median::Halves v;  // not in braces, which nvcc loses in the host's part
-          v.bits = Permute(ReadShared(word), ReadShared(word + 4), which) & 0xFF00FF;
+          v.bits = Permute(ReadShared(word), ReadShared(word + 4), selector) & 0xFF00FF;
           return v;
         };
         auto put = [&](int m, median::Halves v) { words[m] |= v.bits << (8 * odd); };
@@ -236,15 +238,17 @@ struct Medians : StencilBatch {
       int32_t below = 0;  // smaller values
       auto count = [&](const uint8_t* p, int32_t change) {
         for (int32_t x = 0; x < across; x++, p += inner) {
-          const int32_t at = place(p);
-          counts[at] = static_cast<Count>(counts[at] + change);
-          below += at < median ? change : 0;
+          const int32_t bin = place(p);
+          counts[bin] = static_cast<Count>(counts[bin] + change);
+          below += bin < median ? change : 0;
         }
       };
       for (int32_t m = 0; m < down - 1; m++) count(from + m * a.pitch, 1);
       const int64_t row = a.out_n[2] * a.inner;
       uint8_t* to = static_cast<uint8_t*>(a.out) + (t.plane * a.out_n[1] + t.y) * row + t.column + thread;
       for (int32_t y = 0; y < t.rows; y++, from += a.pitch, to += row) {
+        // Adds the lowest row of the window, moves the median until it has the right rank, and takes the highest row
+        // away.
         count(from + (down - 1) * a.pitch, 1);
         while (below > rank) below -= counts[median -= kHistograms];
         for (int32_t n; below + (n = counts[median]) <= rank; median += kHistograms) below += n;

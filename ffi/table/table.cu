@@ -25,15 +25,15 @@ struct Tables : TableBatch {
   }
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const uint8_t* const begin = static_cast<const uint8_t*>(in.data);
-    const int32_t past = 256 * tables;
+    const int32_t tables_end = 256 * tables;
     for (int64_t k = first; k < end; k += kThreads) {
       const int64_t i = s.to.First(k);
-      int32_t at = 256 * static_cast<int32_t>(s.tables.Divide(static_cast<uint64_t>(i)).rest);
-      auto look_up = [&](uint32_t v) {
-        const uint8_t found = s.table[at + static_cast<int32_t>(v)];
-        at += 256;
-        at = at == past ? 0 : at;
-        return found;
+      int32_t table_start = 256 * static_cast<int32_t>(s.tables.Divide(static_cast<uint64_t>(i)).rest);
+      auto look_up = [&](uint32_t v) {  // in the next table: elements of a pixel have different ones
+        const uint8_t result = s.table[table_start + static_cast<int32_t>(v)];
+        table_start += 256;
+        table_start = table_start == tables_end ? 0 : table_start;
+        return result;
       };
       uint32_t words[kUnitWords];
       if (s.to.IsWhole<uint8_t>(k) && ReadUnit(s.in + i, begin, begin + in.capacity, words))

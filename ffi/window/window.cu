@@ -47,25 +47,25 @@ struct ByteWindows : StridedKernel<Windows, uint8_t> {
   JAXDALI_HD bool Mirror(const Plan& s, int64_t i, uint32_t* words) const {
     constexpr int kPixels = 6;
     const auto q = s.from.extent[s.from.ndim - 1].Divide(static_cast<uint64_t>(i));
-    int64_t at = s.from.start, left = 0;
+    int64_t offset = s.from.start, left = 0;
     uint64_t rest = q.quotient;
     for (int d = s.from.ndim - 2; d >= 0; d--) {
       const auto r = s.from.extent[d].Divide(rest);
-      at += static_cast<int64_t>(r.rest) * s.from.stride[d];
+      offset += static_cast<int64_t>(r.rest) * s.from.stride[d];
       if (d == s.from.ndim - 2) left = s.from.extent[d].n() - static_cast<int64_t>(r.rest);
       rest = r.quotient;
     }
     if (left < kPixels) return false;
     // The bytes of these pixels in the input's order; the last of the output's is the first. Five words contain them.
-    const uint8_t *p = s.in + at - 3 * (kPixels - 1), *begin = static_cast<const uint8_t*>(this->in.data);
-    const int over = static_cast<int>(reinterpret_cast<uintptr_t>(p) & 3);
-    p -= over;
+    const uint8_t *p = s.in + offset - 3 * (kPixels - 1), *begin = static_cast<const uint8_t*>(this->in.data);
+    const int offset_in_word = static_cast<int>(reinterpret_cast<uintptr_t>(p) & 3);
+    p -= offset_in_word;
     if (p < begin || s.end - p < 24) return false;
     uint32_t in[5], low = ReadWord(p);
     JAXDALI_UNROLL
     for (int w = 0; w < 5; w++) {
       const uint32_t high = ReadWord(p + 4 * (w + 1));
-      in[w] = Funnel(low, high, 8 * over);
+      in[w] = Funnel(low, high, 8 * offset_in_word);
       low = high;
     }
     // Pixel 5 has bytes 15 to 17, pixel 4 has bytes 12 to 14, and so on.

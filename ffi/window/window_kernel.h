@@ -14,6 +14,7 @@
 
 namespace jaxdali {
 
+// The plan of a window. Axes are merged where possible, as each one costs a division for every unit.
 struct WindowPlanner : WindowBatch {
   struct Axis {
     Divisor extent;
@@ -24,6 +25,7 @@ struct WindowPlanner : WindowBatch {
     JAXDALI_HD int64_t n() const { return extent.n(); }
     JAXDALI_HD bool Contains(int32_t index) const { return static_cast<uint32_t>(index - begin) < width; }
   };
+  // The values that vary along the axis of the channels.
   struct Channel {
     float scale, offset;
     uint64_t fill;  // its first bytes are an element of the output
@@ -112,11 +114,12 @@ struct ComputedWindows : WindowPlanner {
       using T = decltype(t);
       for (int64_t k = first; k < end; k += kThreads) {
         Place place(*this, s, static_cast<Index>(s.to.First(k)));
-        const int where = s.to.template IsWhole<T>(k) ? place.Where(kUnit / static_cast<int>(sizeof(T))) : 0;
+        // The usual units need no check of each element: all inside the input, all outside, or whole pixels.
+        const int side = s.to.template IsWhole<T>(k) ? place.Side(kUnit / static_cast<int>(sizeof(T))) : 0;
         const Channel channel = place.Current();
-        if (where > 0)
+        if (side > 0)
           s.to.template Write<T>(k, [&] { return place.template Element<T>(channel); });
-        else if (where < 0)
+        else if (side < 0)
           s.to.template Write<T>(k, [v = FillOf<T>(channel)] { return v; });
         else if (s.to.template IsWhole<T>(k) && place.InPixels(kUnit / static_cast<int>(sizeof(T))))
           s.to.template Write<T>(k, [&] { return place.template OfPixel<T>(); });
@@ -134,7 +137,7 @@ struct ComputedWindows : WindowPlanner {
     return v;
   }
 
-  // An element and those behind it. It counts along the two inner axes instead of dividing.
+  // An element of the output and those behind it. It counts along the two inner axes instead of dividing.
   class Place {
    public:
     JAXDALI_HD Place(const ComputedWindows& windows, const Plan& s, Index i)
@@ -143,13 +146,13 @@ struct ComputedWindows : WindowPlanner {
           row_(s.axis[s.last]),
           step_(static_cast<Index>(row_.stride)),
           i_(i),
-          by_last_(s.channel == s.last) {
+          varies_by_last_(s.channel == s.last) {
       Find();
     }
-    // Where the next n elements are, if they are in one row and of one channel: 1: inside the input, -1: outside, 0:
-    // otherwise.
-    JAXDALI_HD int Where(int n) const {
-      if (by_last_) return 0;
+    // 1 if the next n elements are inside the input, -1 if all are outside, for elements in one row and of one channel.
+    // Otherwise 0.
+    JAXDALI_HD int Side(int n) const {
+      if (varies_by_last_) return 0;
       const bool first = inside_ && row_.Contains(x_), last = inside_ && row_.Contains(x_ + n - 1);
       if (first || last) return first && last ? 1 : 0;
       if (x_ + n > row_.n()) return 0;
@@ -157,7 +160,8 @@ struct ComputedWindows : WindowPlanner {
     }
     // Whether the next n elements are channels of pixels in one row, inside the input, whose numbers are in the plan.
     JAXDALI_HD bool InPixels(int n) const {
-      if (!by_last_ || !inside_ || row_.n() > Plan::kChannels || row_.begin > 0 || row_.width < row_.n()) return false;
+      if (!varies_by_last_ || !inside_ || row_.n() > Plan::kChannels || row_.begin > 0 || row_.width < row_.n())
+        return false;
       const Axis& outer = s_.axis[s_.last - 1];
       const auto end = row_.extent.Divide(static_cast<uint32_t>(x_ + n - 1)).quotient;
       return outer.Contains(y_ + static_cast<int32_t>(end));
@@ -165,11 +169,11 @@ struct ComputedWindows : WindowPlanner {
     // The next of these elements.
     template <class T>
     JAXDALI_HD T OfPixel() {
-      const T v = ElementAt<T>(at_, s_.channels[x_]);
-      at_ += step_;
+      const T v = ElementAt<T>(offset_, s_.channels[x_]);
+      offset_ += step_;
       if (++x_ == static_cast<int32_t>(row_.extent.n())) {
         x_ = 0;
-        at_ += static_cast<Index>(s_.axis[s_.last - 1].stride) - static_cast<Index>(row_.extent.n()) * step_;
+        offset_ += static_cast<Index>(s_.axis[s_.last - 1].stride) - static_cast<Index>(row_.extent.n()) * step_;
       }
       return v;
     }
@@ -177,58 +181,60 @@ struct ComputedWindows : WindowPlanner {
     template <class T>
     JAXDALI_HD T Next() {
       if (x_ == static_cast<int32_t>(row_.extent.n())) NextRow();
-      if (by_last_) channel_ = x_;
+      if (varies_by_last_) channel_ = x_;
       const bool inside = inside_ && row_.Contains(x_);
       x_++;
       i_++;
-      at_ += step_;
-      return inside ? ElementAt<T>(at_ - step_, Current()) : FillOf<T>(Current());
+      offset_ += step_;
+      return inside ? ElementAt<T>(offset_ - step_, Current()) : FillOf<T>(Current());
     }
     // The next element, which is inside the input.
     template <class T>
     JAXDALI_HD T Element(const Channel& channel) {
-      at_ += step_;
-      return ElementAt<T>(at_ - step_, channel);
+      offset_ += step_;
+      return ElementAt<T>(offset_ - step_, channel);
     }
     JAXDALI_HD Channel Current() const {
       return channel_ < Plan::kChannels ? s_.channels[channel_] : windows_.ChannelAt(s_, channel_);
     }
 
    private:
+    // Finds the indices of element i_ by division.
     JAXDALI_HD void Find() {
       const Axis& outer = s_.axis[s_.last - 1];
       auto q = row_.extent.Divide(i_);
       x_ = static_cast<int32_t>(q.rest);
-      at_ = static_cast<Index>(s_.start) + q.rest * step_;
+      offset_ = static_cast<Index>(s_.start) + q.rest * step_;
       q = outer.extent.Divide(q.quotient);
       y_ = static_cast<int32_t>(q.rest);
-      at_ += q.rest * static_cast<Index>(outer.stride);
+      offset_ += q.rest * static_cast<Index>(outer.stride);
       outer_inside_ = true;
       channel_ = s_.channel == s_.last - 1 ? y_ : 0;
       for (int d = s_.last - 2; d >= 0; d--) {
         const Axis& axis = s_.axis[d];
         q = axis.extent.Divide(q.quotient);
-        at_ += q.rest * static_cast<Index>(axis.stride);
+        offset_ += q.rest * static_cast<Index>(axis.stride);
         outer_inside_ = outer_inside_ && axis.Contains(static_cast<int32_t>(q.rest));
         if (d == s_.channel) channel_ = static_cast<int32_t>(q.rest);
       }
       inside_ = outer_inside_ && outer.Contains(y_);
     }
+    // Goes to the next index of the second axis from the inside. At its end, divides anew.
     JAXDALI_HD void NextRow() {
       const Axis& outer = s_.axis[s_.last - 1];
       if (y_ + 1 == static_cast<int32_t>(outer.n())) return Find();
       y_++;
       x_ = 0;
-      at_ += static_cast<Index>(outer.stride) - static_cast<Index>(row_.n()) * step_;
+      offset_ += static_cast<Index>(outer.stride) - static_cast<Index>(row_.n()) * step_;
       if (s_.channel == s_.last - 1) channel_ = y_;
       inside_ = outer_inside_ && outer.Contains(y_);
     }
     template <class T>
-    JAXDALI_HD T ElementAt(Index at, const Channel& channel) const {
+    JAXDALI_HD T ElementAt(Index offset, const Channel& channel) const {
       if constexpr (kMoves) {
-        return reinterpret_cast<const T*>(s_.in)[at];
+        return reinterpret_cast<const T*>(s_.in)[offset];
       } else {
-        V v = LoadAs<V, In>(windows_.in.dtype, s_.in, at);
+        V v = LoadAs<V, In>(windows_.in.dtype, s_.in, offset);
         if (s_.scales > 0) v = v * static_cast<V>(channel.scale) + static_cast<V>(channel.offset);
         return ConvertTo<T>(v);
       }
@@ -238,9 +244,9 @@ struct ComputedWindows : WindowPlanner {
     const Plan& s_;
     const Axis row_;  // the innermost axis
     const Index step_;
-    Index i_, at_;                // number and offset of the next element; offsets outside the input wrap around
+    Index i_, offset_;            // number and offset of the next element; offsets outside the input wrap around
     int32_t channel_;             // index along the axis of the channels
-    const bool by_last_;          // fill, scale and offset vary along the innermost axis
+    const bool varies_by_last_;   // fill, scale and offset vary along the innermost axis
     int32_t x_, y_;               // indices of the two inner axes
     bool outer_inside_, inside_;  // the indices of the other axes are inside; those of all axes but the innermost are
   };

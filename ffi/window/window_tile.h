@@ -10,12 +10,14 @@
 
 namespace jaxdali {
 
-// Item k of several rows of n items, k < 2^16. Cheaper than a division.
+// Row and column of item k, if rows have n items: k / n and k % n for k < 2^16, by a multiplication with
+// `inverse`, 1 / n. The half keeps the product away from whole numbers, so that rounding errors of the float do no
+// harm.
 struct TileItem {
-  int row, at;
+  int row, column;
   JAXDALI_HD TileItem(int k, int n, float inverse) {
     row = static_cast<int>((static_cast<float>(k) + 0.5f) * inverse);
-    at = k - row * n;
+    column = k - row * n;
   }
 };
 
@@ -34,7 +36,7 @@ struct TileWindow {
   float scale[kMostTileChannels], offset[kMostTileChannels];  // by channel of the window
   bool scales, planar;                                        // planar: CHW, otherwise HWC
 
-  // What the kernel supports.
+  // Whether the kernel supports the window: HWC or CHW of an image, without fill, to bytes or floats.
   static bool Supports(const WindowBatch& b) {
     const int* p = b.permutation;
     const bool order =
@@ -53,10 +55,10 @@ struct TileWindow {
     scales = b.scales > 0;
     planar = b.permutation[0] == 2;
     for (int d = 0; d < 3; d++) {
-      const int64_t at = int64_t{3} * i + d;
-      start[d] = b.start[at];
-      extent[d] = b.extent[at];
-      step[d] = extent[d] > 1 ? b.step[at] : 1;
+      const int64_t entry = int64_t{3} * i + d;
+      start[d] = b.start[entry];
+      extent[d] = b.extent[entry];
+      step[d] = extent[d] > 1 ? b.step[entry] : 1;
     }
     if (extent[2] > kMostTileChannels) return kInternal;
     for (int c = 0; c < kMostTileChannels; c++) {
@@ -96,8 +98,8 @@ struct TileWindow {
     const TileItem line(thread, width, 1 / static_cast<float>(width));
     if (line.row >= at_once) return;
     const int inner = planar ? columns : channels;  // neighbouring threads write neighbouring elements
-    const TileItem item(line.at, inner, 1 / static_cast<float>(inner));
-    const int column = planar ? item.at : item.row, channel = planar ? item.row : item.at;
+    const TileItem item(line.column, inner, 1 / static_cast<float>(inner));
+    const int column = planar ? item.column : item.row, channel = planar ? item.row : item.column;
     WithColumn(LinesAt(x, y + line.row), at_once, column, channel, [&](auto to) {
       JAXDALI_UNROLL_BY(4)
       for (int row = line.row; row < rows; row += at_once) to.Put(get(row, column, channel));
@@ -139,8 +141,8 @@ struct TileWindow {
       return ConvertTo<T>(v);
     }
     JAXDALI_HD static float Value(float v) { return v; }
-    JAXDALI_HD static float Value(uint8_t v) {  // conversions of integers are slow on a GPU
-      return AsFloat(0x4B000000u | v) - 8388608.0f;
+    JAXDALI_HD static float Value(uint8_t v) {       // conversions of integers are slow on a GPU
+      return AsFloat(0x4B000000u | v) - 8388608.0f;  // 0x4B000000 is the float 2^23, whose mantissa counts in ones
     }
   };
   // Calls f with a Column, whose elements are `step` lines apart.
@@ -148,20 +150,20 @@ struct TileWindow {
   JAXDALI_HD void WithColumn(const Lines& lines, int step, int column, int channel, F f) const {
     uint8_t* const to = lines.first + (planar ? channel * lines.plane : 0);
     const int element = planar ? column : column * extent[2] + channel;
-    auto as = [&](auto t) {
+    auto with_type = [&](auto t) {
       using T = decltype(t);
       f(Column<T>{to + element * static_cast<int>(sizeof(T)), step * lines.pitch, scales, scale[channel],
                   offset[channel]});
     };
     switch (type) {
       case DType::kU8:
-        return as(uint8_t{});
+        return with_type(uint8_t{});
       case DType::kF16:
-        return as(Half{});
+        return with_type(Half{});
       case DType::kBF16:
-        return as(BFloat16{});
+        return with_type(BFloat16{});
       default:
-        return as(float{});
+        return with_type(float{});
     }
   }
 };
