@@ -310,7 +310,9 @@ def _bound(step: Step, context: BindingContext, steps: Mapping[int, Step], wante
         if value.of_values:  # its shapes are known only with each batch
             warn_or_defer(
                 DeferredWarning(
-                    node.where, value=value, text_of_shape=functools.partial(_doubt_about_first_image, node.op, inputs[0])
+                    node.where,
+                    value=value,
+                    text_of_shape=functools.partial(_doubt_about_first_image, node.op, inputs[0]),
                 )
             )
     is_eager = isinstance(op, EagerOperator)

@@ -377,7 +377,7 @@ class Engine:
     ):
         self._N, self._first_shapes = N, first_shapes
         self._shape_reads: set[int] = set()
-        self._doubts, self._graph_doubts = Doubts(), Doubts()
+        self._warnings, self._graph_warnings = DeferredWarnings(), DeferredWarnings()
         self._device = device
 
         def inputs() -> list[DynamicDataNode]:
@@ -387,7 +387,7 @@ class Engine:
             ]
             return [x.gpu() for x in nodes] if Shards.single(device).accelerator else nodes
 
-        with self._graph_doubts:
+        with self._graph_warnings:
             self._function_graph = FunctionGraph(function, keys, N, draws, inputs)
         # An executor makes one batch at a time, so each calling thread takes one. The executor that was used last is at
         # the right end.
@@ -421,8 +421,8 @@ class Engine:
                 with own_settings():
                     with self._warnings:
                         executor.build()
-                    self._graph_doubts.warn()
-                    self._doubts.warn(lambda value: first_shapes[value.number])
+                    self._graph_warnings.warn()
+                    self._warnings.warn(lambda value: first_shapes[value.number])
                     # Checked again: only `build` tells which first shapes operators read, maybe in another thread.
                     self._check_first_shapes(first_shapes)
                     batch = self._make_batch(
@@ -490,5 +490,5 @@ class Engine:
 
 def name_line(e: OperatorError, line: str):
     """Replaces the line in an error, which is that of the first call with these types, by the line of this call."""
-    e.args = (about(e.operator, line, e.reason),)
+    e.args = (located_message(e.operator, line, e.reason),)
     e.where = line
