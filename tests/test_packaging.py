@@ -1,4 +1,4 @@
-"""What pyproject.toml says about dependencies, and what the repository's host is told to do."""
+"""Dependencies in pyproject.toml, and the workflows of the repository's host."""
 
 import os
 import re
@@ -17,7 +17,7 @@ PROJECT = tomllib.loads((places.ROOT / "pyproject.toml").read_text())
 
 
 def test_the_test_group_has_the_optional_packages():
-    """What a test needs is there: the README's second command installs the group, not the extras."""
+    """The packages that a test needs are there: the README's second command installs the group, not the extras."""
     groups = PROJECT["dependency-groups"]
     test = {d for d in groups["test"] if isinstance(d, str)} | {*groups["s3"]}
     for extra, needed in PROJECT["project"]["optional-dependencies"].items():
@@ -39,7 +39,7 @@ def test_dependencies_have_lower_bounds():
         assert ">=" in d or d.startswith(("jaxdali[", "jaxdali-cuda13==")), d
 
 
-def test_the_cuda_package_is_of_the_same_version():
+def test_cuda_package_has_the_same_version():
     """The extra installs the kernels of this very version, from a package that is built with the same tools and reads
     the same version.
     """
@@ -69,7 +69,7 @@ in_repository = pytest.mark.skipif(not GITHUB.exists(), reason="a source distrib
 
 
 @in_repository
-def test_the_hosted_workflow_runs_all_parts_of_ci():
+def test_hosted_workflow_runs_all_ci_parts():
     """Each part of `.ci/run all` has a job there, which calls it by its name."""
     (parts,) = re.findall(r"^all=\(([^)]*)\)", (places.ROOT / ".ci" / "run").read_text(), re.MULTILINE)
     workflow = (GITHUB / "workflows" / "ci.yml").read_text()
@@ -79,7 +79,7 @@ def test_the_hosted_workflow_runs_all_parts_of_ci():
 
 
 @in_repository
-def test_the_commit_that_instruction_counts_are_compared_with():
+def test_base_commit_of_instruction_counts():
     """It is in the history, and has the program, so that `.ci/instructions` does not skip."""
     base = (places.ROOT / ".ci" / "instructions.base").read_text().splitlines()[-1]
     assert re.fullmatch("[0-9a-f]{40}", base)
@@ -125,7 +125,7 @@ def test_devices_of_the_configuration():
     assert len(devices) == 3
 
 
-def test_the_readmes_table_of_versions_is_the_projects():
+def test_versions_in_readme_equal_the_projects():
     readme = (places.ROOT / "README.md").read_text()
     table = dict(re.findall(r"^\| (Python|jax, jaxlib|NumPy) \| (\d+\.\d+) or newer \|", readme, re.MULTILINE))
     bounds = {

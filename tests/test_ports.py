@@ -28,7 +28,7 @@ EVALUATION = np.load(places.DATA / "evaluation.npz")
 
 @pytest.fixture(scope="module")
 def guide(tmp_path_factory):
-    """What the code of a guide defines."""
+    """The names that the code of a guide defines."""
 
     @functools.cache
     def names_of(name):
@@ -77,7 +77,7 @@ def test_images_for_models(guide):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_sizes_are_those_of_the_definition_for_one_image(seed, guide):
+def test_sizes_for_one_image(seed, guide):
     smart_resize = guide("port_vlm")["smart_resize"]
     rng = np.random.default_rng(seed)
     shapes = np.exp(rng.uniform(np.log(8), np.log(5000), (200, 2))).astype(int)

@@ -38,8 +38,7 @@ def bbox_paste(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Moves bounding boxes as `paste` moves their image: from coordinates relative to the image to coordinates relative
-    to the canvas.
+    """Moves bounding boxes from coordinates relative to the image to coordinates relative to the canvas of `paste`.
 
     Differs from DALI: boxes whose length is not 4 are an error.
 

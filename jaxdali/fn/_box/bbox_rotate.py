@@ -139,8 +139,7 @@ def bbox_rotate(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode | list[DataNode]:
-    """Rotates bounding boxes as `rotate` rotates their image, and removes boxes of which too little remains on the
-    image.
+    """Rotates bounding boxes as `rotate` rotates their image, and removes boxes with too little left on the image.
 
     Pass the same arguments as to the image's `rotate`. Boxes are host values.
 

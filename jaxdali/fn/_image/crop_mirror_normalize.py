@@ -166,8 +166,7 @@ def crop_mirror_normalize(
     name: str | None = None,
     **hints: Unpack[DTypeImageTypeHints],
 ) -> DataNode:
-    """Cuts a window out, mirrors it, normalises the channels with ``scale * (x - mean) / std + shift``, and permutes
-    the axes.
+    """Crops and mirrors images, normalises them, ``scale * (x - mean) / std + shift``, and permutes their axes.
 
     Differs from DALI: when `fill_values` has one number per channel, a `mean` or `std` of one number still applies to
     all channels. DALI applies it to the first channel, and gives zeros in the others.

@@ -55,8 +55,9 @@ def dump_image(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Writes images to files ``{sample}-{suffix}-0.ppm`` in the current directory, for debugging. Each batch overwrites
-    the one before.
+    """Writes images to files ``{sample}-{suffix}-0.ppm`` in the current directory, for debugging.
+
+    Each batch overwrites the one before.
 
     Differs from DALI: the files are binary PPM (PGM for gray images), they are written even if the result is not used,
     and inputs may be on the accelerator.

@@ -54,8 +54,9 @@ def fast_resize_crop_mirror(
     name: str | None = None,
     **hints: Unpack[ResizeHints],
 ) -> DataNode:
-    """Like `resize_crop_mirror`, but without antialiasing unless it is asked for. DALI recommends `resize_crop_mirror`
-    instead.
+    """Like `resize_crop_mirror`, but without antialiasing unless it is asked for.
+
+    DALI recommends `resize_crop_mirror` instead.
 
     Args:
       input: as in `resize`.

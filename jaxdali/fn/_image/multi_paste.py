@@ -279,7 +279,7 @@ def multi_paste(
 
     Example:
       >>> mosaic = fn.multi_paste(images, in_ids=fn.random.uniform(range=(0, 7), shape=4, dtype=types.INT32),
-      output_size=(512, 512), ...                         out_anchors=[[0, 0], [0, 256], [256, 0], [256, 256]],
-      shapes=[[256, 256]] * 4)
+      ...                         output_size=(512, 512), out_anchors=[[0, 0], [0, 256], [256, 0], [256, 256]],
+      ...                         shapes=[[256, 256]] * 4)
     """
     ...

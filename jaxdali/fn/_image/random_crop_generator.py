@@ -62,8 +62,7 @@ def random_crop_generator(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> list[DataNode]:
-    """Draws windows as `random_resized_crop` and `decoders.image_random_crop` do, for `slice` or a `resize` of a
-    region.
+    """Draws windows as `random_resized_crop` does, for `slice` or a `resize` of a region.
 
     Differs from DALI: the same seed gives other numbers, and at least one attempt is made.
 

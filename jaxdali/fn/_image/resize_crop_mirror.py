@@ -94,8 +94,7 @@ def resize_crop_mirror(
     name: str | None = None,
     **hints: Unpack[ResizeHints],
 ) -> DataNode:
-    """Resizes, cuts a window out and mirrors it, like `resize`, `crop` and `flip` in turn, but computes only the
-    window.
+    """Resizes, crops and mirrors as `resize`, `crop` and `flip` in turn, but computes only the window.
 
     Where the window reaches outside the resized image, the edge is repeated. Differs from DALI: with INTERP_NN, DALI
     reads whatever lies in memory outside the image, and may take either of two equally near pixels; `mirror` means the

@@ -37,8 +37,9 @@ def sphere(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Bulges images as if they were on a ball: a pixel at distance r from the centre shows what is at r * r / (longer
-    side / 2).
+    """Bulges images as if they were on a ball.
+
+    A pixel at distance r from the centre shows the one at r * r / (longer side / 2).
 
     Args:
       input: HWC or (not in DALI) FHWC; uint8, float32 or (not in DALI) int16, uint16, float16, bfloat16; any number of

@@ -111,8 +111,9 @@ def warp_affine(
     name: str | None = None,
     **hints: Unpack[DTypeHints],
 ) -> DataNode:
-    """Applies affine maps to images, sequences or volumes. Points are (x, y) or (x, y, z) in pixels; the corner of the
-    image is 0.
+    """Applies affine maps to images, sequences or volumes.
+
+    Points are (x, y) or (x, y, z) in pixels; the corner of the image is 0.
 
     Unlike DALI's, coordinates do not depend on how far a pixel is from the left edge, and are inverted in double
     precision: with INTERP_NN, points exactly on the border of two pixels may go to the other one; linear results are

@@ -54,8 +54,9 @@ def copy(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode:
-    """Returns the same tensors, on another device if asked. Values of a pipeline never change, so nothing is copied on
-    the same device.
+    """Returns the same tensors, on another device if asked.
+
+    Values of a pipeline never change, so nothing is copied on the same device.
 
     Args:
       input: any tensor.

@@ -60,8 +60,9 @@ def dl_tensor_python_function(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode | list[DataNode]:
-    """Calls a Python function with DLPack capsules, on the host, for each batch. It is called even if nobody needs its
-    outputs.
+    """Calls a Python function with DLPack capsules, on the host, for each batch.
+
+    It is called even if nobody needs its outputs.
 
     It works like `fn.python_function`, with capsules instead of arrays. A capsule can be converted to a tensor once,
     e.g. by ``torch.utils.dlpack.from_dlpack``. Differs from DALI: tensors are on the host also with ``device="gpu"``.

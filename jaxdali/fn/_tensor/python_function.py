@@ -136,8 +136,9 @@ def python_function(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> DataNode | list[DataNode]:
-    """Calls a Python function with NumPy arrays, on the host, for each batch. It is called even if nobody needs its
-    outputs.
+    """Calls a Python function with NumPy arrays, on the host, for each batch.
+
+    It is called even if nobody needs its outputs.
 
     The pipeline is compiled into separate programs before and after the function. Use `jax_function` for JAX functions,
     which become part of the program. Differs from DALI: inputs may be on the accelerator; the function may keep and

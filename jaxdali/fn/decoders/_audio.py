@@ -98,8 +98,9 @@ def audio(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> list[DataNode]:
-    """Decodes audio files: WAV, FLAC, Ogg Vorbis, Opus, MP3 and what else libsndfile knows (package soundfile). Done on
-    the host.
+    """Decodes audio files: WAV, FLAC, Ogg Vorbis, Opus, MP3 and what else libsndfile knows (package soundfile).
+
+    Done on the host.
 
     Args:
       input: the files, 1-D uint8.

@@ -73,8 +73,7 @@ def shot(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> DataNode:
-    """Adds shot noise: each element becomes `factor` times a Poisson-distributed number whose mean is ``max(0, element
-    / factor)``.
+    """Adds shot noise: an element becomes `factor` times a Poisson number of mean ``max(0, element / factor)``.
 
     Args:
       input: any tensor of integers or floats. Results are computed in float32; integers are rounded and saturated.

@@ -195,8 +195,9 @@ def nemo_asr(
     max_duration: float = 0.0,
     **order: Unpack[NemoASRArguments],
 ) -> DataNode | list[DataNode]:
-    """Reads speech and its transcripts, as NeMo's manifests list them. Audio files are decoded by libsndfile (package
-    soundfile).
+    """Reads speech and its transcripts, as NeMo's manifests list them.
+
+    Audio files are decoded by libsndfile (package soundfile).
 
     A manifest has JSON objects one after another, with ``audio_filepath`` and optionally ``text``, ``offset`` and
     ``duration`` (in seconds).

@@ -142,8 +142,9 @@ def sequence(
     truncated: Literal["error", "accept"] = "error",
     **order: Unpack[FileArguments],
 ) -> DataNode:
-    """Reads and decodes sequences of frames that are files. The files of a sub-directory are one video, in byte order
-    of their names.
+    """Reads and decodes sequences of frames that are files.
+
+    The files of a sub-directory are one video, in byte order of their names.
 
     Sequences stay within a video, and only complete ones are read. Exactly one of `file_root` and `files` names the
     frames.

@@ -285,8 +285,9 @@ def add_video(
 
 @operator_function("readers.video")
 def video(*, sequence_length: Annotated[int, Range(1)], **order: Unpack[VideoArguments]) -> DataNode | list[DataNode]:
-    """Reads clips of video files: sequences of frames. FFmpeg decodes them on the host, with all the codecs it has
-    (package av).
+    """Reads clips of video files: sequences of frames.
+
+    FFmpeg decodes them on the host, with all the codecs it has (package av).
 
     Frame n is the n-th that FFmpeg shows, also with a variable frame rate. An index of each file's frames is made when
     the pipeline is built, and one frame of each file is decoded for it; `Storage.cache_dir` keeps the indices. Clips in

@@ -46,8 +46,9 @@ def video_resize(
     subpixel_scale: bool = True,
     **order: Unpack[VideoResizeArguments],
 ) -> DataNode | list[DataNode]:
-    """Reads clips of video files, and resizes them: `readers.video`, and `resize` of what it returns, whose arguments
-    are described there.
+    """Reads clips of video files, and resizes them.
+
+    The arguments are those of `readers.video`, and those of `resize`, where they are described.
 
     Args:
       sequence_length: number of frames in a clip.

@@ -235,8 +235,9 @@ def random_object_bbox(
     name: str | None = None,
     **hints: Unpack[SeededHints],
 ) -> DataNode | list[DataNode]:
-    """Draws a random object of a segmentation map: first a class, then one of its blobs. The result is the blob's
-    bounding box.
+    """Draws a random object of a segmentation map: first a class, then one of its blobs.
+
+    The result is the blob's bounding box.
 
     A blob is connected along axes, not diagonally. If there is no object, or by chance (`foreground_prob`), the box is
     the whole map.

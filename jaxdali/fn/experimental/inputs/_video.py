@@ -149,8 +149,9 @@ def video(
     name: str | None = None,
     **hints: Unpack[VideoInputHints],
 ) -> DataNode:
-    """Decodes videos that are fed with `Pipeline.feed_input`, batch by batch: for long ones, which are too large when
-    decoded whole.
+    """Decodes videos that are fed with `Pipeline.feed_input`, batch by batch.
+
+    For long videos, which are too large when they are decoded whole.
 
     Each call of `feed_input` gives one video, an array ``uint8[1, bytes]``. Each run of the pipeline returns the next
     sequences of it, as many as the batch size; the last batch of a video may have fewer. Then the next video follows.
