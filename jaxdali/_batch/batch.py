@@ -1,4 +1,4 @@
-"""`InFlightBatch`, a batch while it is made, and `Batch`, a finished batch."""
+"""`InFlightBatch`, a batch while it is made, and `FinishedBatch`, its result."""
 
 from __future__ import annotations
 
@@ -169,8 +169,8 @@ class InFlightBatch:
 
 
 @dataclasses.dataclass
-class Batch:
-    """A finished batch.
+class FinishedBatch:
+    """A batch that is checked and complete.
 
     Attributes:
       outputs: one per pipeline output: a global `jax.Array` (`as_arrays`; or what `finish` made from it), otherwise a

@@ -26,7 +26,7 @@ from .._plan.plan import Plan, Ref, make_plan
 from .._plan.run_options import RunOptions
 from .._program.sharding import Shards
 from . import repair
-from .batch import BadSample, Batch, EagerResults, InFlightBatch
+from .batch import BadSample, EagerResults, FinishedBatch, InFlightBatch
 from .delivery import VALUES, Delivery
 from .host_pass import HostPass
 from .launch import Launcher
@@ -284,7 +284,7 @@ class Executor:
         """Prepares and dispatches a batch."""
         return self.dispatch(self.prepare(batch))
 
-    def check(self, batch: InFlightBatch) -> Batch:
+    def check(self, batch: InFlightBatch) -> FinishedBatch:
         """Waits for a batch, repairs failed samples or raises, and converts the outputs to their final form."""
         # A repaired sample may fail again, in another step.
         while bad := repair.failed(batch, self.resources.meter):
@@ -300,7 +300,7 @@ class Executor:
         with self.resources.meter.stage("output", "", "outputs"):
             return self._finished(batch, batch.ids)
 
-    def _finished(self, batch: InFlightBatch, ids: SampleIds) -> Batch:
+    def _finished(self, batch: InFlightBatch, ids: SampleIds) -> FinishedBatch:
         """Converts the outputs to their final form."""
         plan = self.plan
         if self.resources.as_arrays:
@@ -309,7 +309,7 @@ class Executor:
             )
             self._count(arrays)
             finish = self._delivery.finish
-            return Batch(
+            return FinishedBatch(
                 arrays if finish is None else finish(plan, arrays),
                 batch.after,
                 ids,
@@ -320,7 +320,7 @@ class Executor:
         names = tuple([""] * self.B if info is None else [*info] for info in infos)
         values = tuple(self._outputs.value(r, batch) for r in plan.outputs)
         self._count(values)
-        return Batch(values, batch.after, ids, names, [*batch.unread, *batch.replaced])
+        return FinishedBatch(values, batch.after, ids, names, [*batch.unread, *batch.replaced])
 
     def _array(self, i: int, ref: Ref, sharding: Sharding | None, batch: InFlightBatch) -> Any:
         """Converts output `i` to the form in which an iterator delivers it."""
@@ -340,7 +340,7 @@ class Executor:
         if self.resources.meter.enabled:
             self.resources.meter.count("output", "outputs", self.resources.N, sum(map(_nbytes, outputs)))
 
-    def note_taken(self, batch: Batch):
+    def note_taken(self, batch: FinishedBatch):
         """Counts the samples of a batch that were replaced or left out. Call it when the user takes the batch, not when
         it is made.
         """

@@ -19,7 +19,7 @@ from .._core.values import Value
 from .._data.source import Source
 from .._plan.run_options import RunOptions
 from .._program.sharding import Shards
-from .batch import Batch, InFlightBatch, SourceError
+from .batch import FinishedBatch, InFlightBatch, SourceError
 from .delivery import Delivery
 from .executor import Executor
 from .meter import Statistics
@@ -61,7 +61,7 @@ class ShardBatch:
       values: the outputs.
       present: ``bool[B]``, the samples that the shard has; None: all.
       unread: see `SampleIds`.
-      replaced: see `Batch`.
+      replaced: see `FinishedBatch`.
       error: the exception of making the shard; the other attributes are then empty.
     """
 
@@ -235,7 +235,7 @@ class RemoteExecutor(Executor):
             batch.tickets.append(self._pool.submit(s, {**batch.before, "sources": sources}))
         return batch
 
-    def check(self, batch: InFlightBatch) -> Batch:
+    def check(self, batch: InFlightBatch) -> FinishedBatch:
         assert self._pool is not None and batch.ids is not None
         shards = []
         for s, ticket in enumerate(batch.tickets):

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._batch.batch import Batch
+from .._batch.batch import FinishedBatch
 from .._batch.executor import Executor
 from .._core.jax_settings import own_settings
 from .._runner.runner import Runner
@@ -52,9 +52,9 @@ class Lockstep:
         has_next = [r.wait() for r in self._runners]
         return any(has_next) if self.pads_ended else all(has_next)
 
-    def get(self) -> list[Batch]:
+    def get(self) -> list[FinishedBatch]:
         """Takes a batch of each runner, even if one fails. Then raises the first error."""
-        batches: list[Batch | None] = []
+        batches: list[FinishedBatch | None] = []
         error: BaseException | None = None
         for r, is_padded in zip(self._runners, self._is_padded):
             try:
@@ -74,7 +74,7 @@ class Lockstep:
         ended = self.at_end if self.pads_ended else [False] * len(self._runners)
         return [False] * len(ended) if all(ended) else ended  # if all have ended, `get` raises StopIteration
 
-    def _padded(self, batches: Sequence[Batch | None]) -> list[Batch]:
+    def _padded(self, batches: Sequence[FinishedBatch | None]) -> list[FinishedBatch]:
         """Replaces each None by a copy of another runner's batch in which no sample is present."""
         taken = [b for b in batches if b is not None]
         if len(taken) == len(batches):
@@ -87,7 +87,7 @@ class Lockstep:
             with contextlib.suppress(Exception):
                 r.get()
 
-    def peek(self) -> list[Batch]:
+    def peek(self) -> list[FinishedBatch]:
         """Returns the batches, or raises the error, of the next `get`, without taking them."""
         return self._padded([None if is_padded else r.peek() for r, is_padded in zip(self._runners, self._is_padded)])
 
@@ -109,7 +109,7 @@ class Lockstep:
             r.join()
 
 
-def _without_samples(template: Batch, executor: Executor, state: dict) -> Batch:
+def _without_samples(template: FinishedBatch, executor: Executor, state: dict) -> FinishedBatch:
     """Returns a batch of an executor with the shapes and types of another executor's batch, in which no sample is
     present.
     """
@@ -117,7 +117,7 @@ def _without_samples(template: Batch, executor: Executor, state: dict) -> Batch:
         outputs = tuple(_absent(x, executor.shards.primaries[0]) for x in template.outputs)
     n = len(template.ids.epoch)
     ids = dataclasses.replace(template.ids, names=[""] * n, paths=[""] * n, present=np.zeros(n, bool), unread={})
-    return Batch(outputs, state, ids, ())
+    return FinishedBatch(outputs, state, ids, ())
 
 
 def _absent(output: Any, device: jax.Device) -> Any:

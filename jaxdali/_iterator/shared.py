@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Sharding
 
-from .._batch.batch import Batch
+from .._batch.batch import FinishedBatch
 from .._batch.delivery import ShardArrays
 from .._core.building import refuse_tracing
 from .._core.jax_settings import own_settings
@@ -109,7 +109,7 @@ class SharedStream:
         self._transfer = Transfer(loading)
         self._facts: Facts | None = None
         self._position: _Position | None = None
-        self._peeked: tuple[list[Batch], Any] | None = None  # the result of `look`, for the next `take`
+        self._peeked: tuple[list[FinishedBatch], Any] | None = None  # the result of `look`, for the next `take`
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class SharedStream:
 
     # --- batches ------------------------------------------------------------------------------------------------
 
-    def take(self) -> tuple[list[Batch], Any]:
+    def take(self) -> tuple[list[FinishedBatch], Any]:
         """As `BatchStream.take`, but in place of the numbers of samples returns ``bool[shards, B]``, the samples that
         belong to the epoch.
         """
@@ -210,7 +210,7 @@ class SharedStream:
             peeked, self._peeked = self._peeked, None
             return self._batch(lambda inner: inner.take(), peeked)
 
-    def look(self) -> tuple[list[Batch], Any]:
+    def look(self) -> tuple[list[FinishedBatch], Any]:
         """Returns or raises the same as the next `take`, with the same arrays, without taking the batch."""
         refuse_tracing(f"peek() of {self._user}")
         with self.turn:
@@ -218,7 +218,7 @@ class SharedStream:
                 self._peeked = self._batch(lambda inner: inner.look())
             return self._peeked
 
-    def peek(self) -> list[Batch]:
+    def peek(self) -> list[FinishedBatch]:
         """The next batch, even if it belongs to the next epoch."""
         with self.turn:
             return self._batch(lambda inner: (inner.peek(), None))[0]
@@ -242,8 +242,10 @@ class SharedStream:
             )
 
     def _batch(
-        self, act: Callable[[BatchStream], tuple[list[Batch], Any]], ready: tuple[list[Batch], Any] | None = None
-    ) -> tuple[list[Batch], Any]:
+        self,
+        act: Callable[[BatchStream], tuple[list[FinishedBatch], Any]],
+        ready: tuple[list[FinishedBatch], Any] | None = None,
+    ) -> tuple[list[FinishedBatch], Any]:
         """Returns a batch of all shards, and its rows as in `take`.
 
         Args:
@@ -277,7 +279,7 @@ class SharedStream:
             return ready
         rows = {i: r for m in messages for i, r in m.rows.items()}
         outputs = self._global_outputs(messages, local_arrays)
-        return [Batch(outputs, {}, _NO_IDS, ())], np.stack([rows[i] for i in range(self._loading.num)])
+        return [FinishedBatch(outputs, {}, _NO_IDS, ())], np.stack([rows[i] for i in range(self._loading.num)])
 
     def _global_outputs(self, messages: Sequence[_Message], local_arrays: Mapping[int, Any]) -> tuple[Any, ...]:
         """Sends the arrays of all shards to the processes that hold them. Returns the outputs as the user gets them:

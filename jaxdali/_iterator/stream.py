@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._batch.batch import Batch
+from .._batch.batch import FinishedBatch
 from .._batch.executor import Executor
 from .._core.building import refuse_tracing, warn
 from .._core.errors import TooFewError
@@ -192,7 +192,7 @@ class BatchStream:
 
     # --- batches ------------------------------------------------------------------------------------------------
 
-    def take(self) -> tuple[list[Batch], tuple[int, ...] | None]:
+    def take(self) -> tuple[list[FinishedBatch], tuple[int, ...] | None]:
         """Returns the next batch of each executor, and for each pipeline the number of its first samples that belong to
         this epoch (None: all samples belong to it).
         """
@@ -209,14 +209,14 @@ class BatchStream:
             self.lease.check_outputs()
             return batches, valid
 
-    def look(self) -> tuple[list[Batch], tuple[int, ...] | None]:
+    def look(self) -> tuple[list[FinishedBatch], tuple[int, ...] | None]:
         """Returns or raises the same as the next `take`, without taking the batch."""
         refuse_tracing(f"peek() of {self._user}")
         with self.turn:
             self._wait_for_batch()
             return self._runners.peek(), self._counter.valid() if self._counter is not None else None
 
-    def peek(self) -> list[Batch]:
+    def peek(self) -> list[FinishedBatch]:
         """The next batch of each executor, even if it belongs to the next epoch."""
         with self.turn:
             return self._runners.peek()
@@ -240,7 +240,7 @@ class BatchStream:
             self._runners.restart()
         return True
 
-    def check_full(self, batches: Sequence[Batch], instead: str = ""):
+    def check_full(self, batches: Sequence[FinishedBatch], instead: str = ""):
         """Checks that batches are full if the samples of an epoch are counted. `instead`: advice for the message."""
         for b in batches if self._counter is not None else ():
             if b.ids.present is not None and not b.ids.present.all():
@@ -286,7 +286,7 @@ class BatchStream:
         """Samples per batch of one shard."""
         return self.executors[0].B
 
-    def _num_missing(self, batches: Sequence[Batch]) -> int:
+    def _num_missing(self, batches: Sequence[FinishedBatch]) -> int:
         """Number of empty places in batches after the data of some shards have ended, if samples are counted by `size`."""
         return sum(int((~supplied_samples(b.ids)).sum()) for b in batches) if self._runners.pads_ended else 0
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from .. import _cpu
-from .._batch.batch import BadSample, Batch, InFlightBatch, SourceError
+from .._batch.batch import BadSample, FinishedBatch, InFlightBatch, SourceError
 from .._batch.executor import Executor
 from .._batch.reading import joined_ids
 from .._core.graph import DataNode, Graph, Node
@@ -236,7 +236,7 @@ class Evaluation:
             return ids.paths
         return open_source.batch.origins[open_source.node.id].paths
 
-    def outputs(self, outputs: Sequence[DataNode], sinks: Sequence[DataNode]) -> tuple[Executor, Batch, Graph]:
+    def outputs(self, outputs: Sequence[DataNode], sinks: Sequence[DataNode]) -> tuple[Executor, FinishedBatch, Graph]:
         """Runs the whole graph. The caller closes the executor."""
         for node in self._deferred:
             self._evaluate(node)

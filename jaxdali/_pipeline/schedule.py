@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._batch.batch import Batch
+from .._batch.batch import FinishedBatch
 from .._batch.executor import Executor
 from .._core.ragged import DeviceSamples, Packed, is_on_accelerator
 from .._core.values import Value
@@ -77,7 +77,7 @@ class Schedule:
         self._is_filled = True
         self._pending += self._runner.request(count)
 
-    def take(self) -> Batch:
+    def take(self) -> FinishedBatch:
         """Returns the batch that was scheduled first. Raises StopIteration if nothing is scheduled, or the data have
         ended.
         """
@@ -121,7 +121,7 @@ class Schedule:
         return sources
 
 
-def tensor_lists(batch: Batch) -> tuple[Any, ...]:
+def tensor_lists(batch: FinishedBatch) -> tuple[Any, ...]:
     """The outputs of a finished batch as DALI's containers; metadata as lists."""
     return tuple(_tensor_list(v, n, batch.ids.present) for v, n in zip(batch.outputs, batch.names, strict=True))
 

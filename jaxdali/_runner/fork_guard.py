@@ -6,7 +6,7 @@ import os
 import threading
 from typing import Any
 
-from .._batch.batch import Batch
+from .._batch.batch import FinishedBatch
 
 
 class ExclusiveUse:
@@ -36,7 +36,7 @@ class ExclusiveUse:
         self._lock.release()
 
 
-def result_of(kind: str, item: Any) -> Batch:
+def result_of(kind: str, item: Any) -> FinishedBatch:
     """Returns `item` if it is a batch. Raises it if it is an error, and StopIteration at the end of the data.
 
     Args:

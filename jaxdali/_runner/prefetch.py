@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from .._batch.batch import Batch, InFlightBatch, SourceError
+from .._batch.batch import FinishedBatch, InFlightBatch, SourceError
 from .._batch.executor import Executor
 from .._core.jax_settings import own_settings
 from .._core.system import Thread
@@ -170,7 +170,7 @@ class Prefetch:
         self.begin_batches()
         return batches
 
-    def get(self) -> Batch:
+    def get(self) -> FinishedBatch:
         """The next batch. Raises the error of making it; StopIteration at the end of the data, repeatedly until
         `restart`.
         """
@@ -196,7 +196,7 @@ class Prefetch:
         for _ in range(added):
             self._free_slots.release()
 
-    def peek(self) -> Batch:
+    def peek(self) -> FinishedBatch:
         """Returns or raises what the next `get` does, without taking it."""
         self.begin_batches()
         with self._item_finished:

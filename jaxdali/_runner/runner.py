@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from .._batch.batch import Batch
+from .._batch.batch import FinishedBatch
 
 
 class Runner(Protocol):
@@ -40,11 +40,11 @@ class Runner(Protocol):
         """
         ...
 
-    def get(self) -> Batch:
+    def get(self) -> FinishedBatch:
         """The next batch. Raises the error of making it; StopIteration at the end of the data, until `restart`."""
         ...
 
-    def peek(self) -> Batch:
+    def peek(self) -> FinishedBatch:
         """Returns or raises what the next `get` does, without taking it."""
         ...
 

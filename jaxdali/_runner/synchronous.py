@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from typing import Any
 
-from .._batch.batch import Batch, InFlightBatch, SourceError
+from .._batch.batch import FinishedBatch, InFlightBatch, SourceError
 from .._batch.executor import Executor
 from .._core.jax_settings import own_settings
 from .fork_guard import ExclusiveUse, result_of
@@ -60,7 +60,7 @@ class Synchronous:
             raise RuntimeError("the iterator is closed")
         self._executor.build()
 
-    def get(self) -> Batch:
+    def get(self) -> FinishedBatch:
         """The batch that was requested first, or a new one. Raises the error of making it; StopIteration at the end of
         the data.
         """
@@ -72,7 +72,7 @@ class Synchronous:
         self._executor.note_taken(batch)
         return batch
 
-    def peek(self) -> Batch:
+    def peek(self) -> FinishedBatch:
         """Returns or raises what the next `get` does, without taking it."""
         kind, item, _ = self._head()
         return result_of(kind, item)

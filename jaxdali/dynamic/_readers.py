@@ -14,8 +14,7 @@ from typing import Annotated, Any, ClassVar
 import jax
 import numpy as np
 
-from .._batch.batch import BadSample
-from .._batch.batch import Batch as ExecutorBatch
+from .._batch.batch import BadSample, FinishedBatch
 from .._batch.executor import Executor
 from .._core.building import Scope, building
 from .._core.declaration import Range, Whole, checked
@@ -231,7 +230,7 @@ class _EpochRunner:
         close = functools.partial(close_together, [self._runner], [self.executor], collected=True)
         self._finalizer = weakref.finalize(self, close_collected, close)
 
-    def next(self) -> ExecutorBatch:
+    def next(self) -> FinishedBatch:
         """The next batch."""
         self._runner.request(1)
         return self._runner.get()

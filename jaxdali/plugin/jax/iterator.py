@@ -15,7 +15,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from ..._batch.batch import Batch
+from ..._batch.batch import FinishedBatch
 from ..._batch.delivery import Delivery
 from ..._batch.remote import WorkerBackend
 from ..._core import names as _names
@@ -297,7 +297,7 @@ class DALIGenericIterator(BaseIterator):
                 raise RuntimeError("the data have ended: read element_spec before that, or after reset()") from None
         return dict(self._element_spec)
 
-    def _to_dict(self, batches: list[Batch], valid: Any) -> dict[str, Any]:
+    def _to_dict(self, batches: list[FinishedBatch], valid: Any) -> dict[str, Any]:
         """Makes the dict of one batch from the batches of the executors."""
         if self._mask_name is None and isinstance(self._stream, BatchStream):
             self._stream.check_full(batches, " (or pass mask_name, with last_batch_policy=PARTIAL)")
