@@ -42,8 +42,8 @@ def entry(folder, i):
     return {"audio_filepath": f"{folder}/{i}.wav", "text": f"text {i}"}
 
 
-# What each reader tells of record i, by the way in which the data sets were written.
-TOLD = {
+# The metadata of record i by reader and name, from the way in which the data sets are written.
+METADATA = {
     "array_record": {"filename": lambda f, i: f"{f}/{place(i)[0]}.array_record", "record": lambda f, i: place(i)[2]},
     "caffe": {"filename": lambda f, i: f"{f}/{place(i)[1]}", "key": lambda f, i: f"{place(i)[2]:08}"},
     "caffe2": {"filename": lambda f, i: f"{f}/{place(i)[1]}", "key": lambda f, i: f"{place(i)[2]:08}"},
@@ -144,7 +144,12 @@ def check(made, name, names, batch, rows=None):
     rows = range(len(batch["x"])) if rows is None else rows
     for n in names:
         assert len(batch[n]) == len(batch["x"])
-        assert [batch[n][k] for k in rows] == [TOLD[name][n](folder, number_of(name, batch["x"][k])) for k in rows]
+        assert [batch[n][k] for k in rows] == [METADATA[name][n](folder, number_of(name, batch["x"][k])) for k in rows]
+
+
+def test_every_reader_has_a_row():
+    missing = {*sets.READERS} - {*METADATA}
+    assert not missing, f"METADATA needs a row, and number_of maybe a branch, for {missing}"
 
 
 @pytest.mark.parametrize("name", sets.READERS)
@@ -153,7 +158,7 @@ def check(made, name, names, batch, rows=None):
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_metadata_stay_with_their_samples(made, name, data):
-    names = data.draw(st.lists(st.sampled_from(sorted(TOLD[name])), min_size=1, max_size=3, unique=True))
+    names = data.draw(st.lists(st.sampled_from(sorted(METADATA[name])), min_size=1, max_size=3, unique=True))
     order = data.draw(
         st.sampled_from(
             [{}, {"shuffle": "global"}, {"random_shuffle": True, "initial_fill": 7}, {"shuffle_after_epoch": True}]
@@ -196,7 +201,7 @@ def test_metadata_stay_with_their_samples(made, name, data):
 
 @pytest.mark.parametrize("name", sets.READERS)
 def test_readers_without_a_pipeline_give_metadata(made, name):
-    names = sorted(TOLD[name])
+    names = sorted(METADATA[name])
     arguments = {**made(name), **OTHER_ARGUMENTS.get(name, {})}
     kind = getattr(jd.readers, class_name(name))
     count = 0
