@@ -68,7 +68,7 @@ class Annotations:
             drawn.setdefault(int(classes[k]), []).append(
                 (vertices[first:last] * scale).astype(np.float64).ravel().tolist()
             )
-        # A class has its polygons, or else its last run-length encoding.
+        # A class has its polygons, or else its last run-length encoding. Counts that are a list are not compressed yet.
         encoded = {
             int(classes[k]): x if isinstance(x["counts"], (str, bytes)) else masks.frPyObjects(x, *x["size"])
             for k, x in self.runs.get(i, ())
@@ -123,8 +123,9 @@ def read_annotations(
         ids, names, sizes = _images(images_json, getter)
         boxes = _boxes(list(map(getter("bbox"), objects)))
         image_ids = np.array(list(map(getter("image_id"), objects)), np.int64)
-        image = np.searchsorted(ids, image_ids)  # the number of each object's image
-        # Objects whose image the file does not list are left out, too.
+        # The number of each object's image; len(ids), for which a 0 is appended, if its id is above all.
+        image = np.searchsorted(ids, image_ids)
+        # `boxes` are (left, top, width, height). Objects whose image the file does not list are left out, too.
         is_kept = (
             (boxes[:, 2:].min(axis=1) >= size_threshold) & (np.append(ids, 0)[image] == image_ids) & (image < len(ids))
         )
@@ -156,7 +157,7 @@ def read_annotations(
             rows /= np.tile(scales, 2)
         get_outline = getter("segmentation")
         outlines = [get_outline(objects[k]) for k in index.tolist()] if segmentations else []
-        runs: dict[int, list[tuple[int, Any]]] = {}
+        runs: dict[int, list[tuple[int, Any]]] = {}  # by image: (object in it, encoding); an outline of runs is a dict
         for k in [k for k, x in enumerate(outlines) if isinstance(x, dict)]:
             runs.setdefault(int(np.searchsorted(ends, k, "right")), []).append((int(place_in_image[k]), outlines[k]))
         return Annotations(
@@ -180,7 +181,10 @@ def read_annotations(
 def _parse(
     content: bytes, segmentations: bool
 ) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any], Callable[[str], Callable[[Any], Any]]]:
-    """Parses a file. Returns its images, annotations and categories, and a function that makes getters of fields."""
+    """Parses a file. Returns its images, annotations and categories, and a function that makes getters of fields.
+
+    The getter of a field's name takes one of these objects, and returns the field.
+    """
     try:
         import msgspec
     except ImportError:
@@ -261,6 +265,7 @@ def _remap_labels(labels: np.ndarray, is_kept: np.ndarray, categories: Sequence[
 
 
 def _int32(x: np.ndarray, name: str) -> np.ndarray:
+    """Converts to int32. Raises ValueError, with the name, if a number does not fit."""
     if len(x) and not (-(2**31) <= x.min() and x.max() < 2**31):
         raise ValueError(f"the {name} must fit 32 bits, got {x.min()} .. {x.max()}")
     return x.astype(np.int32)
@@ -341,6 +346,7 @@ def save_annotations(folder: Path, x: Annotations, polygons: bool, ids: bool):
     try:
         for name, (values, count) in columns.items():
             dtype = np.float32 if values.dtype == np.float32 else np.int64 if name in _INT64_COLUMNS else np.int32
+            # The form of DALI's files: the number of rows as int32, then the values.
             with open(os.path.join(folder, f"{name}.dat"), "wb") as f:
                 f.write(np.int32(count).tobytes() + values.astype(dtype).tobytes())
         with open(os.path.join(folder, "filenames.dat"), "w", encoding="utf-8", errors="surrogateescape") as f:
@@ -350,7 +356,11 @@ def save_annotations(folder: Path, x: Annotations, polygons: bool, ids: bool):
 
 
 def load_annotations(folder: Path, store: Store, with_polygons: bool, with_ids: bool) -> Annotations:
-    """Reads saved annotations. Raises RuntimeError if they can't be read, or belong to different annotations."""
+    """Reads saved annotations. Polygons and vertices that are not read are empty, and ids are 0.
+
+    Raises:
+      RuntimeError: they can't be read, or their files belong to different annotations.
+    """
 
     def mismatch(name: str) -> RuntimeError:
         return RuntimeError(

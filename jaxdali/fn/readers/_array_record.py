@@ -33,6 +33,7 @@ class _ArrayRecords(Records):
     """Records of ArrayRecord files, each of which is a sequence of Riegeli chunks.
 
     If all chunks are uncompressed and have one record each, records are read directly. Otherwise chunks are decoded.
+    In a remote file, chunks are decoded in any case.
     """
 
     specs = (Spec(np.dtype(np.uint8), 1, None),)
@@ -50,6 +51,7 @@ class _ArrayRecords(Records):
         self.bounds = np.cumsum([0, *(int(t.records.sum()) for t in tables)])
         if not self.bounds[-1]:
             raise RuntimeError(f"there are no records in {', '.join(map(files.path, range(len(files))))}")
+        # Of each chunk: the number of its file, and the number of its records.
         file = np.repeat(np.arange(len(files), dtype=np.min_scalar_type(len(files))), [len(t.start) for t in tables])
         counts = _concatenate([t.records for t in tables])
         self._direct = all(t.plain for t in tables) and bool((counts == 1).all()) and not files.remote
@@ -81,6 +83,8 @@ class _ArrayRecords(Records):
         return f"{self._ranges.files.path(file)}, record {i - int(self.bounds[file])}"
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
+        """See `Records.facts`. `stored` has ranges, not whole files, so "filename" is defined here."""
+
         def file(i: int) -> int:
             return int(np.searchsorted(self.bounds, i, "right")) - 1
 
@@ -111,10 +115,11 @@ class _ArrayRecords(Records):
             raise RuntimeError(str(e)) from e
 
     def _chunk(self, i: Any) -> Any:
-        """The chunk of a record, or of each of several records."""
+        """The chunk of record `i`, or of each record if `i` is an array."""
         return i if self._first is None else np.searchsorted(self._first, i, "right") - 1
 
     def ahead(self, index: np.ndarray, now: int) -> None:
+        """See `Records.ahead`. The ranges that are fetched are chunks, each once."""
         chunks = self._chunk(index)
         self._ranges.ahead(np.array(list(dict.fromkeys(chunks.tolist())), np.int64), len({*chunks[:now].tolist()}))
 
@@ -124,10 +129,15 @@ class _ArrayRecords(Records):
             records = self._decoded.get(chunk)
         if records is None:
             records = self._decode_chunk(chunk, self._ranges.read(chunk))
+        # Without `_first`, each chunk has one record, which has the chunk's number.
         return (np.frombuffer(records[i - (chunk if self._first is None else int(self._first[chunk]))], np.uint8),)
 
     def _decode_chunk(self, chunk: int, data: Any) -> list[memoryview]:
-        """The records of a chunk. The latest chunks of several records are kept."""
+        """The records of a chunk, whose bytes are `data`. The latest chunks of several records are kept.
+
+        Raises:
+          ValueError: the chunk is damaged, or too large.
+        """
         try:
             records = records_of(data, self._ranges.store.settings)
             if len(records) != (1 if self._first is None else self._first[chunk + 1] - self._first[chunk]):
@@ -150,6 +160,7 @@ class _ArrayRecords(Records):
     def read_batch(
         cls, ctx: HostContext, parts: Sequence[tuple[_ArrayRecords, np.ndarray]], threads: Any
     ) -> tuple[Any, ...]:
+        """See `Records.read_batch`. Records that are read directly, and chunks of one record, are read natively."""
         large = [r._ranges for r, index in parts if r._first is None and r._ranges.oversized(index)]
         # `_without_large` puts the smallest record in place of a large one; here that is too large as well.
         if any(ranges.size.min() > ranges.store.settings.max_record_bytes for ranges in large):

@@ -86,6 +86,7 @@ class CompressedBatches:
         size = self._size(self._batches[k], [self.schema.names.index(c) for c in columns])
         if not any(t.is_dictionary(self.schema.field(c).type) for c in columns):
             return size
+        # Each row counts with the mean size of a value of each dictionary.
         return size + sum(rows * sum(m.sizes) // max(m.rows, 1) for m in self._dictionaries)
 
     def _size(self, batch: _Message, fields: Sequence[int]) -> int:
@@ -114,7 +115,7 @@ def _messages(data: Any) -> Iterator[_Message]:
     """The messages of a file or a stream, one after another."""
     pa = import_pyarrow()
     reader = pa.BufferReader(data)
-    reader.seek(8 if data[: len(_FILE_MAGIC)].to_pybytes() == _FILE_MAGIC else 0)
+    reader.seek(len(_FILE_MAGIC) if data[: len(_FILE_MAGIC)].to_pybytes() == _FILE_MAGIC else 0)
     while True:
         begin = reader.tell()
         try:
@@ -145,6 +146,7 @@ def _parse_message(begin: int, end: int, metadata: memoryview, body: memoryview)
     compressed = batch.table(3) is not None or b"ARROW:experimental_compression" in bytes(metadata)
     sizes = []
     for offset, length in struct.iter_unpack("<qq", batch.vector(2, 16)):
+        # The size in front of the buffer; -1: the buffer is not compressed.
         stated = struct.unpack_from("<q", body, offset)[0] if compressed and length >= 8 else -1
         sizes.append(length if stated < 0 else stated)
     views = tuple(n for (n,) in struct.iter_unpack("<q", batch.vector(4, 8)))
@@ -183,15 +185,16 @@ class _Table:
         return place + struct.unpack_from("<I", self._data, place)[0] if place else 0
 
     def table(self, field: int) -> _Table | None:
-        """The table to which a field refers."""
+        """The table to which a field refers; None if it is missing."""
         place = self._target(field)
         return _Table(self._data, place) if place else None
 
     def vector(self, field: int, width: int) -> memoryview:
-        """The bytes of a vector of structs or numbers."""
+        """The bytes of a vector of structs or numbers, of `width` bytes each; empty if it is missing."""
         place = self._target(field)
         if not place:
             return memoryview(b"")
+        # A vector begins with the number of its elements, 32 bits.
         nbytes = struct.unpack_from("<I", self._data, place)[0] * width
         if nbytes > len(self._data) - place - 4:
             raise IndexError("a vector lies outside of it")

@@ -53,7 +53,7 @@ class ReadCaffe2(Reader):
 
     def open(self) -> LmdbRecords:
         def fields(types: np.ndarray, dims: np.ndarray) -> tuple[RecordField, ...]:
-            """The outputs; the tensors of a record come in their order."""
+            """The outputs, see `LmdbRecords`; the tensors of a record come in their order."""
             outputs: list[RecordField] = []
 
             def add_field(name: str, spec: Spec | None = None):
@@ -61,6 +61,7 @@ class ReadCaffe2(Reader):
                 dtype = np.dtype(np.float32 if types[k] == _FLOATS else np.int32)
                 outputs.append(RecordField(name, k, spec or Spec(dtype, 1, None)))
 
+            # Only an image that is not encoded states its shape.
             if self.image_available:
                 add_field("image", RAW_IMAGE if dims[0].any() else IMAGE)
             if self.label_type == LabelType.SINGLE:
@@ -168,5 +169,6 @@ def caffe2(
     outputs = list(nodes) if op.num_outputs > 1 else [nodes]
     if op.label_type in (LabelType.SPARSE, LabelType.WEIGHTED):
         first, end = int(image_available), int(image_available) + (1 if op.label_type == LabelType.SPARSE else 2)
+        # The labels' outputs, one or two, become one vector.
         outputs[first:end] = [add(DenseLabels(num_labels=num_labels), *outputs[first:end])]
     return outputs if len(outputs) > 1 else outputs[0]

@@ -59,7 +59,7 @@ class _AnnotatedImages(Records):
         specs = [FILE, *(spec for spec, _, _ in parts)]
         digest = files.digest.copy()
         if self._pixels is not None:
-            mask_functions()
+            mask_functions()  # ImportError is raised here, before a batch runs
             specs.insert(self._pixels, PIXELS)
             for x in (columns.polygons, columns.vertices, columns.sizes):
                 digest.update(np.ascontiguousarray(x).data)
@@ -80,10 +80,11 @@ class _AnnotatedImages(Records):
         return "" if output else self.name(i)  # as in DALI
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
+        """See `Records.facts`."""
         return super().facts() | {"image_id": lambda i: int(self._columns.ids[i])}
 
     def _image_annotations(self, i: int) -> list[np.ndarray]:
-        """The outputs after the image."""
+        """The outputs of image `i` that come after it."""
         outputs = [
             values[i] if ends is None else self._columns.of_image(i, values, ends) for _, values, ends in self._parts
         ]
@@ -148,10 +149,12 @@ class ReadCOCO(Reader):
                 for n in ("images", "ratio", "ltrb", "skip_empty", "avoid_class_remapping", "pixelwise_masks")
                 if getattr(self, n)
             ]
-            changed += ["include_iscrowd"] * (not self.include_iscrowd) + ["size_threshold"] * (
-                self.size_threshold != 0.1
-            )
-            changed += ["save_preprocessed_annotations"] * self.save_preprocessed_annotations
+            if not self.include_iscrowd:
+                changed.append("include_iscrowd")
+            if self.size_threshold != 0.1:
+                changed.append("size_threshold")
+            if self.save_preprocessed_annotations:
+                changed.append("save_preprocessed_annotations")
             if changed:
                 raise ArgumentError(
                     f"{changed[0]} can't be used with preprocessed_annotations, which are used as they were saved"
@@ -165,6 +168,7 @@ class ReadCOCO(Reader):
 
     @property
     def num_arrays(self) -> int:
+        # Image, boxes and classes; then polygons and vertices.
         return 3 + 2 * (self.polygon_masks or self.masks) + self.pixelwise_masks + self.image_ids
 
     def open(self) -> _AnnotatedImages:
@@ -258,8 +262,8 @@ def coco(
         built.
       save_preprocessed_annotations_dir: this folder, which must exist.
       dump_meta_files, dump_meta_files_path, meta_files_path, save_img_ids: deprecated names of
-      `save_preprocessed_annotations`,
-        `save_preprocessed_annotations_dir`, `preprocessed_annotations` and `image_ids`.
+        `save_preprocessed_annotations`, `save_preprocessed_annotations_dir`, `preprocessed_annotations` and
+        `image_ids`.
       storage: how URLs are read, a `jaxdali.Storage` (not in DALI). `file_root` and `annotations_file` may be URLs.
       metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
         the lists of a batch (not in DALI). "filename": the path; "image_id": the id of the image, an int; "index": the

@@ -15,6 +15,7 @@ from ..._core.values import Spec
 
 
 def import_pyarrow() -> Any:
+    """The module pyarrow, with its module parquet. Raises ImportError, which says how to install it."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -136,6 +137,7 @@ def expanded_size(column: Any) -> int:
     """
     if import_pyarrow().types.is_dictionary(column.type):
         values = column.dictionary
+        # Each row counts with the mean size of the dictionary's values.
         return column.indices.get_total_buffer_size() + len(column) * values.get_total_buffer_size() // max(
             len(values), 1
         )
@@ -198,6 +200,7 @@ def column_of(column: Any, fetch: Callable[[str], bytes], too_large: Callable[[i
                 raise ValueError("it has neither bytes nor a path")
             return np.frombuffer(fetch(paths[i].as_py()), np.uint8)
 
+        # Without `too_large`: the size was checked above.
         bytes_column = column_of(column.field("bytes"), fetch)
         valid = _valid(column.field("bytes")) & _valid(column)
         return dataclasses.replace(bytes_column, valid=None if valid.all() else valid, other=fetch_row)
@@ -270,6 +273,7 @@ def _column_of_byte_lists(column: Any, fetch: Callable[[str], bytes], too_large:
             row[k, : len(part)] = part
         return row
 
+    # No row is valid, so that `padded_row` makes each.
     return Column(elements.values, elements.offsets, np.zeros(len(column), bool), padded_row)
 
 
@@ -307,6 +311,8 @@ def gather_rows(
     ctx: HostContext, k: int, spec: Spec, columns: Sequence[Column], group: np.ndarray, row: np.ndarray
 ) -> Any:
     """Makes output `k` of a batch from rows of one column in several groups of rows. All rows must be valid.
+
+    Returns an array ``[N, ...]`` if `spec` has a shape, otherwise a `Packed`.
 
     Args:
       columns: the column in each group.

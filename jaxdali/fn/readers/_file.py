@@ -43,7 +43,7 @@ FILE_FILTERS = tuple(
     )
 )
 IMAGES = "images"  # a filter that stands for the images that can be decoded here
-# Extensions of the images that can be decoded with all optional packages.
+# Extensions of the images that can be decoded if all optional packages are installed.
 _DECODABLE = frozenset(x for extensions in EXTENSIONS.values() for x in extensions)
 _SOUND = frozenset((".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".w64", ".wav"))
 _OTHER_IMAGES = frozenset(
@@ -128,6 +128,7 @@ class FileTuples(Records):
         return self.files.path(i * self._length)
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
+        """See `Records.facts`. Credentials in URLs are hidden here; `ListSource` hides those of "filename" only."""
         return super().facts() | {
             "filenames": lambda i: [redacted(self.files.path(i * self._length + k)) for k in range(self._length)]
         }
@@ -179,6 +180,7 @@ class ReadFile(Reader):
             if filters == ():
                 raise ArgumentError(f"{name} is empty, so nothing can match")
 
+        # 0 is the length of a path that is not in a tuple.
         lengths = {len(x) if isinstance(x, tuple) else 0 for x in as_list(self.files) or ()}
         if len(lengths) > 1 or lengths == {1}:
             raise ArgumentError(
@@ -235,6 +237,7 @@ class ReadFile(Reader):
         filters = as_list(self.file_filters)
         if IMAGES not in filters:
             return matcher(filters, self.case_sensitive_filter)
+        # No name has "\0", so this pattern matches none.
         images = matcher([f"*{extension}" for extension in decodable_extensions()], False)
         patterns = matcher([x for x in filters if x != IMAGES] or ["\0"], self.case_sensitive_filter)
         return lambda name: (images(name) and not is_apple_double(name)) or patterns(name)
@@ -269,22 +272,24 @@ class ReadFile(Reader):
         return listing.doubts(remedies)
 
     def _describe_unlisted(self, listing: Listing) -> str:
-        """The end of an error: the files that exist and are not listed."""
+        """The end of an error: the files that exist and are not listed; "" if there are none."""
         if listing.left_out:
             return f"; there are {counted(listing.left_out)}: {self._remedy(listing.left_out)}"
-        return (
-            f"; there are {listing.deeper_text} in deeper folders, such as {listing.example}, which are not entered"
-            * bool(listing.deeper)
-        )
+        if listing.deeper:
+            return (
+                f"; there are {listing.deeper_text} in deeper folders, such as {listing.example}, which are not entered"
+            )
+        return ""
 
     def _remedy(self, left_out: Counter[str]) -> str:
-        """Advice on how files with these extensions can be listed."""
+        """Advice on how files that are left out can be listed, from the number of files by extension."""
         extensions, advice = sorted({x.lower() for x in left_out}), []
         if self.file_filters == FILE_FILTERS and any(f"*{x}" in FILE_FILTERS for x in extensions):
             advice.append("case_sensitive_filter=False lists them")
             extensions = [x for x in extensions if f"*{x}" not in FILE_FILTERS]
         if any(x in decodable_extensions() for x in extensions):
             advice.append(f'file_filters="{IMAGES}" lists all images that can be decoded here')
+        # `_DECODABLE` are the images that can be decoded here once all optional packages are installed.
         if need_packages := [x for x in extensions if x in _DECODABLE and x not in decodable_extensions()]:
             advice.append(f'{", ".join(need_packages)} can be decoded after pip install "jaxdali[formats]"')
         if undecodable := [x for x in extensions if x not in _DECODABLE]:
@@ -313,6 +318,7 @@ def _read_list(path: Path, root: Path | None, store: Store) -> LabelledFiles:
         names.append(line[: len(name)].rstrip())
         labels.append(int(label))
     start = root_of(path, root)
+    # An array of objects, as a label may be too large for int64: `LabelledFiles` reports it.
     return LabelledFiles(
         Files(start, names_in_list(path, names, start, store), store), np.array(labels, object), f"labels in {path}"
     )

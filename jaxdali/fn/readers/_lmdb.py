@@ -71,6 +71,8 @@ class LmdbRecords(ContainerRecords):
         return f"{self._databases[database].path} at key {self._databases[database].key(i).decode('utf-8', 'backslashreplace')}"
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
+        """See `Records.facts`. There are no files in `stored`, so "filename" is defined here."""
+
         def key(i: int) -> str:
             database, i = self._place(i)
             return self._databases[database].key(i).decode("utf-8", "backslashreplace")
@@ -84,6 +86,7 @@ class LmdbRecords(ContainerRecords):
         return _cpu.RecordLayout(self._format, [], self._num_fields)
 
     def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int, stack: contextlib.ExitStack):
+        """See `ContainerRecords.scan`. `stack` keeps the values readable until they have been copied."""
         databases = np.searchsorted(self.bounds, index, "right") - 1
         contents: list = [b""] * len(index)
         reasons: dict[int, str] = {}  # by failed sample

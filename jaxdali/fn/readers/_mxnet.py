@@ -28,6 +28,7 @@ class _ImageRecords(ExtentRecords):
         files = Files.of(op.path, op.storage)
         assert files.sizes is not None
         indices = files.store.expand(op.index_path)
+        # Rows of `table` are (key, offset). `bounds` has the first row of each file, and the number of rows.
         table, bounds = read_indices(indices, files.store)
         if len(indices) == 1 < len(files):  # one index for all files: offsets continue from file to file
             begins = np.cumsum([0, *files.sizes])

@@ -71,7 +71,7 @@ class _Speech(Records):
     ):
         self._op, self._entries, self._objects = op, entries, objects
         self.stored = self._files = Files("", [os.fsencode(e.path) for e in entries], store)
-        audio = Spec(op.dtype, 1 if op.downmix else 2, None, "", None)
+        audio = Spec(op.dtype, 1 if op.downmix else 2, None)
         optional_specs = [
             (op.read_sample_rate, Spec(np.dtype(np.float32), 0, ())),
             (op.read_text, Spec(np.dtype(np.uint8), 1, None)),
@@ -91,6 +91,7 @@ class _Speech(Records):
         return self._files.name(i)
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
+        """See `Records.facts`. `_objects` are empty unless "json" is asked for, see `ReadNemoASR.open`."""
         return super().facts() | {
             "text": lambda i: self._entries[i].text.decode(),
             "duration": lambda i: self._entries[i].duration,
@@ -113,13 +114,13 @@ class _Speech(Records):
             return files.read(
                 content,
                 op.storage or Storage(),
-                op.dtype,
-                op.downmix,
-                op.sample_rate,
-                op.quality,
-                op.antialias,
-                entry.offset,
-                entry.duration,
+                dtype=op.dtype,
+                downmix=op.downmix,
+                to=op.sample_rate,
+                quality=op.quality,
+                antialias=op.antialias,
+                offset=entry.offset,
+                duration=entry.duration,
             )
         except ValueError as e:
             raise ValueError(f"{self._files.path(i)}: {e}") from e
@@ -158,11 +159,13 @@ class ReadNemoASR(Reader):
             except ValueError as e:
                 raise RuntimeError(f"{os.fspath(path)}: {e}") from None
             store.named_by_data(e.path for e, _ in pairs)
+            # The whole objects take memory, and are only needed for this metadata.
             keeps_objects = "json" in self.metadata_names
             entries += [
                 (dataclasses.replace(e, path=normal(e.path)) if ".." in e.path else e, x if keeps_objects else {})
                 for e, x in pairs
             ]
+        # A limit of 0 keeps all. Entries that give no duration have a negative one.
         selected = [(e, x) for e, x in entries if e.duration >= self.min_duration or self.min_duration <= 0]
         selected = [(e, x) for e, x in selected if e.duration <= self.max_duration or self.max_duration <= 0]
         if not selected:

@@ -48,7 +48,7 @@ class _Arrays(Records):
         self._files = self.stored = files
         self._op = op
         self._region_arguments = dict(op.args.static)
-        self._headers: dict[int, Any] = {}
+        self._headers: dict[int, Any] = {}  # the results of `_header` by file, if the user wants them to be kept
         self._sizes = np.zeros(len(files), np.int64)  # sizes of the files when their headers were read
         self.digest = files.digest.hexdigest()[:16]
         try:
@@ -77,6 +77,9 @@ class _Arrays(Records):
 
         Args:
           head: the first bytes of the file (of `size` bytes), or all of them; None: they are read here.
+
+        Raises:
+          OSError, ValueError: the file can't be read, or is damaged.
         """
         if i in self._headers:
             return self._headers[i]
@@ -112,6 +115,7 @@ class _Arrays(Records):
             heads_or_errors[i] = f"{self._files.path(i)}: {os.strerror(e)}" if e else (head, size)
         headers: list[Any] = []
         for i in index.tolist():
+            # A str is an error, a tuple has the arguments of `_checked_header` after `i`; (None,): the header is known.
             try:
                 headers.append(
                     x if isinstance(x := heads_or_errors.get(i, (None,)), str) else self._checked_header(i, *x)
@@ -155,7 +159,7 @@ class _Arrays(Records):
             return super().read_batch(ctx, parts, threads)
         if (packed := cls._read_with_common_header(ctx, parts)) is not None:
             return (packed,)
-        # A str is the reason why a header is invalid.
+        # A header begins with the shape. A str is the reason why a header is invalid; its array is empty.
         headers = [h for records, index in parts for h in records._headers_of(index, ctx.pool)]
         whole = parts[0][0].whole
         shapes = np.array([(0,) * whole.ndim if isinstance(h, str) else h[0] for h in headers], np.int64).reshape(
@@ -182,11 +186,8 @@ class _Arrays(Records):
         for records, index in parts:
             if records._common_header is None:
                 return None
-            shapes.append(
-                np.broadcast_to(
-                    np.array(records._common_header[1], np.int64), (len(index), len(records._common_header[1]))
-                )
-            )
+            _, shape = records._common_header
+            shapes.append(np.broadcast_to(np.array(shape, np.int64), (len(index), len(shape))))
         whole, shapes = parts[0][0].whole, np.concatenate(shapes)
         offsets, num_elements = plan_offsets(shapes, ctx.S)
         packed = Packed(ctx.empty(num_elements, whole.dtype, 0), offsets, shapes)
@@ -195,7 +196,7 @@ class _Arrays(Records):
         for records, index in parts:
             assert records._common_header is not None
             samples, error = slice(first, first + len(index)), np.empty(len(index), np.int32)
-            table, head = records._files.table, records._common_header[0]
+            table, (head, _) = records._files.table, records._common_header
             _cpu.read_files_behind(
                 table, index, head, out, starts[samples] * item_size, sizes[samples] * item_size, error, ctx.pool
             )
@@ -212,17 +213,28 @@ class _Arrays(Records):
         """Reads whole arrays, the first one as sample `first`. Returns the reason of each that failed, otherwise "".
 
         Arrays that are stored in the form of the result are read natively.
+
+        Args:
+          starts: where each sample of the batch begins in the data of `packed`, in elements.
+          headers: the header, or the reason why it is invalid, of each sample of the batch.
+          index: the numbers of the files to read.
         """
         part_headers = headers[first : first + len(index)]
         reasons = [h if isinstance(h, str) else "" for h in part_headers]
-        # A header is (shape, whether in Fortran order, dtype, offset). The order does not matter for vectors.
-        plain = [
-            not isinstance(h, str) and h[2].isnative and (not h[1] or min(len(h[0]), math.prod(h[0])) < 2)
-            for h in part_headers
-        ]
+        # Whether each array is read natively, and where the elements of those begin in their files.
+        plain, begins = [], []
+        for header in part_headers:
+            is_plain = False
+            if not isinstance(header, str):
+                shape, fortran, dtype, start = header
+                # The order does not matter for vectors, and for a single element or none.
+                is_plain = dtype.isnative and (not fortran or min(len(shape), math.prod(shape)) < 2)
+                if is_plain:
+                    begins.append(start)
+            plain.append(is_plain)
         direct = np.flatnonzero(plain)
         item = packed.data.dtype.itemsize
-        begin = np.array([part_headers[k][3] for k in direct.tolist()], np.int64)
+        begin = np.array(begins, np.int64)
         size = packed.shapes[first + direct].prod(axis=1) * item
         out = packed.data.reshape(-1).view(np.uint8)
         errors = _cpu.read_ranges(
@@ -365,8 +377,10 @@ def numpy(
         raise ArgumentError("use_o_direct=True needs dont_use_mmap=True")
     values = {"roi_start": roi_start, "rel_roi_start": rel_roi_start, "roi_end": roi_end, "rel_roi_end": rel_roi_end}
     values |= {"roi_shape": roi_shape, "rel_roi_shape": rel_roi_shape}
-    # An empty list counts as none, as in DALI.
+    # An empty list counts as none, as in DALI. `nodes` are the arguments that differ between samples: then the reader
+    # reads whole arrays, and `CutRegion` cuts them.
     args, nodes = Arguments.of({n: None if isinstance(x, tuple) and not x else x for n, x in values.items()}, is_node)
+    # The two names of the start, and the four of the end or the shape.
     for group in (REGION[:2], REGION[2:]):
         if len(both := [n for n in group if n in args]) > 1:
             raise ArgumentError(f"{' and '.join(both)} can't be given together; pass one of them")

@@ -44,16 +44,21 @@ class _Table:
     A group is a row group of Parquet, or a record batch of Arrow. In Parquet, the part of a group that belongs to a
     column of the file's schema is a "part" here (a column chunk); a struct has several. Only one thread at a time may
     use a table.
+
+    Attributes:
+      lock: guards pyarrow's file.
+      schema: pyarrow's schema of the file.
+      rows: the number of rows of each group.
     """
 
     def __init__(self, files: Files, i: int):
         pa = import_pyarrow()
         assert files.sizes is not None
         path, size = files.path(i), files.sizes[i]
-        self.lock = threading.Lock()  # guards pyarrow's file
+        self.lock = threading.Lock()
         self._path = None if is_url(path) else path
         self._stamp = self._file_stamp()
-        self._file: Any = None
+        self._file: Any = None  # pyarrow's file of Parquet; None for Arrow
         # Parquet begins with its magic number. Arrow's file format begins with ARROW1, a stream with a message.
         if files.store.read(path, 0, min(4, size)) == b"PAR1":
             self._remote_file = StoreFile(files.store, path, size) if is_url(path) else None
@@ -61,10 +66,11 @@ class _Table:
                 self._remote_file or path, memory_map=self._remote_file is None, page_checksum_verification=True
             )
             self.schema = self._file.schema_arrow
-            self._part_numbers: dict[str, list[int]] = {}  # of each column, in a group
+            self._part_numbers: dict[str, list[int]] = {}  # the numbers of each column's parts in a group
             self.rows = [self._file.metadata.row_group(g).num_rows for g in range(self._file.num_row_groups)]
         else:
             source = pa.py_buffer(files.store.read(path)) if is_url(path) else pa.memory_map(path).read_buffer()
+            # None: nothing is compressed, and `_batches` are views of the file.
             self._compressed = compressed_batches(source)
             if self._compressed is not None:
                 self.schema, self.rows = self._compressed.schema, self._compressed.rows
@@ -177,7 +183,8 @@ class _Table:
         return widths
 
     def _size_without_dictionary(self, group: int, name: str) -> int:
-        """The size of a part of a group in memory, computed without making all copies of its values."""
+        """The size of a part of a group in memory, in bytes, computed without making all copies of its values."""
+        # With `read_dictionary` pyarrow keeps each value once, and the rows as indices of the values.
         source, metadata = self._remote_file or self._path, self._file.metadata
         parquet = import_pyarrow().parquet.ParquetFile(
             source, metadata=metadata, read_dictionary=[name], memory_map=self._remote_file is None
@@ -208,6 +215,7 @@ class _Table:
         ]
         # With this encoding a value may repeat the beginning of the one before.
         deltas = [c.total_uncompressed_size for c in parts if "DELTA_BYTE_ARRAY" in c.encodings]
+        # Two ones, because `max` takes no single number, and both lists may be empty.
         rows_at_once = settings.max_record_bytes // max(*repeated, *deltas, 1, 1)
         if rows_at_once >= metadata.num_rows:
             return self._file.read_row_group(group, columns=columns, use_threads=False)
@@ -231,6 +239,7 @@ def _is_mostly_dictionary(part: Any) -> bool:
       part: pyarrow's metadata of the part.
     """
     begin, end = part.dictionary_page_offset, part.data_page_offset
+    # The dictionary has the bytes `begin .. end`, and the values' indices have the others. None left: it is damaged.
     return begin is not None and 0 < 2 * (part.total_compressed_size - (end - begin)) < part.total_compressed_size
 
 
@@ -267,7 +276,8 @@ class _Rows(Records):
         pa = import_pyarrow()
         self._files = files = Files.of(op.path, op.storage)
         self._columns = as_list(op.columns)
-        self._metadata_columns: tuple[str, ...] = ()
+        self._metadata_columns: tuple[str, ...] = ()  # the columns that are metadata
+        # Of all groups: (file, number in the file), and number of rows. Of each file: the number of rows.
         self._tables, groups, sizes, per_file = [], [], [], []
         for i in range(len(files)):
             try:
@@ -290,19 +300,21 @@ class _Rows(Records):
             sizes += table.rows
             per_file.append(sum(table.rows))
         self._groups = groups
-        self._first_row = np.cumsum([0, *sizes])
+        self._first_row = np.cumsum([0, *sizes])  # of each group in the list, and the number of all rows
         self.bounds = np.cumsum([0, *per_file])
         if not self.bounds[-1]:
             raise RuntimeError(f"there are no rows in {', '.join(map(files.path, range(len(files))))}")
         digest = files.digest.copy()
         digest.update(repr((self._columns, sizes)).encode())
         self.digest = digest.hexdigest()[:16]
+        # Bytes of a row by column, where the file stores a value once for many rows. Only a random order needs them. With
+        # weights, the list that is shuffled is a `Mixed`, which has no containers.
         self._widths: dict[str, float] = {}
         if op.shuffles(containers=op.weights is None):
             self._widths = self._tables[0].widths(self._read_columns)
             self.doubts = self._large_groups()
-        self._num_shards = 1
-        self._decoded: collections.OrderedDict[int, _Group] = collections.OrderedDict()
+        self._num_shards = 1  # set by `read_by`
+        self._decoded: collections.OrderedDict[int, _Group] = collections.OrderedDict()  # the cache, by group
         # Includes the groups that have left the cache, but that a batch still holds.
         self._groups_in_use: weakref.WeakValueDictionary[int, _Group] = weakref.WeakValueDictionary()
         self._sizes_in_progress: dict[int, int] = {}  # sizes of the groups that are being decoded
@@ -320,7 +332,7 @@ class _Rows(Records):
             or self._sizes(lambda table: table.columns_to_decode(self._read_columns)).sum() <= _CACHE_BYTES
         ):
             return None
-        return Groups(np.diff(self._first_row), nbytes, _CACHE_BYTES // 2)
+        return Groups(np.diff(self._first_row), nbytes, buffer=_CACHE_BYTES // 2)
 
     @functools.cached_property
     def _nbytes(self) -> np.ndarray:
@@ -353,6 +365,8 @@ class _Rows(Records):
         return f"{self._files.path(file)}, row {i - int(self.bounds[file])}"
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
+        """See `Records.facts`. The list has many rows for each file, so the file's name is found by the row."""
+
         def file(i: int) -> int:
             return int(np.searchsorted(self.bounds, i, "right")) - 1
 
@@ -360,6 +374,7 @@ class _Rows(Records):
         return super().facts() | row_facts
 
     def metadata(self, name: str) -> Callable[[int], Any] | None:
+        """See `Records.metadata`. Besides `facts`, columns are metadata: the value of pyarrow's ``as_py``."""
         if name not in self._metadata_columns:
             return super().metadata(name)
         k = self._metadata_columns.index(name)
@@ -378,6 +393,7 @@ class _Rows(Records):
         return self._files.read_ahead
 
     def ahead(self, index: np.ndarray, now: int) -> None:
+        """See `Records.ahead`. Rows become the ranges of their groups, without groups that are decoded already."""
         groups = np.searchsorted(self._first_row, index, "right") - 1
         to_decode = [g for g in dict.fromkeys(groups.tolist()) if g not in self._decoded]
         needed_now = {*groups[:now].tolist()}
@@ -385,6 +401,7 @@ class _Rows(Records):
         self._files.store.ahead(ranges, sum(len(self._ranges(g)) for g in to_decode if g in needed_now))
 
     def _ranges(self, group: int) -> list[ByteRange]:
+        """The bytes of a group that are fetched; none if the file is local."""
         file, g = self._groups[group]
         return [
             ByteRange(self._files.path(file), begin, size)
@@ -397,8 +414,13 @@ class _Rows(Records):
         return tuple(dict.fromkeys((*self._columns, *self._metadata_columns)))
 
     def _group(self, group: int) -> _Group:
-        """A group of rows. It is decoded if neither the cache nor a batch has it."""
-        self._tables[self._groups[group][0]].check()
+        """A group of rows, by its number among those of all files. It is decoded if neither the cache nor a batch has it.
+
+        Raises:
+          OSError, ValueError, pyarrow.ArrowException: it can't be read.
+        """
+        file, g = self._groups[group]
+        self._tables[file].check()
         with self._lock:
             group_lock = self._group_locks[group]
         with group_lock:  # one thread decodes the group, and others that need it wait
@@ -407,7 +429,6 @@ class _Rows(Records):
                     self._decoded.move_to_end(group)
                 if (decoded := self._groups_in_use.get(group)) is not None:
                     return decoded
-            file, g = self._groups[group]
             fetched = {r.start: self._files.store.read(*r) for r in self._ranges(group)}
             settings = self._files.store.settings
             with self._lock:
@@ -448,6 +469,7 @@ class _Rows(Records):
         return self._files.store.read(plain(join(root, normal(name))))
 
     def read(self, i: int) -> list[np.ndarray]:
+        """See `Records.read`: the values of row `i`, by column."""
         group = int(np.searchsorted(self._first_row, i, "right")) - 1
         pa = import_pyarrow()
         try:
@@ -465,6 +487,7 @@ class _Rows(Records):
     def read_batch(
         cls, ctx: HostContext, parts: Sequence[tuple[_Rows, np.ndarray]], threads: ThreadPoolExecutor
     ) -> tuple[Any, ...]:
+        """See `Records.read_batch`. Rows are copied natively from their groups, if all of them can be read so."""
         # The groups, for each sample its group among them, and its row in the group.
         batch_groups, group_of_sample, row = list[_Group](), [], []
         for records, index in parts:

@@ -48,6 +48,8 @@ class Region:
             )
         start, stop = np.zeros(x.ndim, np.int64), np.array(x.shape, np.int64)
         start[axes], stop[axes] = low, high
+        # The part inside of the array. With the policy "pad" it lies -start elements after the begin of the result, where
+        # the region begins before the array.
         part = x[tuple(slice(max(a, 0), max(b, 0)) for a, b in zip(start, stop))]
         if part.shape == tuple(stop - start):
             return part
@@ -56,7 +58,7 @@ class Region:
         return padded
 
     def spec(self, whole: Spec, args: Arguments) -> Spec:
-        """The spec of a region, with the extents that the arguments determine."""
+        """The spec of a region of arrays with the spec `whole`, with the extents that the arguments determine."""
         static, axes = dict(args.static), self._axes(whole.ndim)
         dims: list[int | None] = [None] * whole.ndim
         # A relative start is rounded only after a shape was added to it; this may change the shape.
@@ -69,6 +71,7 @@ class Region:
         return Spec(whole.dtype, whole.ndim, fixed_dims if len(fixed_dims) == whole.ndim else None, "", tuple(dims))
 
     def _axes(self, ndim: int) -> list[int]:
+        """The axes of the region in an array of `ndim` dimensions. Raises ValueError if it lacks one."""
         axes = [a + ndim if a < 0 else a for a in self.axes] or list(range(ndim))
         if len(set(axes)) < len(axes) or not all(0 <= a < ndim for a in axes):
             raise ValueError(f"roi_axes must be different axes of an array of {ndim} dimensions, got {list(self.axes)}")
@@ -78,18 +81,20 @@ class Region:
 def _bounds(extent: np.ndarray, values: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """The first index of the region along each of its axes, and the index after the last one.
 
-    Relative arguments are in units of `extent`.
+    Args:
+      extent: the array's extents along these axes, the unit of relative arguments.
+      values: the values of the arguments `REGION` that were given.
     """
 
     def get(name: str) -> np.ndarray:
+        """The argument as given, for each of the axes."""
         x = np.asarray(values[name], np.float32 if name.startswith("rel_") else np.int64).reshape(-1)
         if len(x) not in (1, len(extent)):
             raise ValueError(f"{name} must have 1 or {len(extent)} numbers, got {x.tolist()}")
         return np.broadcast_to(x, extent.shape)
 
-    def get_absolute(
-        name: str,
-    ) -> np.ndarray:  # DALI multiplies in single precision, which determines how halves are rounded
+    def get_absolute(name: str) -> np.ndarray:
+        """The argument in elements. DALI multiplies in single precision, which determines how halves are rounded."""
         x = get(name)
         return x * extent.astype(np.float32) if name.startswith("rel_") else x
 
@@ -98,7 +103,7 @@ def _bounds(extent: np.ndarray, values: Mapping[str, Any]) -> tuple[np.ndarray, 
     )
     high = next((get_absolute(n) for n in ("roi_end", "rel_roi_end") if n in values), extent).astype(np.float64)
     high = next((low + get_absolute(n) for n in ("roi_shape", "rel_roi_shape") if n in values), high)
-    if {"rel_roi_start", "rel_roi_shape"} <= values.keys():  # and computes this in double precision
+    if {"rel_roi_start", "rel_roi_shape"} <= values.keys():  # DALI computes this sum in double precision
         high = (get("rel_roi_start").astype(np.float64) + get("rel_roi_shape")) * extent
     if any(high < low):
         raise ValueError(f"the region ends before it starts: from {low.tolist()} to {high.tolist()}")

@@ -43,7 +43,7 @@ class _Clips(Records):
                 dict.fromkeys(("folders", "system_files", "deeper"), "files= names the frames"), labels=False
             )
         self.stored = self._files = Files(root, [name for stream in streams for name in stream], store, sizes)
-        span = (op.sequence_length - 1) * op.stride + 1
+        span = (op.sequence_length - 1) * op.stride + 1  # from the first frame of a sequence to its last
         # The numbers of the first frames of all sequences, in the list of all frames.
         first, begin = [], 0
         for stream in streams:
@@ -53,7 +53,9 @@ class _Clips(Records):
             place = "list in files" if op.files else f"sub-directory of file_root {op.file_root}"
             raise RuntimeError(f"no {place} has {span} files, which one sequence needs")
         self._first = np.array(first, np.int64)
+        # The distance of each frame of a sequence from the first.
         self._frames = np.arange(op.sequence_length, dtype=np.int64) * op.stride
+        # `on_error` is only for the advice in messages of the decoder: this reader replaces whole sequences.
         images = DecodeImage(
             output_type=types.GRAY if op.palette == "index" else op.image_type,
             dtype=np.dtype(np.uint8),
@@ -84,6 +86,7 @@ class _Clips(Records):
         return self._files.path(int(self._first[i]))
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
+        """See `Records.facts`. Credentials in URLs are hidden here; `ListSource` hides those of "filename" only."""
         frames = lambda i: [redacted(self._files.path(k)) for k in (self._first[i] + self._frames).tolist()]
         return super().facts() | {"filenames": frames}
 

@@ -96,6 +96,7 @@ class DataSet:
             if not isinstance(self.keys, tuple) or not {*argument} <= {*self.keys}:
                 raise ArgumentError(f"{NAME}: {name} has the keys {[*argument]}; the items have {self.keys}")
             return [argument.get(k) for k in self.keys]
+        # A single shape has only numbers and None; a list of shapes has tuples, too.
         is_single = (
             isinstance(argument, str) if single is str else all(x is None or isinstance(x, int) for x in argument)
         )
@@ -187,14 +188,20 @@ def _spec(name: str, a: np.ndarray, layout: str | None, shape: Sequence[int | No
 
 
 class _Items(Records):
-    """The items of a data set."""
+    """The items of a data set.
+
+    Args:
+      num_workers: the number of processes that read; 0: items are read in the calling thread.
+      mixed: whether the data sets are mixed by weights, so that each is a container.
+    """
 
     def __init__(self, data: DataSet, num_workers: int, mixed: bool):
         self._data = data
         self.specs, self.seen_shapes = data.specs, data.seen_shapes
         if mixed:
             self.bounds = data.bounds
-        # The digest can't depend on the items, which are only known when they are read.
+        # (module, class, number of items) of each data set: the digest can't depend on the items, which are only known
+        # when they are read.
         kinds = [
             (type(p).__module__, type(p).__qualname__, n) for p, n in zip(data.parts, np.diff(data.bounds).tolist())
         ]
@@ -215,6 +222,7 @@ class _Items(Records):
         return self._data.name(i)
 
     def metadata(self, name: str) -> Callable[[int], Any] | None:
+        """See `Records.metadata`. An item's own metadata are there after it was read, until the next batch."""
         if name not in self._data.metadata:
             return super().metadata(name)
         k = self._data.metadata.index(name)
@@ -237,7 +245,8 @@ class _Items(Records):
             return self._processes.take(items)
         with self._settings.contexts(self._settings.mesh):
             results = [source_worker.read(self._data.parts, item, self._data.metadata) for item in items]
-        return [Row(None, (), (), x) if isinstance(x, str) else Row(*x) for x in results]
+        # A str is an error.
+        return [Row(None, (), (), error=x) if isinstance(x, str) else Row(*x) for x in results]
 
     def _check_row(self, i: int, row: Row) -> list[np.ndarray]:
         """The arrays of item `i`, whose metadata are kept for `metadata`. Raises ValueError."""
@@ -295,7 +304,7 @@ class ReadSource(Reader):
 
 
 def _check_lengths(lengths: Any, group_by_length: int, num_items: int) -> np.ndarray | None:
-    """The argument `lengths` as an array. Raises ArgumentError if it does not fit."""
+    """The argument `lengths` as an array, None if it is not given. Raises ArgumentError if it does not fit."""
     if (lengths is None) != (group_by_length == 0):
         raise ArgumentError("lengths and group_by_length must be given together")
     if lengths is None:
@@ -351,8 +360,8 @@ def source(
         data sets one after another.
       group_by_length: the batch size of a shard. Each group of this many consecutive items gets similar lengths, so
         that padding wastes little: every 50 batches of the (shuffled) order are sorted by length and cut into batches,
-        which are then shuffled. With
-          `pad_last_batch`, the batches remain aligned in all epochs. 0: items come in the shuffled order.
+        which are then shuffled. With `pad_last_batch`, the batches remain aligned in all epochs. 0: items come in the
+        shuffled order.
       weights: in what proportion the items of the data sets come: one number for each data set in `dataset`. The data
         sets are mixed evenly, and an epoch has each item at least once: items of a data set that is too small for its
         weight are repeated.

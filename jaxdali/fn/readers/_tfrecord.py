@@ -50,20 +50,24 @@ class _Examples(ExtentRecords):
         indices = files.store.expand(op.index_path) if op.index_path else [None] * len(files)
         check_indices(files, indices)
         super().__init__(Extents(files, *indexed(op.name, files, indices, tfrecord_extents)))
+        # Other metadata are features that are read a second time, see `metadata`.
         self._metadata_features = [n for n in op.metadata_names if n not in self.facts()]
         self._last: tuple[int, dict[str, Any]] = -1, {}  # the number of a record, and its features
 
     def metadata(self, name: str) -> Callable[[int], Any] | None:
+        """See `Records.metadata`. The features of the last record are kept, for the functions of other names."""
         if name not in self._metadata_features:
             return super().metadata(name)
 
         def feature(i: int) -> Any:
-            if self._last[0] != i:
+            number, features = self._last
+            if number != i:
                 try:
-                    self._last = i, features_of(self.extents.content(i)[_HEADER:-_FOOTER], self._metadata_features)
+                    features = features_of(self.extents.content(i)[_HEADER:-_FOOTER], self._metadata_features)
                 except ValueError as e:
                     raise ValueError(f"{self.name(i)}: {e}") from e
-            return self._last[1].get(name)
+                self._last = i, features
+            return features.get(name)
 
         return feature
 
@@ -121,8 +125,7 @@ def tfrecord(
 
     Returns:
       A dictionary by the names of features and metadata: ``uint8[bytes]`` for strings, ``int64`` or ``float32`` of the
-        feature's shape for
-      numbers, objects for metadata. Their source_info is the file's path and the offset in it.
+      feature's shape for numbers, objects for metadata. Their source_info is the file's path and the offset in it.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.

@@ -66,10 +66,10 @@ def pack(sizes: np.ndarray, order: np.ndarray, length: int, packing: Packing) ->
         record_of_piece = np.searchsorted(ends, cuts, "right")
         first = np.append(np.searchsorted(cuts, np.arange(0, total, length)), len(cuts))
         return Pieces(
-            order[record_of_piece],
-            cuts - (ends[record_of_piece] - sizes[record_of_piece]),
-            np.diff(np.append(cuts, total)),
-            first,
+            record=order[record_of_piece],
+            begin=cuts - (ends[record_of_piece] - sizes[record_of_piece]),
+            size=np.diff(np.append(cuts, total)),
+            first=first,
         )
     counts = -(-sizes // length)  # of pieces of each record
     record_of_piece = np.repeat(np.arange(len(sizes)), counts)
@@ -81,10 +81,10 @@ def pack(sizes: np.ndarray, order: np.ndarray, length: int, packing: Packing) ->
     by_sequence = np.argsort(sequence_of_piece, kind="stable")
     piece_counts = np.bincount(sequence_of_piece)
     return Pieces(
-        order[record_of_piece][by_sequence],
-        begin[by_sequence],
-        size[by_sequence],
-        np.append(0, np.cumsum(piece_counts)),
+        record=order[record_of_piece][by_sequence],
+        begin=begin[by_sequence],
+        size=size[by_sequence],
+        first=np.append(0, np.cumsum(piece_counts)),
     )
 
 
@@ -102,7 +102,7 @@ def _sequential(sizes: np.ndarray, length: int) -> np.ndarray:
 def _first_fit(sizes: np.ndarray, length: int) -> np.ndarray:
     """``i64[pieces]``: the sequence of each piece, numbered in the order in which sequences are closed."""
     sequences, closed = np.empty(len(sizes), np.int64), list[int]()
-    # Of each open sequence: the number of tokens that still fit, and its number in the order of opening.
+    # Of each open sequence, in the order of opening: the number of tokens that still fit, and its number in that order.
     free, opened = np.full(_NUM_OPEN, length, np.int64), np.arange(_NUM_OPEN)
     num_opened = _NUM_OPEN
     for i, n in enumerate(sizes.tolist()):
@@ -139,12 +139,15 @@ class _Sequences(Records):
             )
         sizes = sizes // op.dtype.itemsize
         order = (
-            np.arange(len(sizes)) if op.packing_seed is None else list_order(len(sizes), op.packing_seed, Draw.LIST, 0)
+            np.arange(len(sizes))
+            if op.packing_seed is None
+            else list_order(len(sizes), op.packing_seed, Draw.LIST, epoch=0)
         )
         self._pieces = pack(sizes, order, op.length, op.packing)
         if not len(self):
             raise RuntimeError("all records are empty")
-        self._ragged = op.packing == "none"
+        self._ragged = op.packing == "none"  # whether sequences have lengths of their own
+        # Tokens, segments and positions.
         self.specs = (Spec(np.dtype(np.int32), 1, None if self._ragged else (op.length,)),) * 3
         packing = f"{op.packing} of {op.dtype} to {op.length}, pad_id {op.pad_id}, packing_seed {op.packing_seed}"
         self.digest = f"{self._records.digest}, {packing}"
@@ -156,6 +159,7 @@ class _Sequences(Records):
         return len(self._pieces.first) - 1
 
     def _pieces_of(self, i: int) -> slice:
+        """The pieces of sequence `i`, as a range of `_pieces`."""
         return slice(int(self._pieces.first[i]), int(self._pieces.first[i + 1]))
 
     def name(self, i: int) -> str:
@@ -167,6 +171,7 @@ class _Sequences(Records):
         return self._records.read_ahead
 
     def ahead(self, index: np.ndarray, now: int) -> None:
+        """See `Records.ahead`. Announces the records of the sequences."""
         records, sequence_of_piece = self._records_of(index)
         self._records.ahead(records, int((sequence_of_piece < now).sum()))
 
@@ -202,7 +207,9 @@ class _Sequences(Records):
     def _make_sequences(
         self, ctx: HostContext, index: np.ndarray, first: int, threads: ThreadPoolExecutor
     ) -> tuple[Any, ...]:
-        """Makes tokens, segments and positions of sequences; with `packing="none"`, each has its own length.
+        """Makes tokens, segments and positions of sequences, see `tokens`.
+
+        Each of the three is ``i32[sequences, length]``; with `packing="none"`, a list of ``i32[tokens]``.
 
         Args:
           index: the numbers of the sequences.
@@ -212,6 +219,7 @@ class _Sequences(Records):
         failed = set[int]()
 
         def fail(i: int, code: int, reason: str = ""):
+            """Reports the sequence of piece `i`, once."""
             sequence = int(sequence_of_piece[i])
             if sequence not in failed:
                 failed.add(sequence)
@@ -235,6 +243,7 @@ class _Sequences(Records):
                     int(self._pieces.size[piece_range.start + number]),
                 )
                 piece = np.ascontiguousarray(rows[first_row + number]).view(self._dtype)[begin : begin + n]
+                # 8 and 16 bits always fit.
                 if self._dtype.itemsize > 2 and n and (piece.min() < 0 or piece.max() > np.iinfo(np.int32).max):
                     reason = f"{self._records.name(int(records[first_row + number]))}: its tokens are negative or do not fit into int32"
                     ctx.fail(first + k, Status.RECORD, reason)

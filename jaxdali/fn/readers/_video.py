@@ -52,7 +52,9 @@ class ClipReader(Reader):
     @property
     def pixels(self) -> PixelForm:
         """The form of the pixels."""
-        return PixelForm(self.image_type == types.YCbCr, bool(self.apply_rotation), self.color_matrix)
+        return PixelForm(
+            ycbcr=self.image_type == types.YCbCr, upright=bool(self.apply_rotation), color_matrix=self.color_matrix
+        )
 
     @property
     def form(self) -> ClipForm:
@@ -113,6 +115,7 @@ class ReadVideo(ClipReader):
             pad_mode="constant",
             fill=(0,),
             pixels=self.pixels,
+            # `file_root` and `file_list` always give labels, `filenames` only with `labels`.
             labels=self.labels is not None or not self.filenames,
             frame_num=self.frame_num,
             timestamps=self.enable_timestamps,
@@ -121,18 +124,24 @@ class ReadVideo(ClipReader):
 
     def _clips(self, index: VideoIndex, entry: VideoEntry, path: str) -> list[tuple[int, int, int]]:
         """The clips of a video, as triples (first, begin, end): see `_video.clips.Clip`."""
+        # A clip begins at each `step`-th frame of the part; with padding, it may reach beyond the part's end.
         begin, end = self._part(index, entry, path)
         step = self.step if self.step > 0 else self.sequence_length * self.stride
         last = end if self.pad_sequences else end - (self.sequence_length - 1) * self.stride
         return [(first, begin, end) for first in range(begin, last, step)]
 
     def _part(self, index: VideoIndex, entry: VideoEntry, path: str) -> tuple[int, int]:
-        """The frames ``begin .. end - 1`` that a list asks for, as DALI rounds them."""
+        """The frames ``begin .. end - 1`` that a list asks for, as DALI rounds them.
+
+        Raises:
+          RuntimeError: the video, whose path is `path`, does not have them.
+        """
         count = len(index)
         if not entry.start and not entry.end:
             return 0, count
         if self.file_list_frame_num:
             begin, end = int(entry.start), int(entry.end)
+            # Negative ones count from the end of the video, and an end of 0 is the end of the video.
             begin, end = begin if entry.start >= 0 else count + begin, end if entry.end > 0 else count + end
         else:
             up, down = math.ceil, math.floor

@@ -57,7 +57,12 @@ class _Members:
 
 
 class _Samples(ContainerRecords):
-    """The samples of archives, with at most one member for each output."""
+    """The samples of archives, with at most one member for each output.
+
+    Attributes:
+      outputs: the members of each output. Row i of a `table` is the offset and the size of sample i's member, with its
+        header of `HEADER` bytes; zeros if the sample has none.
+    """
 
     def __init__(self, op: ReadWebDataset):
         self._files = files = Files.of(op.paths, op.storage, "paths")
@@ -70,7 +75,7 @@ class _Samples(ContainerRecords):
         self.fields = tuple(RecordField(f"output {k}", k, Spec(t, 1, None), raw=True) for k, t in enumerate(dtypes))
         folds_case = not op.case_sensitive_extensions
         extensions = [(e.lower() if folds_case else e).split(";") for e in as_list(op.ext)]
-        self._extensions, self._folds_case = extensions, folds_case
+        self._extensions, self._folds_case = extensions, folds_case  # the alternatives of each output
         metadata_extensions = [n for n in op.metadata_names if n not in _NAMES]
         metadata_alternatives = [(n.lower() if folds_case else n).split(";") for n in metadata_extensions]
         self._samples = ArchiveSamples(
@@ -95,7 +100,7 @@ class _Samples(ContainerRecords):
             for k, n in enumerate(metadata_extensions)
         }
         self.stored = _Members([*self.outputs, *self._metadata_members.values()])
-        self.scan = RecordParts(self.outputs).scan
+        self.scan = RecordParts(self.outputs).scan  # in place of the method
         self.digest = " ".join(x.digest for x in self.outputs)
 
     def _check_extensions(self, op: ReadWebDataset) -> list[str]:
@@ -107,14 +112,15 @@ class _Samples(ContainerRecords):
         """
         total, texts, is_any_missing = len(self._samples), list[str](), False
         for k, ext in enumerate(as_list(op.ext)):
-            samples, present = self._samples.other_case(k), bool(self._samples.table(k)[:, 1].any())
-            is_any_missing |= bool(samples) and not present
-            if samples:
-                subject = f"{samples} samples have" if samples > 1 else "1 sample has"
+            # The number of samples that have it in other letters only, and whether any sample has it as given.
+            num_other_case, is_present = self._samples.other_case(k), bool(self._samples.table(k)[:, 1].any())
+            is_any_missing |= bool(num_other_case) and not is_present
+            if num_other_case:
+                subject = f"{num_other_case} samples have" if num_other_case > 1 else "1 sample has"
                 texts.append(
                     f"{subject} the member {ext!r} only in other letters (case_sensitive_extensions=False reads it)"
                 )
-            elif total and not present and op.missing_component_behavior != "empty":
+            elif total and not is_present and op.missing_component_behavior != "empty":
                 texts.append(f"no sample has the member {ext!r}")
         if not total and not texts:
             texts = [f"no sample has all of the members {', '.join(map(repr, as_list(op.ext)))}"]
@@ -131,6 +137,7 @@ class _Samples(ContainerRecords):
         return len(self._samples)
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
+        """See `Records.facts`. All members of a sample are in one archive, so that any output has its path."""
         sample_facts = {
             "filename": self.outputs[0].path,
             "offset": self._offset,
@@ -140,6 +147,7 @@ class _Samples(ContainerRecords):
         return super().facts() | sample_facts
 
     def metadata(self, name: str) -> Callable[[int], Any] | None:
+        """See `Records.metadata`. Other names are extensions of members, whose content is converted."""
         member = self._metadata_members.get(name)
         if member is None:
             return super().metadata(name)
@@ -147,9 +155,11 @@ class _Samples(ContainerRecords):
             extensions = ", ".join(self._samples.extensions()[:_MAX_SHOWN])
             text = f"no sample has a member of this extension, but of {extensions}; other names are {', '.join(self.facts())}"
             raise ArgumentError(f"metadata {name!r}: {text}")
+        # The last part of the last alternative decides: "json" for "seg.json".
         convert = _CONVERSIONS.get(name.rpartition(";")[2].rpartition(".")[2].lower(), bytes)
 
         def content(i: int) -> Any:
+            """The content of the member; None if sample `i` has none."""
             if not member.table[i, 1]:
                 return None
             try:
@@ -160,10 +170,11 @@ class _Samples(ContainerRecords):
         return content
 
     def _first(self, i: int) -> Extents:
-        """The members of the first output for which sample `i` has a member."""
+        """The members of the first output or metadata for which sample `i` has a member; of output 0 if it has none."""
         return next((x for x in (*self.outputs, *self._metadata_members.values()) if x.table[i, 1]), self.outputs[0])
 
     def _offset(self, i: int) -> int:
+        """The offset of the content of sample `i`'s first member in the archive; 0 if it has none."""
         first = self._first(i)
         return int(first.table[i, 0]) + HEADER if first.table[i, 1] else 0
 
@@ -178,11 +189,13 @@ class _Samples(ContainerRecords):
         return f"{folder}{slash}{file.partition('.')[0]}"
 
     def name(self, i: int) -> str:
+        """See `Records.name`. In DALI's form: the archive's path, then offset and name of the first member."""
         first = next((x for x in self.outputs if x.table[i, 1]), self.outputs[0])
         begin = first.table[i, 0] + HEADER if first.table[i, 1] else 0
         return f"{first.path(i)}:{begin}:{self._samples.name(i)}"
 
     def name_of_output(self, i: int, output: int) -> str:
+        """See `Records.name_of_output`; "" if sample `i` has no member for the output."""
         member, name = self.outputs[output], self._samples.name(i)
         if not member.table[i, 1]:
             return ""
@@ -196,6 +209,7 @@ class _Samples(ContainerRecords):
     def _extension(self, i: int, output: int, stem: str) -> str:
         """The extension of the member for an output, as written in the archive."""
         alternatives = self._extensions[output]
+        # It is known if there is no choice; otherwise the name is read, the first 100 bytes of a tar header.
         if len(alternatives) == 1 and not self._folds_case:
             return alternatives[0]
         try:
@@ -285,8 +299,7 @@ def webdataset(
 
     Returns:
       An output for each entry of `ext`: the member's bytes as a vector of the output's type. Their source_info is the
-        archive's path, and
-      the offset and name of the first member.
+      archive's path, and the offset and name of the first member.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.

@@ -20,7 +20,7 @@ from ..._data.ranges import Ranges
 from ..._data.storage import Store, StoreFile
 
 # Sizes in bytes, by PKWARE's APPNOTE.TXT.
-_LOCAL_HEADER = 30  # without name and extra field, whose lengths are at 26 and 28
+_LOCAL_HEADER = 30  # without name and extra field, which follow it; their lengths, 16 bits each, are at 26 and 28
 _MAX_TRAILER = (1 << 16) + 22 + 20 + 56  # comment, end of central directory, ZIP64's locator and end record
 
 
@@ -41,7 +41,7 @@ class _Members(Records):
         assert files.sizes is not None
         keep = matcher(as_list(op.file_filter), True)
         self._names: list[str] = []
-        # (bytes in the archive, compression, decompressed bytes, checksum)
+        # Of each member: (bytes in the archive, compression, decompressed bytes, checksum).
         self._info: list[tuple[int, int, int, int]] = []
         file, start, size, per_file = [], [], [], []
         for i in range(len(files)):
@@ -58,6 +58,7 @@ class _Members(Records):
             boundaries = np.array(sorted({m.header_offset for m in members} | {end}), np.int64)
             selected = [m for m in members if not m.is_dir() and keep(m.filename.rpartition("/")[2].encode())]
             for m in selected:
+                # Bit 0: the member is encrypted.
                 if m.flag_bits & 1 or m.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     problem = "encrypted" if m.flag_bits & 1 else f"compressed by method {m.compress_type}"
                     raise RuntimeError(
@@ -91,7 +92,8 @@ class _Members(Records):
         self._content.start = np.array(start, np.int64)  # the place of the header, until it has been read
         self._has_content_start = np.zeros(len(self._names), bool)
         digest = files.digest.copy()
-        digest.update("\0".join(self._names).encode() + np.array([i[3] for i in self._info], np.int64).tobytes())
+        checksums = [checksum for *_, checksum in self._info]
+        digest.update("\0".join(self._names).encode() + np.array(checksums, np.int64).tobytes())
         self.digest = digest.hexdigest()[:16]
 
     def __len__(self) -> int:
@@ -101,11 +103,13 @@ class _Members(Records):
         return f"{self._ranges.files.path(int(self._ranges.file[i]))}/{self._names[i]}"
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
+        """See `Records.facts`. `stored` has ranges, not whole files, so "filename" is defined here."""
         archive = lambda i: self._ranges.files.path(int(self._ranges.file[i]))
         return super().facts() | {"filename": archive, "member": lambda i: self._names[i]}
 
     def read(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        if reason := self._ranges.store.settings.too_large(max(self._info[i][0], self._info[i][2])):
+        packed_size, _, size, _ = self._info[i]
+        if reason := self._ranges.store.settings.too_large(max(packed_size, size)):
             raise ValueError(f"{self.name(i)}: {reason}")
         try:
             return np.frombuffer(self._extract(i, self._ranges.read(i)), np.uint8), self._labels[i : i + 1]
@@ -120,6 +124,7 @@ class _Members(Records):
         begin = _LOCAL_HEADER + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
         content: bytes | memoryview = memoryview(data)[begin : begin + packed_size]
         if kind == zipfile.ZIP_DEFLATED:
+            # A raw stream, without zlib's header. At most one byte too many is made, which shows that it is too long.
             content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, size + 1)
         if len(content) != size:
             raise ValueError(f"it has {len(content)} bytes, the archive's table says {size}")
@@ -134,6 +139,7 @@ class _Members(Records):
     def read_batch(
         cls, ctx: HostContext, parts: Sequence[tuple[_Members, np.ndarray]], threads: Any
     ) -> tuple[Any, ...]:
+        """See `Records.read_batch`. Stored members of local files are read natively once their header was read."""
         if any(
             m._ranges.files.remote or not m._has_content_start[index].all() or m._content.oversized(index)
             for m, index in parts

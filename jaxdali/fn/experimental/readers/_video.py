@@ -36,6 +36,7 @@ class ReadClips(ClipReader):
 
     def __post_init__(self):
         super().__post_init__()
+        # Raises ArgumentError unless exactly one of them is given, with labels that fit.
         videos_argument(self.filenames, self.file_root, self.file_list, self.labels)
         if len(as_list(self.fill_value)) not in (1, 3):
             raise ArgumentError(
@@ -52,6 +53,7 @@ class ReadClips(ClipReader):
             pad_mode=self.pad_mode or "none",
             fill=as_list(self.fill_value),
             pixels=self.pixels,
+            # `file_root` and `file_list` always give labels, `filenames` only with `labels`.
             labels=self.labels is not None or not self.filenames,
             frame_num=frame_num_of(self.enable_frame_num),
             timestamps=self.enable_timestamps,
@@ -67,6 +69,7 @@ class ReadClips(ClipReader):
             return [(begin, begin, end)]
         span = self.stride * self.sequence_length
         step = self.step if self.step > 0 else span
+        # Complete clips. With padding, the frames that are left are a further clip.
         clips = [(first, begin, end) for first in range(begin, end - span + 1, step)]
         last_first = begin + len(clips) * step
         return clips if self.pad_mode in ("", "none") or last_first >= end else [*clips, (last_first, begin, end)]
@@ -77,6 +80,7 @@ class ReadClips(ClipReader):
         if not entry.start and not entry.end:
             return 0, count
         rounding = self.file_list_rounding
+        # Of start and end.
         rounds_down = rounding in ("start_down_end_up", "all_down"), rounding in ("start_up_end_down", "all_down")
         if self.file_list_format == "frames":
             positions = [x + count if x < 0 else x for x in (entry.start, entry.end)]
