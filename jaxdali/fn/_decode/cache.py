@@ -54,7 +54,8 @@ class ImageCache:
     def __init__(self, options: CacheOptions):
         self._options = options
         self._images: collections.OrderedDict[Any, np.ndarray] = collections.OrderedDict()
-        self._smallest: list[tuple[int, int, Any]] = []  # heap of size, number and key, if smaller images are dropped
+        # Heap of (size, number, key), the smallest first, if smaller images are dropped. The number orders equal sizes.
+        self._smallest: list[tuple[int, int, Any]] = []
         self._number = 0
         self._lock = threading.Lock()  # guards everything here
         self.nbytes = 0
@@ -72,6 +73,7 @@ class ImageCache:
         if not o.least <= nbytes <= o.limit:
             return False
         with self._lock:
+            # Policy "largest": it would be kept in place of the smallest image.
             fits = self.nbytes + nbytes <= o.limit
             return fits or o.policy == "" or (o.policy == "largest" and self._smallest[0][0] < nbytes)
 
@@ -85,7 +87,10 @@ class ImageCache:
             while self.nbytes + pixels.nbytes > o.limit:
                 if o.policy == "threshold" or (o.policy == "largest" and self._smallest[0][0] >= pixels.nbytes):
                     return
-                dropped_key = heapq.heappop(self._smallest)[2] if o.policy == "largest" else next(iter(self._images))
+                if o.policy == "largest":
+                    _, _, dropped_key = heapq.heappop(self._smallest)
+                else:
+                    dropped_key = next(iter(self._images))
                 self.nbytes -= self._images.pop(dropped_key).nbytes
             self._images[key] = pixels
             self.nbytes += pixels.nbytes

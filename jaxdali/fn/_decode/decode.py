@@ -228,6 +228,8 @@ class DecodeImage(StageOperator):
         return (output_spec(self.dtype, (*self.extents, num_channels(self.output_type)), "HWC"),)
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        """See `Operator.bind`."""
+        # The payload is bytes, 1-D, unless `ImageHeaders` has decoded all images to arrays.
         if specs[0].ndim > 1:
             return Decoded()
         return dataclasses.replace(self, on_gpu=ctx.stage == "device" and self.kernel in ctx.kernels)
@@ -240,6 +242,7 @@ class DecodeImage(StageOperator):
     def narrowed(
         self, maker: Operator, consumer: Operator, image: Spec, out: Spec
     ) -> tuple[Operator, Operator, Operator] | None:
+        """See `StageOperator.narrowed`. The headers' operator chooses the region that the window `consumer` reads."""
         if (
             type(maker) is not ImageHeaders
             or maker.reader is not None
@@ -253,6 +256,7 @@ class DecodeImage(StageOperator):
         if narrowed is None:
             return None
         window, last = narrowed
+        # If the region is the whole window, its extents are those of the window's output.
         images = (
             dataclasses.replace(self, extents=(out.extent(0), out.extent(1)))
             if isinstance(last, RegionAsWindow)
@@ -283,7 +287,8 @@ class DecodeImage(StageOperator):
             return {}
         is_valid = (info[:, Info.STATUS] == 0) & (info[:, Info.HEIGHT] > 0)
         has_palette = is_valid & (info[:, Info.PALETTE] > 0)
-        info[has_palette, Info.PALETTE], info[has_palette, Info.CHANNELS] = AS_INDICES, 1
+        info[has_palette, Info.PALETTE] = AS_INDICES
+        info[has_palette, Info.CHANNELS] = 1
         # A registered decoder may have returned indices: rasters of one channel with 8 bits are taken as such.
         is_raster = (info[:, Info.FORMAT] == Format.RAW) & (info[:, Info.CHANNELS] == 1) & (info[:, Info.DEPTH] == 8)
         without_palette = np.flatnonzero(is_valid & ~has_palette & ~is_raster)
@@ -313,6 +318,7 @@ class DecodeImage(StageOperator):
         return self.failure(setup.params["info"][i], code)
 
     def setup(self, ctx: HostContext, payload: Value, info: Value, tables: Value) -> Setup:
+        """See `ProgramOperator.setup`. The parameters are the info rows, and for GPU kernels the tables."""
         rows = info.data
         assert isinstance(rows, np.ndarray)
         shapes = None if ctx.spec.shape is not None else output_shapes(rows, self.output_type, self.adjust_orientation)
@@ -363,6 +369,7 @@ class DecodeImage(StageOperator):
             self.use_fast_idct,
             pool,
         )
+        # The code of a decoded image is 0.
         return [code or pixels for code, pixels in zip(codes, out, strict=True)]
 
 
@@ -410,6 +417,7 @@ class ImageHeaders(HostOperator):
         return 3 if self.reader is None else 4
 
     def infer(self, encoded: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """See `Operator.infer`. The outputs are those that the class describes."""
         check_encoded(encoded)
         num_words = _cpu.TABLE_WORDS if self.on_gpu else 0
         return (
@@ -420,6 +428,9 @@ class ImageHeaders(HostOperator):
         )
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        """See `Operator.bind`. With `pixels`, all images of a batch are decoded here: sequences, and the first batch's
+        images if a registered decoder decodes one of them.
+        """
         check_encoded(specs[0])
         if is_sequence(specs[0]):
             if self.replace_shape is not None:
@@ -471,13 +482,13 @@ class ImageHeaders(HostOperator):
             sizes[fits] = np.iinfo(np.int32).max  # no larger scale fits any more
 
     def _refuse_large(self, info: np.ndarray) -> dict[int, str]:
-        """Sets the status of images with too many pixels, and the reason."""
+        """Sets the status of images with too many pixels. Returns the reasons, by image."""
         pixels = info[:, Info.HEIGHT].astype(np.int64) * info[:, Info.WIDTH]
         large = pixels > self.max_pixels
         refused = info[:, Info.STATUS] == Status.TOO_LARGE  # by the limits of what can be decoded, see image_header.h
         if not (large | refused).any():
             return {}
-        large &= info[:, Info.STATUS] == 0
+        large &= info[:, Info.STATUS] == 0  # an image that has failed already keeps its status
         info[large, Info.STATUS] = Status.TOO_LARGE
         reasons = {}
         for i in np.flatnonzero(large | refused).tolist():
@@ -519,11 +530,13 @@ class ImageHeaders(HostOperator):
         place = np.full((ctx.N, 5), -1, np.int64)
         place[:, :3] = shapes
         if (part := reader.region(ctx, shapes, *arguments)) is not None:
-            _cpu.set_regions(info, op.adjust_orientation, *part)
-            place[:, 3:] = part[0]
+            start, extents = part
+            _cpu.set_regions(info, op.adjust_orientation, start, extents)
+            place[:, 3:] = start
         return place
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
+        """See `HostOperator.run`. The inputs are the images, then the operator's arguments, then those of `reader`."""
         num_inputs = len(values) if self.reader is None else 1 + len(self.args.inputs)
         values, arguments = values[:num_inputs], values[num_inputs:]
         if self.pixels is not None:
@@ -605,6 +618,7 @@ class ImageHeaders(HostOperator):
                 ctx.fail(i, *x.failed[i])
         else:
             self._replace(ctx, x)
+        # Failed samples without a replacement are decoded like absent ones, whose rows are zeros.
         info[[i for i in x.failed if info[i, Info.STATUS]]] = 0
         if x.data:
             source = repack(ctx, [x.bytes_of(i) for i in range(ctx.N)])
@@ -661,6 +675,7 @@ class ImageHeaders(HostOperator):
         ):
             if x is None:
                 continue
+            # The kernels decode rasters of 8 or 16 bits, with 1 to 4 channels.
             if isinstance(x, np.ndarray) and (
                 x.dtype not in (np.uint8, np.uint16) or x.ndim != 3 or not 1 <= x.shape[2] <= 4
             ):
@@ -717,7 +732,7 @@ class ImageHeaders(HostOperator):
             else:
                 y, x0, h, w = info[i, [Info.REGION_Y, Info.REGION_X, Info.REGION_H, Info.REGION_W]].tolist()
                 arrays[i] = x[..., y : y + h, x0 : x0 + w, :]
-        empty = np.zeros((0,) * pixels.ndim, pixels.dtype)
+        empty = np.zeros((0,) * pixels.ndim, pixels.dtype)  # in place of failed and absent samples
         if self.images.on_error != "raise":
             self._replace_arrays(ctx, arrays, failed, pixels)
         for i in sorted(failed):
@@ -729,6 +744,7 @@ class ImageHeaders(HostOperator):
     ):
         """Replaces failed samples as `_replace` does. Samples without a replacement stay in `failed`."""
         for i in sorted(failed):
+            # The other samples of its shard (cyclic), then those of the other shards.
             first = i - i % ctx.B
             by_distance = [
                 *(first + (i + k) % ctx.B for k in range(1, ctx.B)),
@@ -742,11 +758,15 @@ class ImageHeaders(HostOperator):
             else:
                 code, reason = failed[i]
                 failed[i] = code, f"{reason or _ffi.STATUS[code]}; no good sample of its batch can replace it"
+        # The replaced ones; the others have the text above.
         for i in [i for i in failed if self.replace_shape is not None or "no good sample" not in failed[i][1]]:
             ctx.report_bad(i, *failed.pop(i))
 
     def _check_array(self, x: np.ndarray | DecodeError, pixels: Spec) -> np.ndarray | DecodeError:
-        """Converts an array to the dtype of the outputs; an error if its size or type does not fit."""
+        """Converts an array to the dtype of the outputs, whose spec is `pixels`.
+
+        Returns the array, or the error if `x` is one, or if its size or type does not fit.
+        """
         if isinstance(x, DecodeError):
             return x
         num_pixels = x.size // max(x.shape[-1], 1)
@@ -776,7 +796,7 @@ class ImageHeaders(HostOperator):
         return np.stack(frames) if frames else DecodeError(Status.INPUT, "the sequence has no frames")
 
     def frame(self, data: np.ndarray) -> np.ndarray | DecodeError:
-        """An image of a sequence ``[H, W, C]``, decoded in this thread."""
+        """An image of a sequence ``[H, W, C]``, decoded in this thread, or the error."""
         x = registered.decode_registered(data)
         channels = num_channels(self.images.output_type)
         if x is None:
@@ -784,12 +804,15 @@ class ImageHeaders(HostOperator):
         elif isinstance(x, np.ndarray) and (x.ndim != 3 or x.shape[2] not in (1, channels or x.shape[2])):
             text = f"a frame must be an image of {channels or 'some'} channels, a registered decoder gives {x.dtype}{list(x.shape)}"
             x = DecodeError(Status.UNSUPPORTED, text)
-        elif isinstance(x, np.ndarray):
+        elif isinstance(x, np.ndarray):  # one channel is repeated
             x = np.broadcast_to(x, (*x.shape[:2], channels or x.shape[2]))
         return self._check_array(x, Spec(self.images.dtype, 3, None))
 
     def _decode_builtin(self, pool: int, data: np.ndarray, page: int = 0) -> np.ndarray | DecodeError:
-        """Decodes an image of a format that jaxdali knows, in this thread."""
+        """Decodes an image of a format that jaxdali knows, in this thread. Returns its pixels, or the error.
+
+        `row[None]` below is a batch of one image, whose reasons have the key 0.
+        """
         row = parse_header(data)
         if page and not row[Info.STATUS]:
             try:
@@ -803,9 +826,10 @@ class ImageHeaders(HostOperator):
         if reasons_if_large := self._refuse_large(row[None]):
             return DecodeError(Status.TOO_LARGE, reasons_if_large[0])
         if row[Info.HOST_DECODE]:
-            (raster,) = _pillow.decode_all([(data, row)], 1)
+            (raster,) = _pillow.decode_all([(data, row)], num_threads=1)
             if isinstance(raster, DecodeError):
                 return DecodeError(raster.code, self.images.failure(row, raster.code, str(raster)))
+            # The raster takes the place of the file.
             data = raster.reshape(-1).view(np.uint8)
             row[[Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = (
                 Format.RAW,
@@ -829,6 +853,7 @@ class ImageHeaders(HostOperator):
                 int(x.info[i, Info.WIDTH]),
             )
             pixels = cache_use.get(key)
+            # The row then describes finished pixels in place of the file.
             if pixels is not None:
                 x.data[i] = pixels
                 x.info[i, [Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = Format.PIXELS, 8, 0, -1

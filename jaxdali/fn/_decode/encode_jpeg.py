@@ -100,7 +100,7 @@ def encode_jpeg(
 
     pool = _cpu.pool_create(min(num_threads, len(arrays) or 1))
     try:
-        files = _cpu.encode_jpegs(arrays, quality, *SUBSAMPLINGS[subsampling], input_type == types.BGR, pool)
+        files = _cpu.encode_jpegs(arrays, quality, *SUBSAMPLINGS[subsampling], bgr=input_type == types.BGR, pool=pool)
     finally:
         _cpu.pool_destroy(pool)
     # A number in place of a file is a status code.

@@ -66,6 +66,7 @@ class DecodeError(Exception):
 def parse_header(data: np.ndarray) -> np.ndarray:
     """The info row of one encoded image, ``u8[n]``. Its status says what is wrong."""
     info = np.empty((1, _cpu.INFO_COLUMNS), np.int32)
+    # A packed batch of one file: its bytes, its offset 0, and its size.
     _cpu.parse_headers(data.reshape(1, -1), np.zeros(1, np.int32), np.array([data.size]), info)
     complete_headers(info, lambda _: data)
     return info[0]
@@ -212,6 +213,7 @@ def _read_header(data: bytes, row: np.ndarray):
     with errors_of_libraries():
         if kind == Format.HEIC:
             image = heic_image(data, int(row[Info.PAGE]))
+            # A mode such as "RGB" or "RGBA;16": a letter for each channel, and then the bits of a value.
             (width, height), channels = image.size, len(image.mode.split(";")[0])
         elif kind == Format.AVIF:
             _check_avif_support()
@@ -361,7 +363,7 @@ class _JpegXl:
         num_extra_channels = self.u32((0, 0), (1, 0), (2, 4), (1, 12))
         for i in range(num_extra_channels):
             kind = self._extra_channel()
-            has_alpha |= kind == 0 and i == 0
+            has_alpha |= kind == 0 and i == 0  # alpha, if it is the first one
         self.u(1)  # xyb_encoded
         is_gray = not self.u(1) and self._is_gray()  # all_default of ColourEncoding means sRGB
         if depth > 16:

@@ -99,6 +99,7 @@ def decode_jpeg(
     def fail(i: int, reason: str):
         raise ValueError(f"decode_jpeg: {reason}" if single else f"decode_jpeg: file {i}: {reason}")
 
+    # Each file is a packed batch of one for the parser: its bytes, its offset 0, and its size.
     info = np.empty((len(files), _cpu.INFO_COLUMNS), np.int32)
     for i, file in enumerate(files):
         _cpu.parse_headers(file.reshape(1, -1), np.zeros(1, np.int32), np.array([file.size]), info[i : i + 1])
@@ -124,9 +125,10 @@ def decode_jpeg(
             )
 
     out = [np.empty(shape, np.uint8) for shape in output_shapes(info, output_type, adjust_orientation).tolist()]
+    # No more threads than there is work: one for each file, or several for a large one.
     pool = _cpu.pool_create(min(num_threads, sum(max(1, file.size // _cpu.BYTES_PER_THREAD) for file in files) or 1))
     try:
-        codes = _cpu.decode_images(files, info, out, int(output_type), adjust_orientation, False, pool)
+        codes = _cpu.decode_images(files, info, out, int(output_type), adjust_orientation, fast_idct=False, pool=pool)
     finally:
         _cpu.pool_destroy(pool)
     for i, code in enumerate(codes):

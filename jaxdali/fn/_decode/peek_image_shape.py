@@ -35,6 +35,7 @@ class PeekImageShape(HostOperator):
     def run(self, ctx: HostContext, encoded: Value) -> tuple[np.ndarray]:
         source = _decode.packed(ctx, encoded)
         info, _ = _decode.parse_headers(ctx, source)
+        # Files that registered decoders decode have rows of zeros, so that no other error is reported for them.
         registered_shapes = dict[int, tuple[int, ...]]()
         for i in np.flatnonzero(ctx.present).tolist() if registered.names() else ():
             result = registered.decode_registered(source[i])
@@ -50,6 +51,7 @@ class PeekImageShape(HostOperator):
             ctx.fail(i, int(info[i, Info.STATUS]), _decode.refusal(source[i], info[i]))
         shapes = _decode.output_shapes(info, self.image_type, self.adjust_orientation)
         if self.image_type == types.ANY_DATA:
+            # `decoders.image` converts CMYK to RGB, but DALI's operator of this name returns 4 channels.
             for i in np.flatnonzero((info[:, Info.FORMAT] == Format.JPEG) & (shapes[:, 2] > 1) & ctx.present).tolist():
                 shapes[i, 2] = _components(source[i].tobytes())
         for i, shape in registered_shapes.items():
@@ -58,7 +60,7 @@ class PeekImageShape(HostOperator):
 
 
 def _components(jpeg: bytes) -> int:
-    """The number of components in a JPEG file's frame header. The file's headers were parsed before.
+    """The number of components in a JPEG file's frame header; 3 if it is not found. The headers were parsed before.
 
     Markers and the frame header are those of ITU-T T.81, table B.1 and B.2.2.
     """

@@ -14,7 +14,7 @@ from ..._core.system import show_name
 from ..._cpu import Format, Info, Status
 from .formats import AS_INDICES, NAMES, DecodeError, errors_of_libraries, heic_image, library, pillow_image
 
-_PILLOW_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+_PILLOW_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # by the number of channels
 # Functions of imagecodecs for images of more than 8 bits.
 _DEEP_DECODERS = {Format.JPEG: "jpeg_decode", Format.JPEG2000: "jpeg2k_decode", Format.PNG: "png_decode"}
 _USED_COLUMNS = [
@@ -51,6 +51,7 @@ def decode_all(images: Sequence[tuple[np.ndarray, np.ndarray]], num_threads: int
 
 
 def _decode_or_error(image: tuple[np.ndarray, np.ndarray]) -> np.ndarray | DecodeError:
+    """The result of `decode` for (encoded bytes, info row), or the error that it raises."""
     try:
         with errors_of_libraries():
             return decode(*image)
@@ -156,7 +157,16 @@ def _resolution_level(size: tuple[int, int], target: tuple[int, int]) -> int:
 
 
 def _decode_deep(data: bytes, kind: int, channels: int, depth: int) -> np.ndarray:
-    """Decodes an image of more than 8 bits to uint16, scaled to full range."""
+    """Decodes an image of more than 8 bits to uint16, scaled to full range.
+
+    Args:
+      kind: the file's `Format`.
+      channels: the number of channels by the file's header; further ones are dropped.
+      depth: the number of bits of a value in the file.
+
+    Raises:
+      DecodeError: imagecodecs is missing, or the values are of another type.
+    """
     codecs = library("imagecodecs")
     white_is_zero = False
     if kind == Format.TIFF:
@@ -179,7 +189,15 @@ def _decode_deep(data: bytes, kind: int, channels: int, depth: int) -> np.ndarra
 
 
 def _to_full_range(pixels: np.ndarray, channels: int, depth: int, white_is_zero: bool = False) -> np.ndarray:
-    """Drops channels beyond `channels`, and scales values of more than 8 bits to the full range of uint16."""
+    """Drops channels beyond `channels`, and scales values of more than 8 bits to the full range of uint16.
+
+    Args:
+      pixels: the values as stored, of `depth` bits: u8, or u16 above 8 bits.
+      white_is_zero: whether 0 stands for white, so that values are inverted.
+
+    Raises:
+      DecodeError: the values are of another type.
+    """
     if pixels.ndim == 3 and pixels.shape[2] > channels:
         pixels = pixels[:, :, :channels]  # extra samples
     if pixels.dtype != (np.uint16 if depth > 8 else np.uint8):
@@ -188,6 +206,7 @@ def _to_full_range(pixels: np.ndarray, channels: int, depth: int, white_is_zero:
     if white_is_zero:
         pixels = maximum - np.minimum(pixels, maximum)
     if 8 < depth < 16:
+        # Rounded to the nearest.
         pixels = ((pixels.astype(np.uint32) * 65535 + maximum // 2) // maximum).astype(np.uint16)
     return pixels
 
@@ -198,7 +217,7 @@ def _decode_deep_pnm(data: bytes, height: int, width: int, channels: int) -> np.
     The header is P2, P3 (decimal numbers), P5 or P6 (binary, big-endian), then width, height and maximum, with
     comments from # to the end of a line.
     """
-    fields, offset = [], 2
+    fields, offset = [], 2  # width, height and maximum
     while len(fields) < 3:
         if data[offset : offset + 1] == b"#":
             while data[offset : offset + 1] not in (b"\n", b"\r", b""):
@@ -212,6 +231,7 @@ def _decode_deep_pnm(data: bytes, height: int, width: int, channels: int) -> np.
             fields.append(int(data[offset:end]))
             offset = end
     maximum, count = fields[2], height * width * channels
+    # A single white space separates the maximum from binary values.
     if data[1:2] in b"56":
         values = np.frombuffer(data[offset + 1 : offset + 1 + 2 * count], ">u2")
     else:

@@ -42,6 +42,7 @@ class _RegionHeaders(ImageHeaders):
         raise NotImplementedError(self.name)
 
     def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
+        """See `ImageHeaders.choose_regions`. The native code turns windows of the upright images into regions."""
         adjust, extents = self.images.adjust_orientation, np.empty((len(info), 2), np.int64)
         _cpu.upright_extents(info, adjust, extents)
         start, size = self.windows(ctx, values, extents)
@@ -61,8 +62,10 @@ class CropHeaders(_RegionHeaders):
     name: ClassVar[str] = "decoders.image_crop"
     rounding: Rounding
 
+    # Arguments may be infinite or NaN: `set_regions` refuses such windows.
     @np.errstate(invalid="ignore")
     def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `_RegionHeaders.windows`. The size is `crop`, or `crop_h` and `crop_w`."""
         a = self.arguments(ctx, values)
         if "crop" in a:
             size = a.crop[:, -2:]
@@ -95,8 +98,10 @@ class SliceHeaders(_RegionHeaders):
                 )
         return super().infer(encoded, *arguments)
 
+    # Arguments may be infinite or NaN: `set_regions` refuses such windows.
     @np.errstate(invalid="ignore")
     def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `_RegionHeaders.windows`. Start and end are computed along `axes`, which may be one or both, in any order."""
         a = self.arguments(ctx, values)
         axes = a.axes % 2  # -2 and -1 are 0 and 1
         if axes.shape[1] not in (1, 2) or (axes[:, :1] == axes[:, 1:]).any():
@@ -131,6 +136,7 @@ class SliceHeaders(_RegionHeaders):
         elif shape is not None:
             end = start + shape
         elif rel_shape is not None:
+            # DALI adds a relative start and a relative shape before it multiplies, in double precision.
             end = (
                 start + _round_to_float32(rel_shape * extent) if rel_start is None else (rel_start + rel_shape) * extent
             )
@@ -160,7 +166,7 @@ class SliceHeaders(_RegionHeaders):
 
 
 class RandomCropHeaders(_RegionHeaders):
-    """Random windows."""
+    """Random windows, see `random_windows`; `area` and `aspect_ratio` are ranges."""
 
     name: ClassVar[str] = "decoders.image_random_crop"
     random: ClassVar[bool] = True
@@ -170,6 +176,7 @@ class RandomCropHeaders(_RegionHeaders):
     seed: int
 
     def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `_RegionHeaders.windows`. Two random numbers for the place, and two for each attempt."""
         return random_windows(
             uniforms(ctx, self.seed, 2 + 2 * self.num_attempts), extents, self.area, self.aspect_ratio
         )
@@ -288,5 +295,5 @@ def slice_arguments(
         for axis, size in zip(axis_numbers, np.broadcast_to(args.get("shape"), axis_numbers.shape), strict=True):
             if not 1 <= size < 2**31:
                 raise ArgumentError(f"shape must be positive, got {named['shape']!r}")
-            extents[int(axis)] = int(size)
+            extents[int(axis)] = int(size)  # -2 and -1 are the same axes as 0 and 1
     return args, (*inputs, *nodes), (extents[0], extents[1])

@@ -37,7 +37,7 @@ class Decoder:
             raise DecodeError(Status.OUT_OF_MEMORY, "out of memory") from None
         except Exception as e:  # the function is the user's, and data may be damaged in any way
             raise DecodeError(Status.CORRUPT, f"the decoder {self.name!r} failed: {type(e).__name__}: {e}") from e
-        x = x[..., None] if x.ndim == 2 else x
+        x = x[..., None] if x.ndim == 2 else x  # a gray image gets an axis of channels
         try:
             to_dali_type(x.dtype.newbyteorder("="))
         except (TypeError, KeyError):

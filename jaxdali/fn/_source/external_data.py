@@ -28,7 +28,14 @@ def check_no_dict(x: Any):
 
 
 def as_array(x: Any, copy: bool) -> np.ndarray:
-    """Converts an array of any kind to a NumPy array of a type that a pipeline can hold."""
+    """Converts an array of any kind to a NumPy array of a type that a pipeline can hold.
+
+    Args:
+      copy: whether the result must not share memory with `x`. Otherwise it may.
+
+    Raises:
+      ArgumentError: it can't be converted.
+    """
     check_no_dict(x)
     try:
         if hasattr(x, "as_cpu"):
@@ -67,7 +74,14 @@ def as_array(x: Any, copy: bool) -> np.ndarray:
 
 
 def as_batch(x: Any, copy: bool) -> np.ndarray | list[np.ndarray]:
-    """Converts a batch to an array ``[n, ...]``, or to a list of arrays of one dtype and rank."""
+    """Converts a batch to an array ``[n, ...]``, or to a list of arrays of one dtype and rank.
+
+    Args:
+      copy: as in `as_array`.
+
+    Raises:
+      ArgumentError: it can't be converted.
+    """
     check_no_dict(x)
     is_array = any(hasattr(x, a) for a in ("__array__", "__array_interface__", "__dlpack__", "__jax_array__"))
     if is_array:
@@ -135,7 +149,8 @@ def pack_shards(
     batch = Packed(ctx.empty(num_elements, spec.dtype, index), offsets, shapes)
     for s, part in enumerate(parts):
         n = len(part)
-        if isinstance(part, np.ndarray) and part.size:  # one copy of everything, instead of one per sample
+        # Samples of one size, each of which begins at a multiple of ALIGNMENT, are copied at once.
+        if isinstance(part, np.ndarray) and part.size:
             size = part.size // n
             stride = -(-size // ALIGNMENT) * ALIGNMENT
             batch.data[s, : n * stride].reshape(n, stride)[:, :size] = part.reshape(n, size)

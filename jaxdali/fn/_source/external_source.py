@@ -18,10 +18,14 @@ from .pull import unwrap_partial
 
 
 def _num_arguments(source: Any) -> int | None:
-    """The number of arguments of a source; None for an iterable or a generator function."""
+    """The number of arguments of a source, 0 or 1; None for an iterable or a generator function.
+
+    Raises:
+      TypeError: it is none of these, or takes other arguments.
+    """
     if inspect.isgeneratorfunction(unwrap_partial(source)):
         try:
-            inspect.signature(source).bind()
+            inspect.signature(source).bind()  # raises TypeError if an argument is needed
         except TypeError:
             raise TypeError(
                 f"{NAME}: a generator function used as source must need no arguments, got {inspect.signature(source)}"
@@ -190,6 +194,7 @@ def external_source(
         if text and ndims[k] not in (None, len(text)):
             raise ArgumentError(f"{NAME}: layout {text!r} describes {len(text)} dimensions, but ndim is {ndims[k]}")
         ndims[k] = len(text) if text else ndims[k]
+    # One shape for all outputs has only numbers and None; shapes for each are tuples in a tuple.
     is_per_output = isinstance(shape, tuple) and any(isinstance(x, tuple) for x in shape)
     shapes: tuple[Any, ...] = _per_output("shape", shape, outputs) if is_per_output else (shape,) * outputs
     for k, extents in enumerate(shapes):

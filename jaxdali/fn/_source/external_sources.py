@@ -107,6 +107,7 @@ class _BaseSource(Source):
         self._op = dataclasses.replace(self._op, **per_output)
 
     def fingerprint(self) -> list[dict[str, Any]]:
+        """See `Source.fingerprint`; equal for all shards, as nothing is known about the data."""
         op = self._op
         kind = (
             "fed" if op.feeder is None else {None: "iterable", 0: "callable", 1: "callable with an index"}[op.arguments]
@@ -126,6 +127,7 @@ class _BaseSource(Source):
         ]
 
     def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
+        """See `Source.resume`. A cursor's "state" is that of `Pull.state`."""
         first = saved[0].cursor
         state = first.get("state", {})
         # Nothing was read before the checkpoint, so any number of shards can start from it.
@@ -236,7 +238,7 @@ class _BaseSource(Source):
                 self._check_extents(k, x)
         specs = self._array_specs()
         outputs = tuple(pack_shards(ctx, k, spec, [p[k] for p in parts]) for k, spec in enumerate(specs))
-        for k in range(len(specs), self._op.num_outputs):
+        for k in range(len(specs), self._op.num_outputs):  # metadata; None for missing samples
             outputs += (metadata_of([x for p in parts for x in (*p[k], *[None] * (B - len(p[k])))]),)
         # The position of a sample in the epoch, over all shards: it does not depend on the host.
         place = np.arange(B)[None] + B * np.asarray(ctx.shard_ids)[:, None]
@@ -284,7 +286,10 @@ class _TakenBatch:
 
 
 class _PulledSource(_BaseSource):
-    """Calls the user's sources: in the thread that takes the batches, or with `parallel` in background threads."""
+    """Calls the user's sources: in the thread that takes the batches, or with `parallel` in background threads.
+
+    An item is what one call of a source, or one step of its iterator, returns: a batch, or a sample.
+    """
 
     def __init__(self, ops: Sequence[ExternalSource]):
         super().__init__(ops)
@@ -295,7 +300,7 @@ class _PulledSource(_BaseSource):
         self._initial: list[Any] | None = None
         self._expected = self.initial()  # the current cursors of the sources
         self._taken: collections.deque[_TakenBatch] = collections.deque()  # for batches that are not yet committed
-        self._gives_rest = False
+        self._gives_rest = False  # whether samples that don't fill a batch are returned, see `give_rest`
 
     def set_used_outputs(self, outputs: frozenset[int]) -> None:
         super().set_used_outputs(outputs)
@@ -337,6 +342,7 @@ class _PulledSource(_BaseSource):
         n = self._op.num_outputs
         check_no_dict(item)
         is_array = hasattr(item, "__array__") and hasattr(item, "__getitem__") and getattr(item, "ndim", 0) > 0
+        # Without metadata, values after the last output that is used may be missing.
         min_length = n if num_metadata else max(self._array_of_output) + 1
         if not (isinstance(item, (tuple, list)) or is_array) or not min_length <= len(item) <= n:
             actual = type(item).__name__
@@ -349,7 +355,11 @@ class _PulledSource(_BaseSource):
         return [item[k] for k in (*self._array_of_output, *range(self._op.num_arrays, n))]  # the rows of an array, too
 
     def _convert(self, items: Sequence[Any], copied: bool) -> list[Any]:
-        """Converts the outputs of a batch or a sample: to arrays, and metadata of a batch to lists."""
+        """Converts the outputs of a batch or a sample: to arrays, and metadata of a batch to lists.
+
+        Args:
+          copied: whether arrays are copied, so that the source may reuse its memory.
+        """
         n = self._op.num_arrays
         outputs: list[Any] = [(as_batch if self._op.batch else as_array)(x, copied) for x in items[:n]]
         for k, x in enumerate(items[n:], n):
@@ -360,6 +370,7 @@ class _PulledSource(_BaseSource):
         return outputs
 
     def _peek_first_batch(self):
+        """See `_BaseSource._peek_first_batch`. A source of samples is asked for the first one only."""
         try:
             items = self._outputs(self._pulls[0].peek(self._argument(self.initial()[0], 0)))
         except StopIteration:
@@ -369,6 +380,7 @@ class _PulledSource(_BaseSource):
         return [as_batch(x, False) if self._op.batch else [as_array(x, False)] for x in arrays], layouts
 
     def first_shape(self, output: int) -> tuple[int, ...] | None:
+        """See `Source.first_shape`; () for metadata, which are single objects."""
         if output >= self._op.num_arrays:
             return ()
         item = self._outputs(self._pulls[0].peek(self._argument(self.initial()[0], 0)))[output]
@@ -407,6 +419,7 @@ class _PulledSource(_BaseSource):
                 ):
                     row = self._convert(self._outputs(item()), copied)
                     rows.append(row)
+                    # In the form in which the source returns an item, as `put_back` gives it to `_outputs` again.
                     taken_items.append(
                         (argument, row[0] if self._op.num_outputs == 1 and self._op.outputs is None else row)
                     )
@@ -417,6 +430,7 @@ class _PulledSource(_BaseSource):
                     self._count_dropped(ctx, cursors, parts, rows)
                     raise
                 pull.has_ended_early = True
+            # A batch is a single item; samples become columns.
             if self._op.batch and rows:
                 parts.append(rows[0])
                 continue
@@ -524,6 +538,7 @@ class _PulledSource(_BaseSource):
         return self._expected
 
     def saved(self, cursors: Sequence[Any]) -> list[Saved]:
+        """See `Source.saved`. An error of get_state is raised only here, see `Pull.state`."""
         for c in cursors:
             source = c.get("state", {}).get("source", {})
             if "unknown" in source:
@@ -542,7 +557,7 @@ class FedSource(_BaseSource):
     def __init__(self, ops: Sequence[ExternalSource]):
         super().__init__(ops)
         self._queues: list[collections.deque[Any]] = [collections.deque() for _ in ops]
-        self._last: list[Any] = [None] * len(ops)
+        self._last: list[Any] = [None] * len(ops)  # the last batch of each shard, for `repeat_last`
         self._repeated = False  # whether the last batch was a repetition
         self._layout = ""
         self._changed = threading.Condition()  # guards the queues, the layout and `_closed`

@@ -58,7 +58,11 @@ class Pull:
     # --- state ----------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any] | None:
-        """The state of the source for a cursor, JSON-serializable; None if it has no state."""
+        """The state of the source for a cursor, JSON-serializable; None if it has no state.
+
+        Its keys, which are in checkpoints: "open" and "ended", of an iterable: whether it was begun and has not ended,
+        and whether it has ended; "over": it ended within a batch; "source": the result of get_state.
+        """
         state = (
             {}
             if self._arguments is not None
@@ -97,6 +101,7 @@ class Pull:
             owner.set_state(_decode_state(state["source"]))
             self._returned.clear()
             return True
+        # A callable with an index needs no state. An iterable that was not open stands at its beginning or end now.
         return self._arguments == 1 or (state is not None and can_restart and not state["open"])
 
     def _stateful(self) -> Any:

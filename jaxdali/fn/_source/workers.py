@@ -49,6 +49,7 @@ class WorkerThreads:
           For each argument a function that waits for the result, and returns or raises it.
         """
         number, function = len(self._tasks), copies[0]
+        # The first and the last callable differ if each thread has a copy.
         if copies[-1] is not function:
             # A thread gets the same range of positions in every batch.
             calls = [_Call(copies[a.idx_in_batch * number // batch_size], a) for a in arguments]

@@ -70,6 +70,7 @@ def list_videos(
     """
     doubts = list[str]()
     if file_root is not None:
+        # All files are listed, so none is left out because of its name.
         listing = in_directories(file_root, store, lambda name: True, is_sample=_VIDEOS)
         entries = [VideoEntry(os.fsdecode(name), k) for k, names in enumerate(listing.names) for name in names]
         root, entries = file_root, sorted(entries, key=lambda x: os.fsencode(x.name))
@@ -85,13 +86,18 @@ def list_videos(
     elif file_list is not None:
         root, entries = "", _read_file_list(operator, file_list, store)
     else:
+        # An empty list of labels stands for 0, 1, 2, ...; without labels they are not used.
         numbers = [0] * len(filenames) if labels is None else list(labels) or list(range(len(filenames)))
         root, entries = "", [VideoEntry(os.fspath(store.named(f)), n) for f, n in zip(filenames, numbers, strict=True)]
     return root, entries, doubts
 
 
 def _read_file_list(operator: str, path: Path, store: Store) -> list[VideoEntry]:
-    """Parses the lines ``name label [start [end]]`` of a `file_list`."""
+    """Parses the lines ``name label [start [end]]`` of a `file_list`.
+
+    Raises:
+      RuntimeError: a line has another form, or names a file that data may not name.
+    """
     entries = []
     for number, line in read_lines(path, store):
         fields = os.fsdecode(line).split()
@@ -224,7 +230,9 @@ class ClipForm:
       pixels: the form of the pixels.
       labels, timestamps: whether there are outputs with the label and with the times of the frames.
       frame_num: "none", "scalar" or "sequence": the numbers of frames in a further output.
-      onward: whether clips are read in their order.
+      onward: whether clips are read in their order, so that the frames after a clip are likely to be read next.
+
+    Checkpoints have a digest of all fields and their names.
     """
 
     length: int
@@ -271,7 +279,7 @@ class Clips(Records):
         clips_of: Callable[[VideoIndex, VideoEntry, str], Sequence[tuple[int, int, int]]],
         apply_rotation: bool | None,
     ):
-        package(operator)
+        package(operator)  # raises ImportError if PyAV is missing
         self._form, self._entries = form, entries
         self.stored = self._files = Files(root, [os.fsencode(e.name) for e in entries], store)
         # An entry is a line of the list; several entries may be parts of one video.
@@ -280,10 +288,11 @@ class Clips(Records):
         self._video = [video_of_name[self._files.name(i)] for i in range(len(entries))]
         self._videos = Files(root, [os.fsencode(name) for name in unique], store)
         indices = INDICES.get_all(self._videos)
+        # To notice local files that change; None for videos at URLs, and for those that can't be read.
         self._stamps = [
             _local_stamp(self._videos.path(i)) if isinstance(x, VideoIndex) else None for i, x in enumerate(indices)
         ]
-        self._indices = [indices[v] for v in self._video]
+        self._indices = [indices[v] for v in self._video]  # of each entry; a str is the reason why there is none
         clips: list[Clip] = []
         for k, entry in enumerate(entries):
             index = self._indices[k]
@@ -326,6 +335,7 @@ class Clips(Records):
         return len(self._table)
 
     def compact(self) -> tuple[Spec, PixelsOfPlanes] | None:
+        """See `Records.compact`. The compact form of a clip are the planes of its frames, ``u8[F, nbytes]``."""
         frames = self.specs[0]
         if not self._has_planes or frames.shape is None:
             return None
@@ -339,9 +349,11 @@ class Clips(Records):
         return self._files.path(int(self._table[i, 0]))
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
+        # Column 1 is the clip's first frame.
         return super().facts() | {"frame": lambda i: int(self._table[i, 1])}
 
     def ahead(self, index: np.ndarray, now: int) -> None:
+        """See `Records.ahead`. Clips become their videos, without those that are open."""
         entries = self._table[index, 0].tolist()
         videos = list(dict.fromkeys(self._video[e] for e in entries))
         to_open = [v for v in videos if not self._open.has(v)]
@@ -396,6 +408,7 @@ class Clips(Records):
         for out, frames in clips:
             for k, frame in enumerate(frames.tolist()):
                 if frame < 0:
+                    # A clip of planes has two axes, see `compact`; their fill value is black.
                     out[k] = self._form.fill if out.ndim > 2 else black(*self._extents(index))
                 else:
                     places.setdefault(frame, []).append(out[k])
@@ -405,6 +418,7 @@ class Clips(Records):
         path = self._files.path(entry)
 
         def source() -> Any:
+            """The path of the video, or its contents if it was fetched."""
             if is_url(path):
                 return self._videos.read(video)
             if file_stamp(path) != self._stamps[video]:
@@ -462,7 +476,7 @@ class Clips(Records):
                 reasons[k] = str(e)
 
         def decode(run: Sequence[tuple[int, np.ndarray]]) -> dict[int, str]:
-            """The reasons of the samples that failed."""
+            """Decodes a run, (sample, frames) of each clip. Returns the reasons of the samples that failed."""
             clips, i = samples[run[0][0]]
             reason = clips._try_decode(i, [(pixels[k], frames) for k, frames in run])
             if not reason or len(run) == 1:
@@ -476,6 +490,7 @@ class Clips(Records):
             reasons |= failures
         for k, reason in reasons.items():
             ctx.fail(k, Status.RECORD, reason)
+            # Black, in the form of pixels or planes.
             extras[k] = [np.zeros(s.shape or (0,), s.dtype) for s in specs[1:]]
             pixels[k][...] = 0 if pixels[k].ndim == 4 else black(*(parts[0][0].specs[0].shape or ())[1:3])
         first = pixels if dense is None else dense
@@ -483,6 +498,7 @@ class Clips(Records):
 
 
 def _local_stamp(path: str) -> tuple[int, int] | None:
+    """The `file_stamp` of a local file; None for a URL, and for a file that does not exist."""
     with contextlib.suppress(OSError):
         return None if is_url(path) else file_stamp(path)
 
@@ -501,6 +517,7 @@ def _runs_of_shared_packets(
     """
     clips, i = sample
     index = clips._index(i)
+    # By the first frame, then by the last; -1 is padding, which has no place in the order. Sorting is stable.
     by_first_frame = sorted(job, key=lambda x: int(x[1].max()))
     by_first_frame.sort(key=lambda x: int(np.where(x[1] < 0, np.iinfo(np.int64).max, x[1]).min()))
     runs: list[list[tuple[int, np.ndarray]]] = []
@@ -508,6 +525,7 @@ def _runs_of_shared_packets(
     for k, frames in by_first_frame:
         present = frames[frames >= 0]
         lowest, highest = (int(present.min()), int(present.max())) if len(present) else (0, 0)
+        # Videos whose frames are counted are decoded from their first packet on, so that all clips are one run.
         key_packet = 0 if index.is_counted else int(index.keys[index.key_of_frame[lowest]])
         if runs and key_packet <= run_end:
             runs[-1].append((k, frames))

@@ -125,7 +125,7 @@ class VideoIndex:
                 if self.rate
                 else float(ticks / Fraction(float(distances.mean() if len(distances) else 1)))
             )
-        # The end of the last frame is not in the file: it is assumed to last as long as the one before it.
+        # A variable frame rate. The end of the last frame is not in the file: it is assumed to last as long as the one before it.
         stamps = np.append(self.pts - self.pts[0], 2 * self.pts[-1] - self.pts[-2] - self.pts[0])
         return float(np.interp(float(ticks), stamps, np.arange(len(stamps))))
 
@@ -150,6 +150,7 @@ class VideoIndex:
     def from_bytes(data: bytes) -> VideoIndex | None:
         """Returns the index that `to_bytes` wrote, or None if another version of it did."""
         numbers = np.frombuffer(data, "<i8").astype(np.int64)
+        # Numbers 13 to 15 are the lengths of the three arrays.
         if len(numbers) < 16 or numbers[0] != _VERSION or len(numbers) != 16 + numbers[13:16].sum():
             return None
         _, height, width, turn, halved, bits, hdr, *fractions, is_counted, cut = numbers[:13].tolist()
@@ -160,7 +161,15 @@ class VideoIndex:
 
 
 def _open_video(source: Any, strict: bool) -> tuple[Any, Any]:
-    """Opens a container. Returns it and its video stream, which is decoded in one thread."""
+    """Opens a container. Returns it and its video stream, which is decoded in one thread.
+
+    Args:
+      source: path of a file, or its contents.
+      strict: whether errors in the data make decoding fail, instead of being concealed.
+
+    Raises:
+      OSError, ValueError: it can't be opened, or has no video.
+    """
     import av
     from av.error import FFmpegError
 
@@ -216,7 +225,7 @@ def make_index(source: Any, decodes: bool = True) -> VideoIndex:
     from av.error import FFmpegError
 
     try:
-        container, stream = _open_video(source, False)
+        container, stream = _open_video(source, strict=False)
         with container:
             return _index_stream(source, container, stream, _MAX_PROBED_PACKETS if decodes else 0)
     except (FFmpegError, OverflowError) as e:
@@ -224,17 +233,27 @@ def make_index(source: Any, decodes: bool = True) -> VideoIndex:
 
 
 def _index_stream(source: Any, container: Any, stream: Any, max_probed: int) -> VideoIndex:
-    """Demuxes a whole stream. `max_probed` packets at most are decoded alone, until one gives an image; 0: none."""
+    """Makes the index of an open stream, which is demuxed to its end.
+
+    Args:
+      max_probed: the number of packets that are decoded alone at most, until one gives an image, for `turn` and `hdr`.
+        0: none is decoded for that.
+
+    Raises:
+      ValueError: the stream has no frame that can be decoded.
+    """
     from av.error import FFmpegError
 
     codec, time_base = stream.codec_context.name, Fraction(stream.time_base)
     rate = Fraction(stream.average_rate or stream.base_rate or 0)
     size = (stream.codec_context.height, stream.codec_context.width)
     pixel_format, first_image = stream.codec_context.pix_fmt or "", None
+    # Of each packet: the time stamp, and whether it is a key frame and whether its frame is not shown. `needs_decoding`:
+    # the packets don't tell which frames there are and when they are shown.
     stamps, flags, needs_decoding, is_corrupt = [], [], False, False
     try:
         for packet in _demux(container, stream):
-            if packet.size == 0:
+            if packet.size == 0:  # no data, as at the end of the stream
                 continue
             if first_image is None and len(stamps) < max_probed:
                 first_image = _decode_alone(stream.codec_context, packet)
@@ -261,9 +280,10 @@ def _index_stream(source: Any, container: Any, stream: Any, max_probed: int) -> 
         depth(pixel_format),
         first_image is not None and is_hdr(first_image),
     )
-    index = VideoIndex(*form, time_base, rate, pts, packet_pts, keys, needs_decoding, len(packet_pts))
+    index = VideoIndex(*form, time_base, rate, pts, packet_pts, keys, is_counted=needs_decoding, cut=len(packet_pts))
     if not needs_decoding and not size[0] * size[1]:
         needs_decoding = True
+    # A file that is whole, and that shows no frame before its first key frame, has a frame for each packet.
     if not needs_decoding and not (
         is_corrupt
         or _SIZED_CONTAINERS.isdisjoint(container.format.name.split(","))
@@ -294,7 +314,7 @@ def _first_image(source: Any) -> Any:
     """
     from av.error import FFmpegError
 
-    container, stream = _open_video(source, False)
+    container, stream = _open_video(source, strict=False)
     with container, contextlib.suppress(FFmpegError):
         for packet in _demux(container, stream):
             with contextlib.suppress(FFmpegError):
@@ -309,6 +329,7 @@ def _canonical(codec: str) -> str:
 
 
 def _nonempty(index: VideoIndex) -> VideoIndex:
+    """Returns the index. Raises ValueError if it has no frame."""
     if not len(index):
         raise ValueError("it has no frame that can be decoded")
     return index
@@ -338,7 +359,7 @@ def _refine_by_decoding(source: Any, index: VideoIndex, whole: bool) -> VideoInd
 
     count = len(index.packet_pts)
     if whole:
-        stamps, size, _ = decode_range(0, count, False)
+        stamps, size, _ = decode_range(0, count, strict=False)
         times = [x for x in stamps if x is not None]
         # Time stamps tell frames apart if each frame and each packet has one of its own, and the first packet is a key.
         is_stamped = (
@@ -357,7 +378,8 @@ def _refine_by_decoding(source: Any, index: VideoIndex, whole: bool) -> VideoInd
         )
         return index
     last_key = int(index.keys[-1])
-    stamps, _, _ = decode_range(last_key, count, False)
+    # The frames from the last key frame on are those that the decoder gives.
+    stamps, _, _ = decode_range(last_key, count, strict=False)
     last_key_pts = index.packet_pts[last_key]
     shown = np.array([x for x in stamps if x is not None and x >= last_key_pts], np.int64)
     pts = np.concatenate(
@@ -366,10 +388,11 @@ def _refine_by_decoding(source: Any, index: VideoIndex, whole: bool) -> VideoInd
     second_key = int(index.keys[1]) if len(index.keys) > 1 else count
     # Frames that are shown before the first key frame may lack what they refer to.
     if (index.packet_pts < index.packet_pts[0]).any():
-        early_pts = {x for x in decode_range(0, second_key, False)[0] if x is not None}
+        stamps, _, _ = decode_range(0, second_key, strict=False)
+        early_pts = {x for x in stamps if x is not None}
         is_early = pts < index.packet_pts[0]
         pts = np.concatenate([[x for x in pts[is_early].tolist() if x in early_pts], pts[~is_early]]).astype(np.int64)
-    has_good_end = decode_range(last_key, count, True)[2]
+    _, _, has_good_end = decode_range(last_key, count, strict=True)
     return dataclasses.replace(index, pts=pts, cut=count if has_good_end else last_key)
 
 
@@ -430,6 +453,7 @@ class Decoder:
         next_frame, self._damaged_pts = frames[0], None
 
         def check_and_pass_on(frame: int, image: Any):
+            """Calls `on_frame`, and moves `next_frame`, from which on frames are missing after an error."""
             nonlocal next_frame
             if (image.height, image.width) != self.index.size:
                 raise ValueError(
@@ -456,6 +480,7 @@ class Decoder:
                 begin = end
         except (FFmpegError, ValueError, MissingFrame) as e:
             self._next_index = -1
+            # The frame of the packet that was refused, otherwise the first one that did not come.
             damaged = next(
                 (f for f in frames if self._damaged_pts is not None and self.index.pts[f] == self._damaged_pts), None
             )
@@ -491,8 +516,9 @@ class Decoder:
         """
         from av.error import FFmpegError
 
-        frame_by_pts = {int(self.index.pts[f]): f for f in frames}
+        frame_by_pts = {int(self.index.pts[f]): f for f in frames}  # those that are still to come
         last_packet, last_pts = int(self.index.packet_of_frame[list(frames)].max()), max(frame_by_pts)
+        # After a seek, the time of the key frame: frames that are shown before it may refer to what was skipped.
         key_pts = (
             self.index.packet_pts[self._next_index]
             if self._last_shown == _NO_STAMP and self._next_index < len(self.index.packet_pts)
@@ -513,6 +539,7 @@ class Decoder:
                     continue
                 self._next_index, error, ends = -1, e, True
                 self._damaged_pts = packet.pts if packet is not None else None
+                # Images of the packets before the damaged one are good.
                 images = [x for x in self._delayed() if packet is not None and x.pts is not None and x.pts < packet.pts]
             for image in images:
                 if (frame := frame_by_pts.pop(image.pts, None)) is not None:
@@ -646,18 +673,22 @@ class OpenVideos:
     def __init__(self, max_open: int = 64, max_bytes: int = 256 << 20):
         self._max_open, self._max_bytes = max_open, max_bytes
         self._lock = threading.Lock()  # guards `_idle` and `_number`
-        # By a running number; the least recently used decoder comes first.
+        # (key, decoder, pixels) by a running number; the least recently used decoder comes first.
         self._idle: OrderedDict[int, tuple[Any, Decoder, Pixels]] = OrderedDict()
         self._number = 0
 
     def take(self, key: Any, frame: int, strict: bool) -> tuple[Decoder, Pixels] | None:
-        """Returns an idle decoder of a video, if possible one that can go on to the frame without seeking."""
+        """Takes an idle decoder of a video, if possible one that can go on to the frame without seeking.
+
+        Returns None if there is none with this `key` and this `strict`.
+        """
         with self._lock:
             fitting = [n for n, (k, d, _) in self._idle.items() if k == key and d.strict == strict]
             if not fitting:
                 return None
             chosen = next((n for n in fitting if self._idle[n][1].ready_for(frame)), fitting[0])
-            return self._idle.pop(chosen)[1:]
+            _, decoder, pixels = self._idle.pop(chosen)
+            return decoder, pixels
 
     def has(self, key: Any) -> bool:
         with self._lock:
@@ -672,7 +703,8 @@ class OpenVideos:
             while len(self._idle) > self._max_open or (
                 len(self._idle) > 1 and sum(d.size for _, d, _ in self._idle.values()) > self._max_bytes
             ):
-                surplus.append(self._idle.popitem(last=False)[1][1])
+                _, (_, oldest, _) = self._idle.popitem(last=False)
+                surplus.append(oldest)
         for surplus_decoder in surplus:
             surplus_decoder.close()
 
@@ -704,13 +736,15 @@ def read_frames(
     Raises:
       ValueError: a frame can't be decoded.
     """
+    # Errors are tolerated in files whose frames are counted, and from packet `cut` on.
     strict = not index.is_counted and int(index.keys[index.key_of_frame[frames[-1]]]) < index.cut
     idle = open_videos.take(key, frames[0], strict) if open_videos is not None else None
     decoder, pixels = idle or (Decoder(source(), index, strict), Pixels(form, index.turn))
 
-    showing = Showing(0, False)
+    showing = Showing(turn=0, hdr=False)
 
     def write_pixels(frame: int, image: Any):
+        """Converts an image to its first place, and copies the pixels to the others."""
         nonlocal showing
         showing = Showing(showing.turn or turn_of(image), showing.hdr or is_hdr(image))
         out, *copies = place(frame)

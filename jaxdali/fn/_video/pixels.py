@@ -129,7 +129,9 @@ class Pixels:
     first. Chroma between its samples is interpolated linearly.
 
     Args:
-      turn: how the frames of the video are turned upright, see `turned`.
+      form: the form of the pixels.
+      turn: how the frames of the video are turned upright, the bits TRANSPOSED, UPSIDE_DOWN and MIRRORED, see `turned`.
+        It has no effect unless `form.upright`.
     """
 
     def __init__(self, form: PixelForm, turn: int = 0):
@@ -173,11 +175,13 @@ class Pixels:
             y, u, v = map(self._upright, _read_planes(planar))
             _cpu.yuv_to_rgb(y, u, v, multipliers, out)
             return
+        # swscale converts the frame. Samples Y, Cb and Cr keep the range of the stream.
         options = self._options
         if self._form.ycbcr:
             options = options | {"src_color_range": frame.color_range, "dst_color_range": frame.color_range}
         converted = self._reformatter.reformat(frame, format="yuv444p" if self._form.ycbcr else "rgb24", **options)
         height, width = frame.height, frame.width
+        # PyAV's rows have padding at their ends.
         if not self._form.ycbcr:
             out[:] = turned(_rows(converted.planes[0])[:height, : 3 * width].reshape(height, width, 3), self._turn)
             return
@@ -238,12 +242,15 @@ def _matrix(frame: Any) -> str:
 
 
 def _read_planes(frame: Any) -> list[np.ndarray]:
-    """The planes Y, U and V of a frame in one of the formats `_PLANES`; U and V of a grey frame are constant."""
+    """The planes Y, U and V of a frame in one of the formats `_PLANES`: u8, or u16 for more than 8 bits.
+
+    U and V of a grey frame have the value of no colour, the middle of the range.
+    """
     name = frame.format.name
     rows, columns = _PLANES[name]
     height, width = frame.height, frame.width
     dtype = "<u2" if depth(name) > 8 else "u1"
-    extents = -(-height // rows), -(-width // columns)
+    extents = -(-height // rows), -(-width // columns)  # of chroma, rounded up
     y, *chroma = (_rows(plane, dtype) for plane in frame.planes[:3])
     chroma = chroma or [np.full(extents, 1 << (depth(name) - 1), dtype)] * 2
     return [y[:height, :width], *(c[: extents[0], : extents[1]] for c in chroma)]

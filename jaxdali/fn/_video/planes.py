@@ -74,6 +74,7 @@ class PixelsOfPlanes(ProgramOperator):
         return (Spec(x.dtype, 4, (x.shape[0], self.height, self.width, 3), "FHWC"),)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        # A frame is its planes Y, U and V, and then the byte of `code_of`, by which its six factors are looked up.
         planes, code = arrays[0][..., :-1].astype(jnp.int32), arrays[0][..., -1].astype(jnp.int32)
         table = np.array([factors(matrix, full) for matrix in _MATRICES for full in (False, True)], np.int32)
         luma, black, red_v, blue_u, green_u, green_v = jnp.moveaxis(jnp.take(table, code, axis=0, mode="clip"), -1, 0)[

@@ -63,7 +63,13 @@ class DecodeAudio(HostOperator):
             new_rate = 0.0 if rates is None else float(rates[i])
             try:
                 x, rate = files.read(
-                    data.sample(i).data, self.storage, self.dtype, self.downmix, new_rate, self.quality, self.antialias
+                    data.sample(i).data,
+                    self.storage,
+                    dtype=self.dtype,
+                    downmix=self.downmix,
+                    to=new_rate,
+                    quality=self.quality,
+                    antialias=self.antialias,
                 )
             except ValueError as e:
                 return str(e)
@@ -130,6 +136,7 @@ def audio(
     """
     encoded = as_node(input, "decoders.audio")
     args, nodes = Arguments.of({"sample_rate": sample_rate}, is_node)
+    # The limits of the reader that reads the files, if there is one.
     limits = getattr(encoded.node.source and encoded.node.source.op, "storage", None) or Storage()
     op = DecodeAudio(
         args=args, downmix=downmix, dtype=cast(np.dtype, dtype), quality=quality, antialias=antialias, storage=limits

@@ -84,6 +84,7 @@ def add_decoder(
         channels = num_channels(output_type)
         if replace_shape[2] not in ((1, 2, 3, 4) if channels is None else (channels,)):
             raise ArgumentError(f"replace_shape must be (height, width, {channels or 'channels'}), got {replace_shape}")
+        # Replaced images have this shape, so an extent is known only if it is that of all other images, too.
         height, width = (n if n == replaced else None for n, replaced in zip(extents, replace_shape[:2], strict=True))
         extents = height, width
     decoder = kind(

@@ -25,6 +25,7 @@ from .._tensor.copy import copy_to
 
 
 def _decompressor() -> Callable[..., bytes]:
+    """The function that decompresses an LZ4 block. Raises ImportError, which says how to install it."""
     try:
         import lz4.block
     except ImportError as e:
@@ -43,8 +44,10 @@ class Inflate(HostOperator):
     rank: int | None = None  # rank of a block's shape, where the shape comes per sample from a source
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        """See `Operator.bind`. Raises ImportError if lz4 is missing."""
         _decompressor()
-        # The shape may be an input; the rank of its first sample is then that of all.
+        # The shape may be an input, which has a number for each axis; the rank of the first sample is then that of all.
+        # Arguments are the last inputs. `place` is the number of the input; -1: the shape is no input.
         place = (
             len(specs) - len(self.args.inputs) + self.args.inputs.index("shape") if "shape" in self.args.inputs else -1
         )
@@ -95,6 +98,7 @@ class Inflate(HostOperator):
         if reason := self.storage.too_large(math.prod(shape) * self.dtype.itemsize):
             raise ValueError(f"its shape is {shape}: {reason}")
         decompress, result = _decompressor(), np.zeros(shape, self.dtype)
+        # A row for each chunk; there may be none.
         bytes_of_chunks = result.reshape(-1).view(np.uint8).reshape(len(chunks), result.nbytes // max(len(chunks), 1))
         for k, (begin, end) in enumerate(chunks):
             try:
@@ -189,6 +193,7 @@ def inflate(
     values = {"shape": shape, "chunk_offsets": chunk_offsets, "chunk_sizes": chunk_sizes}
     args, nodes = Arguments.of(values, is_node)
     chunked = chunk_offsets is not None or chunk_sizes is not None
+    # The limits of the reader that reads the data, if there is one.
     limits: Storage = storage or getattr(data.node.source and data.node.source.op, "storage", None) or Storage()
     op = Inflate(
         args=args,

@@ -97,7 +97,10 @@ class DecodeVideo(HostOperator):
         packed = Packed(ctx.empty(num_bytes, np.uint8), offsets, shapes)
 
         def decode(i: int) -> Showing | str | None:
-            """Decodes the frames of a file into `packed`; returns the reason if that fails."""
+            """Decodes the frames of a file into `packed`.
+
+            Returns how they are to be shown, the reason if decoding fails, or None if no frame is decoded.
+            """
             planned = plans[i]
             if isinstance(planned, str):
                 return None
@@ -150,6 +153,7 @@ class DecodeVideo(HostOperator):
                 raise ValueError(f"start_frame is {start}, and the video has {count} frames")
             if stride < 1:
                 raise ValueError(f"stride must be at least 1, got {stride}")
+            # The number of frames up to the end of the video; numbers of frames are rounded up.
             available = -(-(count - start) // stride)
             if "sequence_length" in values:
                 length = int(values["sequence_length"][i])
@@ -243,6 +247,7 @@ def video(
         "frames": frames,
     }
     args, nodes = Arguments.of(values, is_node)
+    # The limits of the reader that reads the files, if there is one.
     limits = getattr(encoded.node.source and encoded.node.source.op, "storage", None) or Storage()
     op = DecodeVideo(
         args=args,

@@ -47,7 +47,7 @@ class _Video:
 
 
 class _Videos(FedSource):
-    """The sequences of the videos that were fed, in order."""
+    """The sequences of the videos that were fed, in order. The queues have a `_Video` in place of a batch."""
 
     def __init__(self, ops: Sequence[VideoInput]):
         super().__init__(ops)
@@ -84,6 +84,7 @@ class _Videos(FedSource):
 
     @property
     def available(self) -> int:
+        """The number of batches that the videos in the queues make, for every shard."""
         frames = self._max_sequences * self._length
         return min(sum(-(-(len(v.index) - v.next_frame) // frames) for v in list(queue)) for queue in self._queues)
 
@@ -92,7 +93,11 @@ class _Videos(FedSource):
         return super().read(ctx, cursors)
 
     def _next(self, shard: int, keep: bool) -> list[Any]:
-        """Decodes the next sequences of the first video in the queue, as many as the batch has. `keep` is not used."""
+        """Decodes the next sequences of the first video in the queue, as many as the batch has.
+
+        Returns the only output, a list of sequences ``u8[frames, H, W, 3]``. `keep` is not used: specs are known, so that
+        no batch is read for them.
+        """
         queue = self._queues[shard]
         with self._changed:
             if self._op.blocking:
@@ -103,6 +108,7 @@ class _Videos(FedSource):
         frames = range(video.next_frame, min(video.next_frame + self._max_sequences * self._length, len(video.index)))
         shape = (self._length, *video.index.extents(self._form.upright), 3)
         clips = [np.empty(shape, np.uint8) for _ in range(-(-len(frames) // self._length))]
+        # The place of each frame: one array of its sequence.
         places = {f: [clips[k // self._length][k % self._length]] for k, f in enumerate(frames)}
         # The position moves before decoding, so that a frame that fails is not decoded again.
         with self._changed:
@@ -112,7 +118,7 @@ class _Videos(FedSource):
         try:
             read_frames(
                 video.decoders,
-                0,
+                0,  # the key: `decoders` is for this video alone
                 lambda: video.content,
                 video.index,
                 frames,

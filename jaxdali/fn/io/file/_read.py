@@ -40,6 +40,7 @@ class ReadPaths(HostOperator):
             # Strings that end with a zero byte, as in C, are accepted.
             names[i] = paths.sample(i).tobytes().partition(b"\0")[0]
         files = Files("", names, self._store)
+        # Local files are read natively, all at once.
         if not files.remote:
             return (Files.read_batch(ctx, [(files, np.arange(ctx.N))]),)
         files.ahead(np.array(present), len(present))
