@@ -33,6 +33,7 @@ class PeekImageShape(HostOperator):
         return (Spec(self.dtype, 1, (3,)),)
 
     def run(self, ctx: HostContext, encoded: Value) -> tuple[np.ndarray]:
+        """See `HostOperator.run`: height, width and channels of each image, ``[N, 3]``."""
         source = _decode.packed(ctx, encoded)
         info, _ = _decode.parse_headers(ctx, source)
         # Files that registered decoders decode have rows of zeros, so that no other error is reported for them.

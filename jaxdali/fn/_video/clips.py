@@ -262,7 +262,8 @@ class Clips(Records):
     """Clips of videos.
 
     Args:
-      root, entries: the videos.
+      operator: the reader's name, for messages.
+      root, entries: the videos; the names of the entries are relative to `root`.
       form: the outputs for each clip.
       clips_of: returns the clips of a video, as triples (first, begin, end) of `Clip`, for its index, its entry and its
         path.

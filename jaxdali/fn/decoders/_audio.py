@@ -55,6 +55,7 @@ class DecodeAudio(HostOperator):
         return Spec(self.dtype, 1 if self.downmix else 2, None), Spec(np.dtype(np.float32), 0, ())
 
     def run(self, ctx: HostContext, data: Value, *arguments: Value) -> tuple[Any, ...]:
+        """See `HostOperator.run`: the signals, and their rates in Hz."""
         rates = self.arguments(ctx, arguments).get("sample_rate")
         present = np.flatnonzero(ctx.present).tolist()
 

@@ -59,6 +59,7 @@ class Inflate(HostOperator):
         return "chunk_offsets" in self.args or "chunk_sizes" in self.args
 
     def infer(self, data: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """See `Operator.infer`. Extents are known if `shape` is the same for all samples."""
         if data.ndim != 1 or data.dtype != np.uint8:
             raise TypeError(f"the input must be compressed bytes, 1-D uint8, got {data.ndim}-D {data.dtype}")
         rank = self.rank if self.rank is not None else self.args.width("shape", arguments)
@@ -76,6 +77,7 @@ class Inflate(HostOperator):
         return (Spec(self.dtype, len(dims), shape if len(shape) == len(dims) else None, self.layout, tuple(dims)),)
 
     def run(self, ctx: HostContext, data: Value, *arguments: Value) -> tuple[Any, ...]:
+        """See `HostOperator.run`. A sample without chunks of its own is one chunk."""
         a = self.arguments(ctx, arguments)
         shapes = a.vector("shape", ctx.spec.ndim - self._has_chunks)
         assert shapes is not None

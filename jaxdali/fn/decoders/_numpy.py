@@ -36,6 +36,7 @@ class DecodeNumpy(SampleOperator):
         return ""
 
     def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
+        """See `SampleOperator.call_samples`. None stands for a sample that is absent or that failed."""
         (data,) = inputs
         samples: list[np.ndarray | None] = [None] * ctx.N
         reasons: dict[int, str] = {}  # by failed sample

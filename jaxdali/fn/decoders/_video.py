@@ -48,6 +48,7 @@ class DecodeVideo(HostOperator):
     storage: Storage
 
     def __post_init__(self):
+        """Raises ArgumentError if arguments contradict each other."""
         if "frames" in self.args and (range_arguments := [n for n in _RANGE if n in self.args]):
             raise ArgumentError(f"frames and {range_arguments[0]} can't be given together; pass one of them")
         if "sequence_length" in self.args and "end_frame" in self.args:
@@ -67,6 +68,7 @@ class DecodeVideo(HostOperator):
         return (Spec(np.dtype(np.uint8), 4, None, "FHWC", (None, None, None, 3)),)
 
     def run(self, ctx: HostContext, data: Value, *arguments: Value) -> tuple[Any, ...]:
+        """See `HostOperator.run`. All indices are made first, which tell how large the output is."""
         values = self.arguments(ctx, arguments)
         form = PixelForm(upright=bool(self.apply_rotation), color_matrix=self.color_matrix)
         present = np.flatnonzero(ctx.present).tolist()

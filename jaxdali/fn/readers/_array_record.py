@@ -54,6 +54,7 @@ class _ArrayRecords(Records):
         # Of each chunk: the number of its file, and the number of its records.
         file = np.repeat(np.arange(len(files), dtype=np.min_scalar_type(len(files))), [len(t.start) for t in tables])
         counts = _concatenate([t.records for t in tables])
+        # Whether records are read in place, without decoding chunks.
         self._direct = all(t.plain for t in tables) and bool((counts == 1).all()) and not files.remote
         self._first = None  # the number of each chunk's first record, if chunks have several records
         self._sizes = _concatenate([t.size for t in tables]) if (counts == 1).all() else None  # in bytes, by record

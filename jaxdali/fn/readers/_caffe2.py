@@ -52,6 +52,8 @@ class ReadCaffe2(Reader):
         return self.image_available + labels + self.additional_inputs + self.bbox
 
     def open(self) -> LmdbRecords:
+        """See `Reader.open`. The label type and the other arguments say which tensors a record has."""
+
         def fields(types: np.ndarray, dims: np.ndarray) -> tuple[RecordField, ...]:
             """The outputs, see `LmdbRecords`; the tensors of a record come in their order."""
             outputs: list[RecordField] = []
@@ -90,6 +92,7 @@ class DenseLabels(HostOperator):
         return (Spec(np.dtype(np.float32 if weights else np.int32), 1, (self.num_labels,)),)
 
     def run(self, ctx: HostContext, classes: Value, *weights: Value) -> tuple[Any, ...]:
+        """See `HostOperator.run`. `weights` is one input, or none: then each class has the weight 1."""
         dense = np.zeros((ctx.N, self.num_labels), ctx.spec.dtype)
         for i in range(ctx.N):
             active = classes.sample(i)

@@ -38,7 +38,11 @@ _RENAMED = {
 
 
 class _AnnotatedImages(Records):
-    """Image files with their annotations."""
+    """Image files with their annotations.
+
+    Args:
+      columns: the annotations, image by image in the order of `files`.
+    """
 
     def __init__(self, op: ReadCOCO, columns: Annotations, files: Files):
         self.files = self.stored = files
@@ -131,6 +135,7 @@ class ReadCOCO(Reader):
     save_img_ids: bool
 
     def __post_init__(self):
+        """Sets the new names of deprecated arguments, and raises ArgumentError if arguments contradict each other."""
         super().__post_init__()
         for old, new in _RENAMED.items():
             if value := getattr(self, old):
@@ -172,6 +177,7 @@ class ReadCOCO(Reader):
         return 3 + 2 * (self.polygon_masks or self.masks) + self.pixelwise_masks + self.image_ids
 
     def open(self) -> _AnnotatedImages:
+        """See `Reader.open`. It also saves the annotations, if that is asked for."""
         store, polygons = Store(self.storage), self.polygon_masks or self.masks
         if self.preprocessed_annotations:
             ids = self.image_ids or "image_id" in self.metadata_names

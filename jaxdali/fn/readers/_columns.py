@@ -262,6 +262,7 @@ def _column_of_byte_lists(column: Any, fetch: Callable[[str], bytes], too_large:
     elements, is_list = column_of(column.values, fetch), _valid(column)
 
     def padded_row(i: int) -> np.ndarray:
+        """Row `i`. Raises ValueError if it is null or too large, or has an element that is null."""
         if not is_list[i]:
             raise ValueError("it is null")
         parts = [elements.row(k) for k in range(begin[i], end[i])]

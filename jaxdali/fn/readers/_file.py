@@ -144,6 +144,7 @@ class FileTuples(Records):
     def read_batch(
         cls, ctx: HostContext, parts: Sequence[tuple[FileTuples, np.ndarray]], threads: Any
     ) -> tuple[Any, ...]:
+        """See `Records.read_batch`. Of local files, the k-th ones of all tuples are read natively at once."""
         if any(records.files.remote for records, _ in parts):
             return super().read_batch(ctx, parts, threads)
         length = parts[0][0]._length
@@ -168,6 +169,7 @@ class ReadFile(Reader):
     case_sensitive_filter: bool
 
     def __post_init__(self):
+        """Raises ArgumentError if arguments contradict each other."""
         super().__post_init__()
         check_file_arguments(self.file_root, self.file_list, self.files)
         if self.labels is not None:
@@ -198,6 +200,7 @@ class ReadFile(Reader):
         return 2 if not self.tuple_length else self.tuple_length + 1
 
     def open(self) -> LabelledFiles | FileTuples:
+        """See `Reader.open`. Without `labels`, files or tuples are numbered."""
         if self.tuple_length:
             names = [os.fsencode(f) for paths in as_list(self.files) for f in paths]
             labels = range(len(as_list(self.files))) if self.labels is None else as_list(self.labels)

@@ -64,7 +64,11 @@ def read_manifest(path: str, content: bytes) -> list[tuple[ManifestEntry, Mappin
 
 
 class _Speech(Records):
-    """The entries of manifests."""
+    """The entries of manifests.
+
+    Args:
+      objects: the whole object of each entry, for the metadata "json".
+    """
 
     def __init__(
         self, op: ReadNemoASR, entries: Sequence[ManifestEntry], objects: Sequence[Mapping[str, Any]], store: Store
@@ -148,6 +152,7 @@ class ReadNemoASR(Reader):
         return 1 + self.read_sample_rate + self.read_text + self.read_idxs
 
     def open(self) -> _Speech:
+        """See `Reader.open`. Reads the manifests, and leaves out entries by their duration."""
         files.soundfile("readers.nemo_asr")
         store, entries = Store(self.storage), list[tuple[ManifestEntry, Mapping[str, Any]]]()
         for path in as_list(self.manifest_filepaths):

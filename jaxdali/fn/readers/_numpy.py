@@ -139,6 +139,7 @@ class _Arrays(Records):
         return header
 
     def read(self, i: int) -> tuple[np.ndarray]:
+        """See `Records.read`: the array of file `i`, or its region, in C order and native byte order."""
         fetched = self._files.read(i) if self._files.remote else None
         shape, fortran, dtype, start = self._checked_header(i, fetched)
         path, order, region = self._files.path(i), "F" if fortran else "C", self._op.region
@@ -155,6 +156,7 @@ class _Arrays(Records):
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[_Arrays, np.ndarray]], threads: Any) -> tuple[Any, ...]:
+        """See `Records.read_batch`. Whole arrays of local files are read natively, except scalars."""
         if any(records._op.region or records._files.remote or not records.whole.ndim for records, _ in parts):
             return super().read_batch(ctx, parts, threads)
         if (packed := cls._read_with_common_header(ctx, parts)) is not None:
@@ -269,6 +271,7 @@ class ReadNumpy(Reader):
         check_file_arguments(self.file_root, self.file_list, self.files)
 
     def open(self) -> _Arrays:
+        """See `Reader.open`."""
         store = Store(self.storage)
         if self.files is not None:
             return _Arrays(Files(self.file_root or "", [os.fsencode(f) for f in as_list(self.files)], store), self)
@@ -277,6 +280,7 @@ class ReadNumpy(Reader):
             root = root_of(self.file_list, self.file_root)
             return _Arrays(Files(root, names_in_list(self.file_list, names, root, store), store), self)
         assert self.file_root is not None
+        # With the default filter, a warning counts files such as "a.NPY", which it leaves out.
         keep, any_case = matcher([self.file_filter], True), matcher([self.file_filter], False)
         listing = in_directories(
             self.file_root, store, keep, include_root=True, is_sample=any_case if self.file_filter == "*.npy" else None

@@ -325,6 +325,7 @@ class _Rows(Records):
         return int(self.bounds[-1])
 
     def groups(self) -> Groups | None:
+        """See `Records.groups`."""
         # A list that fits into the cache, or whose columns to decode do, is shuffled row by row.
         nbytes = self._nbytes
         if (

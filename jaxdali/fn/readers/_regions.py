@@ -122,6 +122,7 @@ class CutRegion(HostOperator):
         return (self.region.spec(x, self.args),)
 
     def run(self, ctx: HostContext, x: Value, *arguments: Value) -> tuple[Any, ...]:
+        """See `HostOperator.run`. A sample whose region does not fit fails."""
         values = self.arguments(ctx, arguments)
         values_of_samples = {n: a for n in REGION if (a := values.get(n)) is not None}
         rows = []

@@ -94,6 +94,7 @@ class _Clips(Records):
         self._files.ahead((self._first[index][:, None] + self._frames).reshape(-1), now * len(self._frames))
 
     def read(self, i: int) -> tuple[np.ndarray, ...]:
+        """See `Records.read`: the decoded frames ``u8[F, H, W, C]``, which must have one size."""
         frames = []
         for k in (self._first[i] + self._frames).tolist():
             x = self._decoder.frame(np.frombuffer(self._files.read(k), np.uint8))

@@ -34,10 +34,16 @@ NAME = "readers.source"
 class DataSet:
     """A user's data set, or several that are mixed. All shards with the same data set share one object.
 
+    Args:
+      parts: the data sets.
+      layouts, shapes: the reader's arguments `layout` and `shape`.
+      metadata: see below.
+
     Attributes:
       bounds: the first record of each data set, and the record after the last.
       lengths: lengths of the items, if they are grouped by length.
-      keys: keys of the items, as `source_worker.leaves` returns them.
+      keys: keys of the items, as `source_worker.leaves` returns them: a tuple of the keys of dictionaries, the number
+        of values of tuples, or None for an item that is one value.
       specs: specs of the items' values.
       metadata: keys of the items whose values are passed on as Python objects.
       seen_shapes: the shapes of the first item's values.

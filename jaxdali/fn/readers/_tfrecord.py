@@ -60,6 +60,7 @@ class _Examples(ExtentRecords):
             return super().metadata(name)
 
         def feature(i: int) -> Any:
+            """The feature of record `i`; None if it has none of this name."""
             number, features = self._last
             if number != i:
                 try:

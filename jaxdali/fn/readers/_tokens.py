@@ -195,6 +195,7 @@ class _Sequences(Records):
     def read_batch(
         cls, ctx: HostContext, parts: Sequence[tuple[_Sequences, np.ndarray]], threads: ThreadPoolExecutor
     ) -> tuple[Any, ...]:
+        """See `Records.read_batch`: the outputs of all lists, one list after another."""
         outputs = []
         first = 0
         for sequences, index in parts:

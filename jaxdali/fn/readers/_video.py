@@ -70,6 +70,7 @@ class ClipReader(Reader):
         return self.form.num_outputs
 
     def open(self) -> Clips:
+        """See `Reader.open`. The indices of all videos are made here."""
         store = Store(self.storage)
         labels = None if self.labels is None else as_list(self.labels)
         root, entries, doubts = list_videos(
@@ -91,6 +92,7 @@ class ReadVideo(ClipReader):
 
     def __post_init__(self):
         super().__post_init__()
+        # As in DALI, which gives numbers and times of frames only in these cases.
         source_argument = videos_argument(self.filenames, self.file_root, self.file_list, self.labels)
         if source_argument == "file_root" or (source_argument == "filenames" and self.labels is None):
             for name, value in (

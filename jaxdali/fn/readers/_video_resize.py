@@ -79,6 +79,7 @@ def video_resize(
     """
 
     def resize_frames(frames: DataNode) -> DataNode:
+        """Passes the arguments on to `resize`."""
         return resize(
             frames,
             antialias=antialias,

@@ -34,6 +34,7 @@ class ReadPaths(HostOperator):
         return (Spec(np.dtype(np.uint8), 1, None),)
 
     def run(self, ctx: HostContext, paths: Value) -> tuple[Any, ...]:
+        """See `HostOperator.run`: the contents of the files."""
         present = np.flatnonzero(ctx.present).tolist()
         names = [b""] * ctx.N
         for i in present:
