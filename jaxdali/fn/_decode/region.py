@@ -101,7 +101,7 @@ class SliceHeaders(_RegionHeaders):
     # Arguments may be infinite or NaN: `set_regions` refuses such windows.
     @np.errstate(invalid="ignore")
     def windows(self, ctx: HostContext, values: Sequence[Value], extents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `_RegionHeaders.windows`. Start and end are computed along `axes`, which may be one or both, in any order."""
+        """See `_RegionHeaders.windows`. Start and end are computed along `axes`: one, or both in any order."""
         a = self.arguments(ctx, values)
         axes = a.axes % 2  # -2 and -1 are 0 and 1
         if axes.shape[1] not in (1, 2) or (axes[:, :1] == axes[:, 1:]).any():

@@ -309,6 +309,7 @@ class Clips(Records):
         # Columns are the fields of `Clip`.
         self._table = np.array([dataclasses.astuple(c) for c in clips], np.int64)
         self.doubts = list(doubts_about(readable, apply_rotation).values())
+        # Programs are compiled for the extents if they are those of all videos.
         sizes = {self._extents(x) for x in readable}
         height, width = next(iter(sizes)) if len(sizes) == 1 else (None, None)
         shape = None if height is None or width is None else (form.length, height, width, 3)
@@ -316,7 +317,7 @@ class Clips(Records):
         # As DALI, BT.601 rounds samples of more than 8 bits first; the stream's matrix keeps all their bits.
         rounds_to_8_bits = form.pixels.color_matrix == "bt601"
         has_half_chroma = all(x.halved and (rounds_to_8_bits or x.bits == 8) for x in readable)
-        # Whether a program can make the pixels from planes, see `compact`.
+        # Whether a program can make the pixels from planes, see `compact`. Of planes, missing frames are black.
         self._has_planes = has_even_size and has_half_chroma and not form.pixels.ycbcr and not any(form.fill)
         specs = [Spec(np.dtype(np.uint8), 4, shape, "FHWC", None if shape else (form.length, None, None, 3))]
         specs += [Spec(np.dtype(np.int32), 1, (1,))] if form.labels else []

@@ -125,7 +125,8 @@ class VideoIndex:
                 if self.rate
                 else float(ticks / Fraction(float(distances.mean() if len(distances) else 1)))
             )
-        # A variable frame rate. The end of the last frame is not in the file: it is assumed to last as long as the one before it.
+        # A variable frame rate. The end of the last frame is not in the file: it is assumed to last as long as the one
+        # before it.
         stamps = np.append(self.pts - self.pts[0], 2 * self.pts[-1] - self.pts[-2] - self.pts[0])
         return float(np.interp(float(ticks), stamps, np.arange(len(stamps))))
 
@@ -248,8 +249,8 @@ def _index_stream(source: Any, container: Any, stream: Any, max_probed: int) -> 
     rate = Fraction(stream.average_rate or stream.base_rate or 0)
     size = (stream.codec_context.height, stream.codec_context.width)
     pixel_format, first_image = stream.codec_context.pix_fmt or "", None
-    # Of each packet: the time stamp, and whether it is a key frame and whether its frame is not shown. `needs_decoding`:
-    # the packets don't tell which frames there are and when they are shown.
+    # Of each packet: the time stamp, and whether it is a key frame and whether its frame is not shown.
+    # `needs_decoding`: the packets don't tell which frames there are and when they are shown.
     stamps, flags, needs_decoding, is_corrupt = [], [], False, False
     try:
         for packet in _demux(container, stream):
@@ -273,6 +274,7 @@ def _index_stream(source: Any, container: Any, stream: Any, max_probed: int) -> 
     needs_decoding |= (
         (_canonical(codec) not in _FRAME_PER_PACKET) or bool((np.diff(pts) == 0).any()) or not len(keys) or keys[0] != 0
     )
+    # The first fields of `VideoIndex`: size, turn, halved, bits and hdr.
     form = (
         size,
         0 if first_image is None else turn_of(first_image),
@@ -280,8 +282,9 @@ def _index_stream(source: Any, container: Any, stream: Any, max_probed: int) -> 
         depth(pixel_format),
         first_image is not None and is_hdr(first_image),
     )
+    # If packets don't tell the frames, `pts` and `is_counted` are not known before `_refine_by_decoding`.
     index = VideoIndex(*form, time_base, rate, pts, packet_pts, keys, is_counted=needs_decoding, cut=len(packet_pts))
-    if not needs_decoding and not size[0] * size[1]:
+    if not needs_decoding and not size[0] * size[1]:  # the size is only known from a frame
         needs_decoding = True
     # A file that is whole, and that shows no frame before its first key frame, has a frame for each packet.
     if not needs_decoding and not (
@@ -512,6 +515,7 @@ class Decoder:
         """Decodes frames from the current packet on. Returns the frames that did not come, and the reason.
 
         Args:
+          onward: as in `read`. Otherwise no packet after those of the frames is decoded.
           skips: whether the codec may skip frames to which no other refers, see `_SKIPPABLE_CODECS`.
         """
         from av.error import FFmpegError
@@ -528,6 +532,7 @@ class Decoder:
         while frame_by_pts:
             ends = self._next_index >= count or (not onward and self._next_index > last_packet)
             packet = None if ends else self._next_packet()  # None lets the decoder give the images that it holds back
+            # Frames that are not requested need not be decoded if no other refers to them.
             skip = packet is not None and skips and packet.pts not in frame_by_pts and packet.pts < last_pts
             if skip != is_skipping:
                 self._context.skip_frame = "NONREF" if skip else "DEFAULT"

@@ -307,8 +307,8 @@ class _Rows(Records):
         digest = files.digest.copy()
         digest.update(repr((self._columns, sizes)).encode())
         self.digest = digest.hexdigest()[:16]
-        # Bytes of a row by column, where the file stores a value once for many rows. Only a random order needs them. With
-        # weights, the list that is shuffled is a `Mixed`, which has no containers.
+        # Bytes of a row by column, where the file stores a value once for many rows. Only a random order needs them.
+        # With weights, the list that is shuffled is a `Mixed`, which has no containers.
         self._widths: dict[str, float] = {}
         if op.shuffles(containers=op.weights is None):
             self._widths = self._tables[0].widths(self._read_columns)
@@ -415,7 +415,9 @@ class _Rows(Records):
         return tuple(dict.fromkeys((*self._columns, *self._metadata_columns)))
 
     def _group(self, group: int) -> _Group:
-        """A group of rows, by its number among those of all files. It is decoded if neither the cache nor a batch has it.
+        """A group of rows, by its number among those of all files.
+
+        It is decoded if neither the cache nor a batch has it.
 
         Raises:
           OSError, ValueError, pyarrow.ArrowException: it can't be read.

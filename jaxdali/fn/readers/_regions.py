@@ -48,8 +48,8 @@ class Region:
             )
         start, stop = np.zeros(x.ndim, np.int64), np.array(x.shape, np.int64)
         start[axes], stop[axes] = low, high
-        # The part inside of the array. With the policy "pad" it lies -start elements after the begin of the result, where
-        # the region begins before the array.
+        # The part inside of the array. Where the region begins before the array (with the policy "pad"), this part
+        # begins -start elements after the begin of the result.
         part = x[tuple(slice(max(a, 0), max(b, 0)) for a, b in zip(start, stop))]
         if part.shape == tuple(stop - start):
             return part

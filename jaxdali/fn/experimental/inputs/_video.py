@@ -95,8 +95,8 @@ class _Videos(FedSource):
     def _next(self, shard: int, keep: bool) -> list[Any]:
         """Decodes the next sequences of the first video in the queue, as many as the batch has.
 
-        Returns the only output, a list of sequences ``u8[frames, H, W, 3]``. `keep` is not used: specs are known, so that
-        no batch is read for them.
+        Returns the only output, a list of sequences ``u8[frames, H, W, 3]``. `keep` is not used: specs are known, so
+        that no batch is read for them.
         """
         queue = self._queues[shard]
         with self._changed:
