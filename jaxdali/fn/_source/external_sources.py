@@ -81,7 +81,8 @@ class _BaseSource(Source):
     """The base of pulled and fed sources: it checks the data, and moves the cursor.
 
     A cursor is ``{"epoch": e, "iteration": i, "sample": n}``, where n is the number of this shard's next sample in the
-    epoch. A pulled source's cursor may also have its "state".
+    epoch. A pulled source's cursor may also have its "state". Output k is made of the source's array number
+    `_array_of_output[k]`.
     """
 
     def __init__(self, ops: Sequence[ExternalSource]):
@@ -89,7 +90,7 @@ class _BaseSource(Source):
         self._op = ops[0]
         self._specs: tuple[Spec, ...] | None = None
         self._batch_size = 0  # of the last `read`
-        self._array_of_output = list(range(self._op.num_arrays))  # the number of the source's array, by output
+        self._array_of_output = list(range(self._op.num_arrays))
         self._unused_metadata = frozenset[int]()  # outputs that are metadata and that nothing depends on
 
     def set_used_outputs(self, outputs: frozenset[int]) -> None:
@@ -288,7 +289,9 @@ class _TakenBatch:
 class _PulledSource(_BaseSource):
     """Calls the user's sources: in the thread that takes the batches, or with `parallel` in background threads.
 
-    An item is what one call of a source, or one step of its iterator, returns: a batch, or a sample.
+    An item is what one call of a source, or one step of its iterator, returns: a batch, or a sample. `_pulls` has the
+    source of each shard, `_expected` the cursors at which they stand, and `_taken` the batches that were taken and are
+    not yet committed.
     """
 
     def __init__(self, ops: Sequence[ExternalSource]):
@@ -298,8 +301,8 @@ class _PulledSource(_BaseSource):
         self._threads: WorkerThreads | None = None
         self._pulls = [Pull(op.feeder, op.arguments, op.cycle, op.parallel) for op in ops]
         self._initial: list[Any] | None = None
-        self._expected = self.initial()  # the current cursors of the sources
-        self._taken: collections.deque[_TakenBatch] = collections.deque()  # for batches that are not yet committed
+        self._expected = self.initial()
+        self._taken: collections.deque[_TakenBatch] = collections.deque()
         self._gives_rest = False  # whether samples that don't fill a batch are returned, see `give_rest`
 
     def set_used_outputs(self, outputs: frozenset[int]) -> None:
@@ -549,7 +552,7 @@ class _PulledSource(_BaseSource):
 
 
 class FedSource(_BaseSource):
-    """Returns the data given to `feed`, in order."""
+    """Returns the data given to `feed`, in order. `_queues` has the batches of each shard that were not read yet."""
 
     fed = True
     ends_reads = True

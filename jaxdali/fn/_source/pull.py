@@ -22,6 +22,8 @@ class Pull:
       arguments: the number of arguments of a callable; None: it is an iterable.
       cycle: "no", "raise" or "quiet".
       parallel: whether the items of a copy are taken.
+
+    `_returned` has (argument, item) of items that were put back; they are taken before new ones.
     """
 
     def __init__(self, feeder: Any, arguments: int | None, cycle: str, parallel: bool):
@@ -33,7 +35,6 @@ class Pull:
         self._iterator: Any = None
         self._is_exhausted = False
         self.has_ended_early = False  # the source ended within a batch, and gives no more items in this epoch
-        # (argument, item) of items that were put back; they are taken before new ones.
         self._returned: collections.deque[tuple[Any, Any]] = collections.deque()
 
     def divide(self, number: int) -> None:

@@ -268,6 +268,9 @@ class Clips(Records):
       clips_of: returns the clips of a video, as triples (first, begin, end) of `Clip`, for its index, its entry and its
         path.
       apply_rotation: the operator's argument, for `doubts`; None: it is not given.
+
+    A row of `_table` is a clip: the fields of `Clip`, of which the first two are the entry's number and the first frame.
+    `_video` has the number of each entry's video in `_videos`.
     """
 
     def __init__(
@@ -306,7 +309,6 @@ class Clips(Records):
             raise RuntimeError(f"no video can be read. {self._videos.path(0)}: {indices[0]}")
         if not clips:
             raise RuntimeError(f"no video is long enough for a clip; the first one has {len(readable[0])} frames")
-        # Columns are the fields of `Clip`.
         self._table = np.array([dataclasses.astuple(c) for c in clips], np.int64)
         self.doubts = list(doubts_about(readable, apply_rotation).values())
         # Programs are compiled for the extents if they are those of all videos.
@@ -351,7 +353,6 @@ class Clips(Records):
         return self._files.path(int(self._table[i, 0]))
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
-        # Column 1 is the clip's first frame.
         return super().facts() | {"frame": lambda i: int(self._table[i, 1])}
 
     def ahead(self, index: np.ndarray, now: int) -> None:

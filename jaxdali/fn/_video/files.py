@@ -410,6 +410,9 @@ class Decoder:
       source: path of a file, or its contents.
       index: the index of the file.
       strict: whether errors in the data raise an exception, instead of being concealed.
+
+    `_next_index` is the number of the packet that is decoded next; -1: a seek has to come first. `_last_shown` is the
+    time stamp of the last image, or, if the index `is_counted`, the number of images so far.
     """
 
     def __init__(self, source: Any, index: VideoIndex, strict: bool = True):
@@ -419,9 +422,8 @@ class Decoder:
         self._context = self._stream.codec_context
         self._skips = _canonical(self._context.name) in _SKIPPABLE_CODECS
         self._packets: Iterator[Any] | None = None
-        self._next_index = -1  # number of the packet that is decoded next; -1: a seek has to come first
+        self._next_index = -1
         self._damaged_pts: int | None = None  # time stamp of the packet that was refused last
-        # Time stamp of the last image, or, if the index `is_counted`, the number of images so far.
         self._last_shown = 0
         self.size = 0 if isinstance(source, str) else len(source)
 

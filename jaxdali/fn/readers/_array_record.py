@@ -33,7 +33,8 @@ class _ArrayRecords(Records):
     """Records of ArrayRecord files, each of which is a sequence of Riegeli chunks.
 
     If all chunks are uncompressed and have one record each, records are read directly. Otherwise chunks are decoded.
-    In a remote file, chunks are decoded in any case.
+    In a remote file, chunks are decoded in any case. `_first` has the number of each chunk's first record; None if each
+    chunk has one record.
     """
 
     specs = (Spec(np.dtype(np.uint8), 1, None),)

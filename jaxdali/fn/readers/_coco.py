@@ -42,12 +42,14 @@ class _AnnotatedImages(Records):
 
     Args:
       columns: the annotations, image by image in the order of `files`.
+
+    `_parts` has, for each output after the image, its spec, the column of all images, and the ends of each image's rows
+    (None: one row each). `_pixels` is the number of a further output, with pixelwise masks; None if there is none.
     """
 
     def __init__(self, op: ReadCOCO, columns: Annotations, files: Files):
         self.files = self.stored = files
         self._columns, self._ratio = columns, op.ratio
-        # For each output: its spec, the column of all images, and the ends of each image's rows (None: one row each).
         parts: list[tuple[Spec, np.ndarray, np.ndarray | None]] = [
             (BOXES, columns.boxes, columns.ends),
             (LABELS, columns.labels, columns.ends),
@@ -56,7 +58,7 @@ class _AnnotatedImages(Records):
             # DALI's older form counts coordinates, two for each vertex.
             polygons = columns.polygons * np.array([1, 2, 2], np.int32) if op.masks else columns.polygons
             parts += [(POLYGONS, polygons, columns.polygon_ends), (VERTICES, columns.vertices, columns.vertex_ends)]
-        self._pixels = len(parts) + 1 if op.pixelwise_masks else None  # number of the output with pixelwise masks
+        self._pixels = len(parts) + 1 if op.pixelwise_masks else None
         if op.image_ids:
             parts.append((IMAGE_ID, columns.ids[:, None], None))
         self._parts = parts

@@ -42,7 +42,14 @@ _HEAD_SIZE = 256  # bytes of a file that are read first: most headers have 128
 
 
 class _Arrays(Records):
-    """The arrays in a list of files. All have the type and the number of dimensions of the first."""
+    """The arrays in a list of files. All have the type and the number of dimensions of the first.
+
+    Attributes:
+      whole: the spec of whole arrays, of which a region may be the output.
+
+    A header is (shape, whether in Fortran order, dtype, offset of the elements). `_common_header` is (bytes of the header,
+    shape) of the first file, as long as all files have had this header; None otherwise.
+    """
 
     def __init__(self, files: Files, op: ReadNumpy):
         self._files = self.stored = files
@@ -53,8 +60,7 @@ class _Arrays(Records):
         self.digest = files.digest.hexdigest()[:16]
         try:
             shape, fortran, dtype, start = self._header(0, files.read(0) if files.remote else None)
-            # Header and shape of the first file, as long as all files have had the same. The elements of such files
-            # follow at once, and are stored as the output needs them.
+            # Files with this header are read at once: the elements follow it, and are stored as the output needs them.
             self._common_header: tuple[bytes, tuple[int, ...]] | None = None
             if not files.remote and shape and dtype.isnative and not (fortran and len(shape) > 1):
                 self._common_header = files.store.read(files.path(0), 0, start), shape
@@ -99,7 +105,7 @@ class _Arrays(Records):
         return header
 
     def _headers_of(self, index: np.ndarray, pool: int) -> list[Any]:
-        """The headers of local files, checked for type and dimensions; a message in place of an invalid header."""
+        """The headers of local files, checked for type and dimensions; the reason in place of an invalid one, a str."""
         heads_or_errors: dict[int, Any] = {}
         unknown = np.array([i for i in index.tolist() if i not in self._headers], np.int64)
         # Natively, all at once; headers that are longer are read again one by one.

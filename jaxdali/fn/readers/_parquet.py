@@ -49,6 +49,9 @@ class _Table:
       lock: guards pyarrow's file.
       schema: pyarrow's schema of the file.
       rows: the number of rows of each group.
+
+    `_file` is pyarrow's file of Parquet, and None for Arrow. Of Arrow's files, either `_compressed` has the batches, or
+    `_batches` are views of the file.
     """
 
     def __init__(self, files: Files, i: int):
@@ -58,7 +61,7 @@ class _Table:
         self.lock = threading.Lock()
         self._path = None if is_url(path) else path
         self._stamp = self._file_stamp()
-        self._file: Any = None  # pyarrow's file of Parquet; None for Arrow
+        self._file: Any = None
         # Parquet begins with its magic number. Arrow's file format begins with ARROW1, a stream with a message.
         if files.store.read(path, 0, min(4, size)) == b"PAR1":
             self._remote_file = StoreFile(files.store, path, size) if is_url(path) else None
@@ -269,7 +272,8 @@ class _Rows(Records):
     """Rows of files.
 
     A row is read with its whole group. A group is kept for a while, so that it is read once for rows that are near each
-    other in the order.
+    other in the order. Groups are numbered through all files: `_groups` has (file, number in the file) of each, and
+    `_first_row` its first row in the list. `_decoded` is the cache of groups.
     """
 
     def __init__(self, op: ReadParquet):

@@ -199,6 +199,8 @@ class _Items(Records):
     Args:
       num_workers: the number of processes that read; 0: items are read in the calling thread.
       mixed: whether the data sets are mixed by weights, so that each is a container.
+
+    `_objects` are the metadata of the items of the last batch, by item.
     """
 
     def __init__(self, data: DataSet, num_workers: int, mixed: bool):
@@ -217,7 +219,7 @@ class _Items(Records):
             self.digest += f", lengths {hashlib.sha256(data.lengths.tobytes()).hexdigest()[:16]}"
         self._settings = UserSettings()
         self._processes = Processes(data.parts, num_workers, data.description, data.metadata) if num_workers else None
-        self._objects: dict[int, Sequence[Any]] = {}  # the metadata of the items of the last batch
+        self._objects: dict[int, Sequence[Any]] = {}
         self._num_workers = num_workers
         self.ends_reads = num_workers > 0
 

@@ -89,7 +89,12 @@ def pack(sizes: np.ndarray, order: np.ndarray, length: int, packing: Packing) ->
 
 
 def _sequential(sizes: np.ndarray, length: int) -> np.ndarray:
-    """``i64[pieces]``: the sequence of each piece; one that does not fit begins the next sequence."""
+    """``i64[pieces]``: the sequence of each piece; one that does not fit begins the next sequence.
+
+    Args:
+      sizes: ``i64[pieces]``, their numbers of tokens.
+      length: the number of tokens of a full sequence.
+    """
     sequences, number, used = np.empty(len(sizes), np.int64), 0, 0
     for i, n in enumerate(sizes.tolist()):
         if used + n > length:
@@ -100,7 +105,10 @@ def _sequential(sizes: np.ndarray, length: int) -> np.ndarray:
 
 
 def _first_fit(sizes: np.ndarray, length: int) -> np.ndarray:
-    """``i64[pieces]``: the sequence of each piece, numbered in the order in which sequences are closed."""
+    """``i64[pieces]``: the sequence of each piece, numbered in the order in which sequences are closed.
+
+    The arguments are those of `_sequential`.
+    """
     sequences, closed = np.empty(len(sizes), np.int64), list[int]()
     # Of each open sequence, in the order of opening: the number of tokens that still fit, and its number in that order.
     free, opened = np.full(_NUM_OPEN, length, np.int64), np.arange(_NUM_OPEN)
@@ -124,7 +132,10 @@ def _first_fit(sizes: np.ndarray, length: int) -> np.ndarray:
 
 
 class _Sequences(Records):
-    """The sequences as a list of records, so that shuffling, shards and checkpoints work as for all readers."""
+    """The sequences as a list of records, so that shuffling, shards and checkpoints work as for all readers.
+
+    `_records` is the list of token records, and `_pieces` are the pieces of all sequences.
+    """
 
     def __init__(self, op: ReadTokens):
         self._records = ReadArrayRecord(path=op.path, storage=op.storage).open()

@@ -32,7 +32,11 @@ def _open_archive(store: Store, path: str, size: int) -> StoreFile:
 
 
 class _Members(Records):
-    """Members of archives, each with the number of its directory."""
+    """Members of archives, each with the number of its directory.
+
+    `_info` has (bytes in the archive, compression, decompressed bytes, checksum) of each member. `_ranges` are the places
+    of members with their headers. `_content` are the places of the data of stored members, once they are known.
+    """
 
     specs = (Spec(np.dtype(np.uint8), 1, None), Spec(np.dtype(np.int32), 1, (1,)))
 
@@ -41,7 +45,6 @@ class _Members(Records):
         assert files.sizes is not None
         keep = matcher(as_list(op.file_filter), True)
         self._names: list[str] = []
-        # Of each member: (bytes in the archive, compression, decompressed bytes, checksum).
         self._info: list[tuple[int, int, int, int]] = []
         file, start, size, per_file = [], [], [], []
         for i in range(len(files)):
