@@ -931,7 +931,7 @@ class ImageHeaders(HostOperator):
                 )
                 kind = Format.PIXELS if self.on_gpu else Format.RAW
                 x.info[i] = _info(kind, height, width, channels)
-                x.tables[i] = 0
+                x.tables[i] = 0  # no image for the GPU kernels
             else:
                 first = i - i % ctx.B
                 by_distance = itertools.chain(
@@ -949,5 +949,5 @@ class ImageHeaders(HostOperator):
                 # The kernels might refuse it in this shard's batch as well. They refuse no coefficients.
                 if ctx.bad.get(i) == Status.REFUSED and x.info[i, Info.FORMAT] == Format.JPEG:
                     self._decode_pixels(ctx, x, [i])
-                    x.tables[i] = 0
+                    x.tables[i] = 0  # no image for the GPU kernels
             ctx.report_bad(i, *x.failed[i])

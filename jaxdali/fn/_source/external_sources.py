@@ -380,14 +380,14 @@ class _PulledSource(_BaseSource):
             raise RuntimeError(f"{NAME}: there are no data: the source ended before its first batch") from None
         arrays = items[: self._op.num_arrays]
         layouts = [layout_of(x) for x in arrays]
-        return [as_batch(x, False) if self._op.batch else [as_array(x, False)] for x in arrays], layouts
+        return [as_batch(x, copy=False) if self._op.batch else [as_array(x, copy=False)] for x in arrays], layouts
 
     def first_shape(self, output: int) -> tuple[int, ...] | None:
         """See `Source.first_shape`; () for metadata, which are single objects."""
         if output >= self._op.num_arrays:
             return ()
         item = self._outputs(self._pulls[0].peek(self._argument(self.initial()[0], 0)))[output]
-        sample = as_batch(item, False)[0] if self._op.batch else as_array(item, False)
+        sample = as_batch(item, copy=False)[0] if self._op.batch else as_array(item, copy=False)
         return tuple(sample.shape)
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]):

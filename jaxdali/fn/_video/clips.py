@@ -72,7 +72,7 @@ def list_videos(
     if file_root is not None:
         # All files are listed, so none is left out because of its name.
         listing = in_directories(file_root, store, lambda name: True, is_sample=_VIDEOS)
-        entries = [VideoEntry(os.fsdecode(name), k) for k, names in enumerate(listing.names) for name in names]
+        entries = [VideoEntry(os.fsdecode(name), label=k) for k, names in enumerate(listing.names) for name in names]
         root, entries = file_root, sorted(entries, key=lambda x: os.fsencode(x.name))
         doubts = listing.doubts(
             dict.fromkeys(
@@ -269,8 +269,8 @@ class Clips(Records):
         path.
       apply_rotation: the operator's argument, for `doubts`; None: it is not given.
 
-    A row of `_table` is a clip: the fields of `Clip`, of which the first two are the entry's number and the first frame.
-    `_video` has the number of each entry's video in `_videos`.
+    A row of `_table` is a clip: the fields of `Clip`, of which the first two are the entry's number and the first
+    frame. `_video` has the number of each entry's video in `_videos`.
     """
 
     def __init__(

@@ -95,6 +95,9 @@ def _upsample(c: jax.Array, axis: int) -> jax.Array:
     """Interpolates to twice as many samples along an axis, multiplied by 4.
 
     Each result is 3 times the nearer sample plus the farther one; samples at the edges are repeated.
+
+    Args:
+      axis: a negative number, counted from the last axis.
     """
     n = c.shape[axis]
     previous = jnp.concatenate(

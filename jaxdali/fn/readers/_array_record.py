@@ -201,11 +201,14 @@ class _ArrayRecords(Records):
         Args:
           index: the numbers of the records.
           first: the place of the first one in the batch.
+
+        Returns:
+          The records; an empty array for one that failed.
         """
         shapes = self._ranges.size[index].astype(np.int64)[:, None]
-        offsets, num_bytes = plan_offsets(shapes, 1)
+        offsets, num_bytes = plan_offsets(shapes, num_shards=1)
         packed = Packed(np.empty((1, num_bytes), np.uint8), offsets, shapes)
-        reasons = self._ranges.read_to(index, packed, 0, ctx.pool)
+        reasons = self._ranges.read_to(index, packed, first=0, pool=ctx.pool)
         for k, reason in reasons.items():
             ctx.fail(first + k, Status.RECORD, reason)
 

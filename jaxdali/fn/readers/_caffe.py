@@ -40,7 +40,8 @@ class ReadCaffe(Reader):
 
     def open(self) -> LmdbRecords:
         def fields(types: np.ndarray, dims: np.ndarray) -> tuple[RecordField, ...]:
-            """The outputs that are read, see `LmdbRecords`. Only an image that is not encoded states its shape."""
+            """The outputs that are read, see `LmdbRecords`: of the fields 0, the image, and 1, the label."""
+            # Only an image that is not encoded states its shape.
             image = RecordField("image", 0, RAW_IMAGE if dims[0].any() else IMAGE)
             label = RecordField("label", 1, Spec(np.dtype(np.int32), 1, (1,)))
             return (image,) * self.image_available + (label,) * self.label_available

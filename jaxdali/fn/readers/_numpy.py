@@ -47,8 +47,8 @@ class _Arrays(Records):
     Attributes:
       whole: the spec of whole arrays, of which a region may be the output.
 
-    A header is (shape, whether in Fortran order, dtype, offset of the elements). `_common_header` is (bytes of the header,
-    shape) of the first file, as long as all files have had this header; None otherwise.
+    A header is (shape, whether in Fortran order, dtype, offset of the elements). `_common_header` is (bytes of the
+    header, shape) of the first file, as long as all files have had this header; None otherwise.
     """
 
     def __init__(self, files: Files, op: ReadNumpy):

@@ -30,8 +30,8 @@ _COLOURS = (types.RGB, types.BGR, types.GRAY)
 class _Clips(Records):
     """Sequences of frames, each frame a file.
 
-    The files of all videos are one list. `_first` has the number of each sequence's first frame in it, and `_frames` the
-    distance of a sequence's frames from the first.
+    The files of all videos are one list. `_first` has the number of each sequence's first frame in it, and `_frames`
+    the distance of a sequence's frames from the first.
     """
 
     def __init__(self, op: ReadSequence):

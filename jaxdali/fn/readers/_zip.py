@@ -34,8 +34,8 @@ def _open_archive(store: Store, path: str, size: int) -> StoreFile:
 class _Members(Records):
     """Members of archives, each with the number of its directory.
 
-    `_info` has (bytes in the archive, compression, decompressed bytes, checksum) of each member. `_ranges` are the places
-    of members with their headers. `_content` are the places of the data of stored members, once they are known.
+    `_info` has (bytes in the archive, compression, decompressed bytes, checksum) of each member. `_ranges` are the
+    places of members with their headers. `_content` are the places of the data of stored members, once they are known.
     """
 
     specs = (Spec(np.dtype(np.uint8), 1, None), Spec(np.dtype(np.int32), 1, (1,)))
