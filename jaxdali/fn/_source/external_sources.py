@@ -602,7 +602,13 @@ class FedSource(_BaseSource):
         return min(map(len, self._queues))
 
     def _next(self, shard: int, keep: bool) -> list[Any]:
-        """Returns the outputs of the next batch of a shard, and takes it from the queue unless `keep` is set."""
+        """Returns the outputs of the next batch of a shard, and takes it from the queue unless `keep` is set.
+
+        With `repeat_last` it is the last batch again if no new one was fed.
+
+        Raises:
+          IndexError: there is no batch.
+        """
         queue = self._queues[shard]
         with self._changed:
             if self._op.blocking and not (self._op.repeat_last and self._last[shard] is not None):

@@ -80,7 +80,7 @@ class Pull:
         return state or None
 
     def seek(self, state: dict[str, Any] | None) -> bool:
-        """Sets the source to this state. Returns False if that is not possible."""
+        """Sets the source to a result of `state`. Returns False if that is not possible."""
         can_restart = not inspect.isgenerator(self.feeder)
         self.has_ended_early = state is not None and state.get("over", False)
         if self._arguments is None:

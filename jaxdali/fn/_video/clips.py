@@ -461,13 +461,15 @@ class Clips(Records):
         """Reads the clips of one batch. Clips that share frames or their first key frame are decoded together."""
         samples = [(clips, i) for clips, index in parts for i in index.tolist()]
         specs = (ctx.spec, *parts[0][0].specs[1:])
+        # `dense` has all clips if they have one size: the first bytes of a pooled buffer. `pixels` are its parts, or
+        # arrays of their own; `extras` are the outputs other than pixels. All are by sample, as `reasons` of failures.
         dense = None
         if specs[0].shape is not None:
             size = math.prod(specs[0].shape)
             dense = ctx.empty(ctx.B * size, np.uint8, 0).reshape(-1)[: len(samples) * size].reshape(-1, *specs[0].shape)
         pixels: list[np.ndarray] = [np.zeros((0,) * 4, np.uint8)] * len(samples)
         extras: list[list[np.ndarray]] = [[]] * len(samples)
-        # By video: (sample, frames) of its clips.
+        # By list and video: (sample, frames) of the video's clips.
         jobs: dict[tuple[int, int], list[tuple[int, np.ndarray]]] = {}
         reasons: dict[int, str] = {}
         for k, (clips, i) in enumerate(samples):
@@ -480,21 +482,23 @@ class Clips(Records):
 
         def decode(run: Sequence[tuple[int, np.ndarray]]) -> dict[int, str]:
             """Decodes a run, (sample, frames) of each clip. Returns the reasons of the samples that failed."""
-            clips, i = samples[run[0][0]]
+            first_sample, _ = run[0]
+            clips, i = samples[first_sample]
             reason = clips._try_decode(i, [(pixels[k], frames) for k, frames in run])
             if not reason or len(run) == 1:
-                return {run[0][0]: reason} if reason else {}
+                return {first_sample: reason} if reason else {}
             # One bad frame fails the whole run; alone, some of the clips may be good.
             run_reasons = {k: clips._try_decode(samples[k][1], [(pixels[k], frames)]) for k, frames in run}
             return {k: reason for k, reason in run_reasons.items() if reason}
 
+        # `job[0][0]` is the job's first sample.
         runs = [run for job in jobs.values() for run in _runs_of_shared_packets(samples[job[0][0]], job)]
         for failures in (map if ctx.num_threads == 1 else threads.map)(decode, runs):
             reasons |= failures
         for k, reason in reasons.items():
             ctx.fail(k, Status.RECORD, reason)
-            # Black, in the form of pixels or planes.
             extras[k] = [np.zeros(s.shape or (0,), s.dtype) for s in specs[1:]]
+            # Black pixels, or the planes of black frames, whose height and width are those of the clips' spec.
             pixels[k][...] = 0 if pixels[k].ndim == 4 else black(*(parts[0][0].specs[0].shape or ())[1:3])
         first = pixels if dense is None else dense
         return (first, *(np.stack(column) for column in zip(*extras, strict=True))) if len(specs) > 1 else (first,)

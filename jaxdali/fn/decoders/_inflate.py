@@ -79,7 +79,7 @@ class Inflate(HostOperator):
     def run(self, ctx: HostContext, data: Value, *arguments: Value) -> tuple[Any, ...]:
         """See `HostOperator.run`. A sample without chunks of its own is one chunk."""
         a = self.arguments(ctx, arguments)
-        shapes = a.vector("shape", ctx.spec.ndim - self._has_chunks)
+        shapes = a.vector("shape", ctx.spec.ndim - self._has_chunks)  # of one chunk, without the axis of chunks
         assert shapes is not None
         offsets, sizes = (a.ragged(n) if n in a else [None] * ctx.N for n in ("chunk_offsets", "chunk_sizes"))
         rows = [np.zeros(ctx.spec.shape or (0,) * ctx.spec.ndim, ctx.spec.dtype)] * ctx.N

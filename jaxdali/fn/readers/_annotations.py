@@ -324,7 +324,8 @@ def save_annotations(folder: Path, x: Annotations, polygons: bool, ids: bool):
       RuntimeError: writing failed.
     """
     counts = np.diff(x.ends, prepend=0)
-    # By the name of the file: the column, and the number of rows that is written before it.
+    # By the name of the file: the column, and the number of rows that is written before it. As in DALI, a box counts as
+    # four rows.
     columns: dict[str, tuple[np.ndarray, int]] = {
         "offsets": (x.ends - counts, len(x.ends)),
         "boxes": (x.boxes, x.boxes.size),

@@ -141,7 +141,11 @@ class _Table:
                     self._remote_file.fetched = {}
 
     def nbytes(self, group: int, columns: Sequence[str], widths: Mapping[str, float]) -> int:
-        """The approximate size of columns of a group in memory, in bytes. `widths`: the result of `widths`."""
+        """The approximate size of columns of a group in memory, in bytes.
+
+        Args:
+          widths: bytes of a row by column, a result of the method `widths`.
+        """
         if self._file is not None:
             rows = self.rows[group]
             return sum(
