@@ -330,6 +330,7 @@ class DecodeImage(StageOperator):
         )
 
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
+        """See `StageOperator.call`. The operands are the info rows and the tables, which only GPU kernels need."""
         tables = ctx.params["tables"] if self.on_gpu else jnp.zeros((ctx.B, 0), jnp.int32)
         attrs = {
             "output_type": int(self.output_type),
@@ -493,6 +494,7 @@ class ImageHeaders(HostOperator):
         reasons = {}
         for i in np.flatnonzero(large | refused).tolist():
             size, detail = f"{info[i, Info.WIDTH]} x {info[i, Info.HEIGHT]} pixels", ""
+            # A header of digits (PNM) may state extents that int32 can't hold; the row has none then.
             if not pixels[i]:
                 size = f"its header promises more than {np.iinfo(np.int32).max} pixels"
             elif refused[i] and pixels[i] <= self.max_pixels:

@@ -153,6 +153,7 @@ class SliceHeaders(_RegionHeaders):
                 raise ArgumentError(
                     f"{name} must have a number for each of the {extent.shape[1]} axes, got {x.shape[1]}"
                 )
+        # Integers are pixels. Floats are fractions or pixels, as `normalized` says.
         if not is_float(values[1].spec.dtype):
             return anchor, anchor + shape
         anchor, shape = _round_to_float32(anchor), _round_to_float32(shape)

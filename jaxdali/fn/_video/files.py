@@ -589,7 +589,7 @@ class Decoder:
         self._next_index = -1
 
     def _next_packet(self) -> Any:
-        """The next packet."""
+        """The next packet with data. Raises ValueError if it is not the one that the index has in its place."""
         assert self._packets is not None
         for packet in self._packets:
             if packet.size:

@@ -59,6 +59,7 @@ class ReadCaffe2(Reader):
             outputs: list[RecordField] = []
 
             def add_field(name: str, spec: Spec | None = None):
+                """Adds the next tensor; None: a vector of its type."""
                 k = len(outputs)
                 dtype = np.dtype(np.float32 if types[k] == _FLOATS else np.int32)
                 outputs.append(RecordField(name, k, spec or Spec(dtype, 1, None)))
@@ -78,7 +79,13 @@ class ReadCaffe2(Reader):
                 add_field("bounding box", Spec(np.dtype(np.int32), 1, None))
             return tuple(outputs)
 
-        return LmdbRecords(as_list(self.path), RecordFormat.TENSOR_PROTOS, self.num_arrays, fields, self.storage)
+        return LmdbRecords(
+            as_list(self.path),
+            RecordFormat.TENSOR_PROTOS,
+            num_fields=self.num_arrays,
+            fields=fields,
+            storage=self.storage,
+        )
 
 
 class DenseLabels(HostOperator):

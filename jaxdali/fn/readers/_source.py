@@ -221,7 +221,7 @@ class _Items(Records):
         self._processes = Processes(data.parts, num_workers, data.description, data.metadata) if num_workers else None
         self._objects: dict[int, Sequence[Any]] = {}
         self._num_workers = num_workers
-        self.ends_reads = num_workers > 0
+        self.ends_reads = num_workers > 0  # `close` ends the processes
 
     def __len__(self) -> int:
         return len(self._data)

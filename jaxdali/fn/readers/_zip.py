@@ -124,6 +124,7 @@ class _Members(Records):
         packed_size, kind, size, checksum = self._info[i]
         if data[:4] != b"PK\3\4":
             raise ValueError("there is no member where the archive's table says it is")
+        # The data follow the header, the name and the extra field, whose lengths are at 26 and 28.
         begin = _LOCAL_HEADER + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
         content: bytes | memoryview = memoryview(data)[begin : begin + packed_size]
         if kind == zipfile.ZIP_DEFLATED:
@@ -133,6 +134,7 @@ class _Members(Records):
             raise ValueError(f"it has {len(content)} bytes, the archive's table says {size}")
         if zlib.crc32(content) != checksum:
             raise ValueError("its checksum is wrong")
+        # From now on `read_batch` may read the data directly.
         if kind == zipfile.ZIP_STORED:
             self._content.start[i] = self._ranges.start[i] + begin
             self._has_content_start[i] = True
