@@ -72,7 +72,7 @@ class Copies:
         self.first = source
         self.doubt = ""
         self._can_be_copied = self._has_file = False
-        if type(source) in _CONTAINERS:
+        if type(source) in _CONTAINERS:  # iterating over it does not change it, so it needs no copy
             return
         try:
             self.first = _copy(source)

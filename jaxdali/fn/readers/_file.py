@@ -89,6 +89,7 @@ class LabelledFiles(Records):
     def read_batch(
         cls, ctx: HostContext, parts: Sequence[tuple[LabelledFiles, np.ndarray]], threads: Any
     ) -> tuple[Any, ...]:
+        """See `Records.read_batch`. Local files are read natively, all at once."""
         if any(records.files.remote for records, _ in parts):
             return super().read_batch(ctx, parts, threads)
         packed = Files.read_batch(ctx, [(records.files, index) for records, index in parts])

@@ -76,7 +76,7 @@ def pack(sizes: np.ndarray, order: np.ndarray, length: int, packing: Packing) ->
     begin = (np.arange(len(record_of_piece)) - np.repeat(np.cumsum(counts) - counts, counts)) * length
     size = np.minimum(sizes[record_of_piece] - begin, length)
     if packing == "none":
-        return Pieces(order[record_of_piece], begin, size, np.arange(len(record_of_piece) + 1))
+        return Pieces(record=order[record_of_piece], begin=begin, size=size, first=np.arange(len(record_of_piece) + 1))
     sequence_of_piece = _sequential(size, length) if packing == "sequential" else _first_fit(size, length)
     by_sequence = np.argsort(sequence_of_piece, kind="stable")
     piece_counts = np.bincount(sequence_of_piece)

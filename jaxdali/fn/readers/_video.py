@@ -141,9 +141,9 @@ class ReadVideo(ClipReader):
         count = len(index)
         if not entry.start and not entry.end:
             return 0, count
+        # A negative start or end counts from the end of the video, and an end of 0 is the video's end.
         if self.file_list_frame_num:
             begin, end = int(entry.start), int(entry.end)
-            # Negative ones count from the end of the video, and an end of 0 is the end of the video.
             begin, end = begin if entry.start >= 0 else count + begin, end if entry.end > 0 else count + end
         else:
             up, down = math.ceil, math.floor

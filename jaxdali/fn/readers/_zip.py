@@ -35,7 +35,8 @@ class _Members(Records):
     """Members of archives, each with the number of its directory.
 
     `_info` has (bytes in the archive, compression, decompressed bytes, checksum) of each member. `_ranges` are the
-    places of members with their headers. `_content` are the places of the data of stored members, once they are known.
+    places of members with their headers. `_content` are the places of the data of stored members, as far as they are
+    known, see `_has_content_start`.
     """
 
     specs = (Spec(np.dtype(np.uint8), 1, None), Spec(np.dtype(np.int32), 1, (1,)))
