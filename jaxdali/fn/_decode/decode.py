@@ -580,7 +580,8 @@ class ImageHeaders(HostOperator):
         remaining = np.zeros(ctx.N, bool)  # images that GPU kernels don't decode, and images for the cache
         candidates: list[int] = []  # images whose coefficients GPU kernels may take
         if self.on_gpu:
-            # `ctx.bad` has the samples that the kernels of an earlier attempt at this batch have failed.
+            # `ctx.bad` has the samples that the kernels of an earlier attempt at this batch have failed. Those that they
+            # have refused can be decoded by the host.
             usable = ctx.present & (info[:, Info.STATUS] == 0)
             for i in (i for i, code in ctx.bad.items() if code == Status.REFUSED):
                 _refused.add(source[i])
@@ -724,7 +725,7 @@ class ImageHeaders(HostOperator):
         if cache_use is not None:
             cache_use.keep({keys[i]: x for i, x in arrays.items() if i not in cached})
         for i, x in arrays.items():
-            info[i] = _info(Format.RAW, *x.shape[-3:])
+            info[i] = _info(Format.RAW, *x.shape[-3:])  # of a volume, the row of one slice
         info[[*failed], Info.STATUS] = [code for code, _ in failed.values()]
         # Windows are cut from the finished arrays; `choose_regions` sets the status of those that don't fit.
         reasons = self.choose_regions(ctx, info, values)

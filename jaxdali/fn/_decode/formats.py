@@ -420,6 +420,7 @@ def _codestream(data: bytes) -> bytes:
     and size 0 that the box reaches to the file's end. The codestream is one box jxlc, or parts in boxes jxlp, each of
     which begins with a number of 4 bytes.
     """
+    # The first 4096 bytes of the codestream, and some more, suffice for its header.
     box, parts = 0, b""
     while box + 8 <= len(data) and len(parts) < 4096:
         size, name, header_size = int.from_bytes(data[box : box + 4]), data[box + 4 : box + 8], 8

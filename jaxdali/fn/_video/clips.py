@@ -437,7 +437,7 @@ class Clips(Records):
                 sorted(places),
                 places.__getitem__,
                 self._form.pixels,
-                self._form.onward,
+                onward=self._form.onward,
             )
         except OSError:
             raise

@@ -114,6 +114,7 @@ class DecodeVideo(HostOperator):
                 else:
                     places.setdefault(frame, []).append(out[k])
             try:
+                # None: each file is decoded once, so that its decoder need not stay open.
                 if places:
                     return read_frames(None, i, lambda: contents[i], index, sorted(places), places.__getitem__, form)
             except (ValueError, OSError) as e:

@@ -263,6 +263,7 @@ class ReadFile(Reader):
         """See `Records.doubts`."""
         if self.dir_filters is not None:  # a folder that the user names is no surprise
             literal = [x for x in as_list(self.dir_filters) if not x.startswith(("*", "?", "["))]
+            # No name has "\0", so this pattern matches none.
             is_named = matcher(literal or ["\0"], self.case_sensitive_filter)
             listing.folders = [(k, name) for k, name in listing.folders if not is_named(os.fsencode(name))]
         first_letters = "".join(sorted({name[0] for _, name in listing.folders}))
