@@ -580,8 +580,8 @@ class ImageHeaders(HostOperator):
         remaining = np.zeros(ctx.N, bool)  # images that GPU kernels don't decode, and images for the cache
         candidates: list[int] = []  # images whose coefficients GPU kernels may take
         if self.on_gpu:
-            # `ctx.bad` has the samples that the kernels of an earlier attempt at this batch have failed. Those that they
-            # have refused can be decoded by the host.
+            # `ctx.bad` has the samples that the kernels of an earlier attempt at this batch have failed. The host can
+            # decode those that they have refused.
             usable = ctx.present & (info[:, Info.STATUS] == 0)
             for i in (i for i, code in ctx.bad.items() if code == Status.REFUSED):
                 _refused.add(source[i])

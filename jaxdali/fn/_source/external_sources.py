@@ -399,8 +399,8 @@ class _PulledSource(_BaseSource):
     def _read(self, ctx: HostContext, cursors: Sequence[Any]):
         """Takes a batch from the sources of all shards, and notes it in `_taken` until it is committed."""
         self._batch_size = ctx.B
-        # The sources stand where the last batch ended. After a checkpoint, the cursors are others. `is_there` is True, or
-        # says for each source whether it could be set to its cursor.
+        # The sources stand where the last batch ended. After a checkpoint, the cursors are others. `is_there` is True,
+        # or says for each source whether it could be set to its cursor.
         is_there = list(cursors) == self._expected or [p.seek(c.get("state")) for p, c in zip(self._pulls, cursors)]
         if is_there is not True and not all(is_there):
             _log.warning(

@@ -159,7 +159,7 @@ class VideoIndex:
         time_base, rate = Fraction(*fractions[:2]), Fraction(*fractions[2:])
         pts, packet_pts, keys = np.split(numbers[16:], np.cumsum(numbers[13:16])[:2])
         form = (height, width), turn, bool(halved), bits, bool(hdr)
-        return VideoIndex(*form, time_base, rate, pts, packet_pts, keys, bool(is_counted), cut)
+        return VideoIndex(*form, time_base, rate, pts, packet_pts, keys, is_counted=bool(is_counted), cut=cut)
 
 
 def _open_video(source: Any, strict: bool) -> tuple[Any, Any]:

@@ -241,8 +241,8 @@ class ReadFile(Reader):
         filters = as_list(self.file_filters)
         if IMAGES not in filters:
             return matcher(filters, self.case_sensitive_filter)
+        images = matcher([f"*{extension}" for extension in decodable_extensions()], case_sensitive=False)
         # No name has "\0", so this pattern matches none.
-        images = matcher([f"*{extension}" for extension in decodable_extensions()], False)
         patterns = matcher([x for x in filters if x != IMAGES] or ["\0"], self.case_sensitive_filter)
         return lambda name: (images(name) and not is_apple_double(name)) or patterns(name)
 

@@ -287,7 +287,8 @@ class ReadNumpy(Reader):
             return _Arrays(Files(root, names_in_list(self.file_list, names, root, store), store), self)
         assert self.file_root is not None
         # With the default filter, a warning counts files such as "a.NPY", which it leaves out.
-        keep, any_case = matcher([self.file_filter], True), matcher([self.file_filter], False)
+        keep = matcher([self.file_filter], case_sensitive=True)
+        any_case = matcher([self.file_filter], case_sensitive=False)
         listing = in_directories(
             self.file_root, store, keep, include_root=True, is_sample=any_case if self.file_filter == "*.npy" else None
         )

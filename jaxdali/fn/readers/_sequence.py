@@ -40,7 +40,7 @@ class _Clips(Records):
         if op.files:
             streams = [[os.fsencode(os.fspath(store.named(f))) for f in stream] for stream in op.files]
         else:
-            images = matcher([f"*{x}" for extensions in EXTENSIONS.values() for x in extensions], False)
+            images = matcher([f"*{x}" for extensions in EXTENSIONS.values() for x in extensions], case_sensitive=False)
             listing = in_directories(root, store, lambda name: True, is_sample=images)
             streams, sizes = listing.names, listing.sizes
             self.doubts = listing.doubts(

@@ -44,7 +44,7 @@ class _Members(Records):
     def __init__(self, op: ReadZip):
         files = Files.of(op.path, op.storage)
         assert files.sizes is not None
-        keep = matcher(as_list(op.file_filter), True)
+        keep = matcher(as_list(op.file_filter), case_sensitive=True)
         self._names: list[str] = []
         self._info: list[tuple[int, int, int, int]] = []
         file, start, size, per_file = [], [], [], []
