@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._core.ragged import SIXTHS, Sizes
 from .._program.compilation import Compilation
@@ -20,6 +20,18 @@ Compilers = Callable[[Mapping[int, Sizes]], Sequence[Callable[[], None]]]
 # The batch after which compilation ahead begins. A user who takes only one batch has up to three made, and should not
 # pay for further programs.
 FIRST_BATCH = 4
+
+
+class _Settled(NamedTuple):
+    """A batch of a phase after which nothing was left to compile.
+
+    Attributes:
+      needs: the buffers that the batch needed, as keys of `PhaseMemory.needs`.
+      sizes: the sizes of the phase and of the earlier ones.
+    """
+
+    needs: frozenset[int]
+    sizes: Mapping[int, Sizes]
 
 
 # Note [Compiled ahead]
@@ -43,9 +55,8 @@ class AheadCompiler:
         self._ready_keys: set[Any] = set()  # of compiled programs, see `_key`
         self._compilations: dict[Any, Compilation] = {}  # that run, or wait to run
         self._num_batches: collections.Counter[int] = collections.Counter()  # by phase
-        # By phase: the needed buffers and the sizes of the last batch, when nothing was left to compile. A batch with
-        # the same is done with at once.
-        self._settled: dict[int, tuple[frozenset[int], Mapping[int, Sizes]]] = {}
+        # By phase: the last batch, if nothing was left to compile. A batch like it is done with at once.
+        self._settled: dict[int, _Settled] = {}
 
     def fit(self, number: int, needs: Mapping[int, int], earlier: Mapping[int, Sizes]) -> Sizes:
         """Chooses sizes for a phase of a batch. Afterwards none of the programs with these sizes is being compiled.
@@ -58,12 +69,12 @@ class AheadCompiler:
         phase, settled = self._phases.of(number), self._settled.get(number)
         is_settled = (
             settled is not None
-            and settled[0] == needs.keys()
-            and all(settled[1][n] == sizes for n, sizes in earlier.items())
+            and settled.needs == needs.keys()
+            and all(settled.sizes[n] == sizes for n, sizes in earlier.items())
         )
 
         def is_ready(sizes: Sizes) -> bool:
-            if is_settled and settled is not None and settled[1][number] == sizes:  # the usual case
+            if is_settled and settled is not None and settled.sizes[number] == sizes:  # the usual case
                 return True
             return self._is_ready(self._key(number, needs, {**earlier, number: sizes}))
 
@@ -77,6 +88,7 @@ class AheadCompiler:
             return ready_sizes
         sizes = phase.sizes(capacities, needs)
         key = self._key(number, needs, {**earlier, number: sizes})
+        # No program is ready, so the batch compiles its own, unless this one is being compiled already.
         if (compilation := self._compilations.pop(key, None)) is not None:
             compilation.settle()
         return sizes
@@ -92,7 +104,7 @@ class AheadCompiler:
         """
         phase, settled = self._phases.of(number), self._settled.get(number)
         is_smallest = phase.capacities.is_preferred and sizes[number] == phase.sizes(sizes[number].capacities, needs)
-        if is_smallest and settled is not None and settled[0] == needs.keys() and settled[1] == sizes:
+        if is_smallest and settled is not None and settled.needs == needs.keys() and settled.sizes == sizes:
             return
         self._ready_keys.add(self._key(number, needs, sizes))
         self._num_batches[number] += 1
@@ -107,7 +119,7 @@ class AheadCompiler:
                 self._compilations[key] = Compilation(functools.partial(_compile_all, compilers(other_sizes)))
                 self._compilations[key].start()
         if all_ready:
-            self._settled[number] = frozenset(needs), dict(sizes)
+            self._settled[number] = _Settled(frozenset(needs), dict(sizes))
 
     def close(self):
         """Cancels the compilations that have not begun."""

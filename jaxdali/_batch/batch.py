@@ -125,6 +125,7 @@ class InFlightBatch:
     tickets: list[Any] = dataclasses.field(default_factory=list)
     error: BaseException | None = None
     ended: bool = False
+    # The results of `present_in`, which the ids determine.
     _present_in: dict[Presence | None, np.ndarray | None] = dataclasses.field(default_factory=dict)
 
     @property
@@ -148,7 +149,7 @@ class InFlightBatch:
         """
         if presence in self._present_in:
             return self._present_in[presence]
-        if presence is None:
+        if presence is None:  # outside of branches
             present = self.present if self.short else None
             present = (
                 self.repaired if present is None else present if self.repaired is None else present & self.repaired

@@ -84,7 +84,7 @@ class Delivery:
             raise ValueError(f"outputs {duplicates} can't have two forms")
 
     def shardings_of_outputs(self, num_outputs: int) -> tuple[Sharding | None, ...]:
-        """The sharding of each output."""
+        """The sharding of each output; None: it is on the one device."""
         if self.shardings is None:
             return (None,) * num_outputs
         return *self.shardings[:num_outputs], *[self.shardings[0]] * (num_outputs - len(self.shardings))

@@ -50,7 +50,7 @@ class EagerCalls:
         self, plan: Plan, step: Step, op: EagerOperator, batch: InFlightBatch, ctx: HostContext
     ) -> tuple[Spec, ...]:
         """Calls a function with each shard's arrays of the present samples. Its results are arrays. If later steps use
-        them, they get a copy on the host with all samples.
+        them, they get a copy on the host with all samples. Returns the specs of the results.
         """
         resources = self._resources
         inputs = []
@@ -95,7 +95,7 @@ class EagerCalls:
     def _call_samples(
         self, plan: Plan, step: Step, op: SampleOperator, batch: InFlightBatch, ctx: HostContext
     ) -> tuple[Spec, ...]:
-        """Calls a function with samples. Its results are host values."""
+        """Calls a function with samples. Its results are host values. Returns their specs."""
         if ctx.present.any():
             results = self._call_or_reuse(
                 step,
@@ -114,7 +114,7 @@ class EagerCalls:
                 )
             outputs = [[None] * ctx.N for _ in specs]
         for ref, spec, samples in zip(step.outputs, specs, outputs, strict=True):
-            rows = [np.zeros((0,) * spec.ndim, spec.dtype) if x is None else x for x in samples]
+            rows = [np.zeros((0,) * spec.ndim, spec.dtype) if x is None else x for x in samples]  # None: absent
             data = pack(rows, self._resources.S, functools.partial(self._buffer, ref)) if spec.ndim else np.array(rows)
             shapes = data.shapes if isinstance(data, Packed) else np.zeros((self._resources.N, 0), np.int64)
             batch.values[ref] = Value(spec, shapes, data, batch.present_in(step.presence))
@@ -123,6 +123,7 @@ class EagerCalls:
     def _results_of_samples(
         self, step: Step, op: SampleOperator, batch: InFlightBatch, ctx: HostContext
     ) -> Sequence[Any]:
+        """Calls the function. Returns what `SampleOperator.call_samples` does."""
         try:
             return op.call_samples(ctx, [self._outputs.host_value(r, batch) for r in step.inputs])
         except OperatorError:

@@ -291,7 +291,8 @@ class Executor:
             with self._launching:
                 batch = self._launcher.repair(batch, bad)
         assert batch.ids is not None
-        # Note [Output reuse] says why users do not get the results themselves.
+        # Note [Output reuse] says why users do not get the results themselves. A value may be several outputs, but is
+        # lent once.
         batch.results |= {
             r: self.resources.output_reuse.lend(r, batch.results[r])
             for r in set(self.plan.outputs)
@@ -301,9 +302,9 @@ class Executor:
             return self._finished(batch, batch.ids)
 
     def _finished(self, batch: InFlightBatch, ids: SampleIds) -> FinishedBatch:
-        """Converts the outputs to their final form."""
+        """Converts the outputs of a checked batch to their final form. `ids`: those of the batch."""
         plan = self.plan
-        if self.resources.as_arrays:
+        if self.resources.as_arrays:  # for an iterator; otherwise outputs are `Value`s
             arrays = tuple(
                 self._array(i, r, s, batch) for i, (r, s) in enumerate(zip(plan.outputs, self._shardings, strict=True))
             )
@@ -316,7 +317,7 @@ class Executor:
                 (),
                 [*batch.unread, *batch.replaced],
             )
-        infos = [source_info(batch, x, self.B) for x in self.graph.outputs]
+        infos = [source_info(batch, x, self.B) for x in self.graph.outputs]  # an item is None if nothing is known
         names = tuple([""] * self.B if info is None else [*info] for info in infos)
         values = tuple(self._outputs.value(r, batch) for r in plan.outputs)
         self._count(values)
@@ -337,6 +338,7 @@ class Executor:
             raise DifferentShapes(e.operator, e.where, e.shapes, i, names[i] if i < len(names) else "") from None
 
     def _count(self, outputs: Sequence[Any]):
+        """Counts the samples and bytes of the outputs, if the stages are measured."""
         if self.resources.meter.enabled:
             self.resources.meter.count("output", "outputs", self.resources.N, sum(map(_nbytes, outputs)))
 
@@ -426,6 +428,7 @@ def _opening_error_text(e: Exception) -> str:
 
 
 def _nbytes(output: Any) -> int:
+    """Bytes of an output in any of its forms. Metadata of unknown size count as 0."""
     if isinstance(output, (list, tuple)):  # the parts of a ragged output, or metadata
         return sum(getattr(x, "nbytes", 0) for x in output)
     data: Any = output.data if isinstance(output, Value) else output

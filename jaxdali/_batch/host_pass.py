@@ -69,11 +69,13 @@ class _Pointwise:
         return bool(self.fetched)
 
     def __call__(self, batch: InFlightBatch, meter: Meter):
+        """Computes the outputs of the steps, and stores them in the batch."""
+        # `everywhere`: the samples that steps outside of branches work on.
         values, everywhere = batch.values, batch.present_in(None)
         with np.errstate(all="ignore"), meter.annotation("host", "pointwise"):
             for step, compute, shapes in self.steps:
                 ref = step.outputs[0]
-                if ref not in values:
+                if ref not in values:  # it is there already if the pass began again, see `HostPass.run`
                     try:
                         if meter.enabled:
                             with meter.stage("host", step.op.name, step.name):
@@ -105,7 +107,7 @@ def _items_of_phase(plan: Plan, number: int, N: int) -> list[_SingleStep | _Poin
             items.append(_SingleStep(step, shapes, fetched))
             ready_at[step.id] = len(items)
             continue
-        assert shapes[0] is not None, step.op.name
+        assert shapes[0] is not None, step.op.name  # `compute` has one output, of static shape
         # The step joins the first pointwise item after everything that it needs, so that there are few items.
         earliest = max((ready_at[r.step] for r in step.needs if r.step in ready_at), default=0)
         new_item = len(items), _Pointwise([])
@@ -201,6 +203,7 @@ class HostPass:
         shapes: dict[Ref, tuple[int, ...]] = {}
         samples: dict[Ref, Sequence[np.ndarray]] = {}
         for ref in (r for r in self._bound.plan.awaited if r in batch.values):
+            # Without a sample of it, the steps that await the value could never be bound.
             maker = self._bound.plan.maker(ref)
             present = batch.present_in(maker.presence)
             if present is not None and not present.any():
@@ -292,8 +295,9 @@ class HostPass:
         """Runs a step on the host, its eager function, or its setup, and stores the results in the batch."""
         step, op = item.step, item.step.op
         ctx = self.context(step, batch, bad)
-        specs: tuple[Spec, ...] = ()
+        specs: tuple[Spec, ...] = ()  # of an eager function's results
         try:
+            # An eager function takes its inputs from where they are, also from programs.
             values = [] if isinstance(op, EagerOperator) else [batch.values[r] for r in step.inputs]
             if isinstance(op, EagerOperator):
                 specs = self._eager.call(self._bound.plan, step, op, batch, ctx)
@@ -313,16 +317,21 @@ class HostPass:
         except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, OSError, MemoryError) as e:
             raise step.node.failure(e) from shown_error(e)
         if isinstance(op, EagerOperator):
-            if not step.known:
+            if not step.known:  # its first results show the types of its outputs
                 self._bound.learn_results(step, specs, _common_shapes(step, batch))
         elif step.stage != "host":
+            # A program will make the data. The host knows the shapes already, from the spec or from the setup.
             for ref, spec, static, shapes in zip(
                 step.outputs, step.specs, item.shapes, batch.setups[step.id].shapes, strict=True
             ):
                 batch.values[ref] = Value(spec, np.asarray(shapes, np.int64) if static is None else static)
 
     def context(self, step: Step, batch: InFlightBatch, bad: Mapping[int, int]) -> HostContext:
-        """Makes the context of an operator or source in the host pass. `bad`: see `HostContext.bad`."""
+        """Makes the context of an operator or source in the host pass. `HostContext` documents the functions in it.
+
+        Args:
+          bad: see `HostContext.bad`.
+        """
         resources, ids = self._resources, batch.ids
         # The key of each sample's random numbers.
         epoch, position = (resources.zeros, resources.zeros) if ids is None else (ids.epoch, ids.position)
@@ -333,6 +342,7 @@ class HostPass:
         def empty(elements: int, dtype: Any, index: int = 0) -> np.ndarray:
             return self._buffer(step.outputs[index], elements, dtype)
 
+        # Operators may also check the samples that are absent, whose contents are arbitrary.
         def fail(i: int, code: int, reason: str = ""):
             if present[i]:
                 batch.failures.append((step, i, code, reason))
@@ -398,13 +408,14 @@ class HostPass:
                     spec,
                 )
                 shapes = data.shapes
-                for r in step.inputs:
+                for r in step.inputs:  # see `_buffer`
                     if batch.values[r].data is data:
                         self._passed_on[r] = ref
             present = batch.present_in(step.presence)
             batch.values[ref] = Value(spec, shapes, data, present)
             if self._resources.meter.enabled:
                 stage = "read" if isinstance(step.op, SourceOperator) else "host"
+                # Samples are counted once, with the first output; bytes are those of all outputs.
                 self._resources.meter.count(
                     stage, step.name, 0 if ref.index else N if present is None else int(present.sum()), data.nbytes
                 )
@@ -445,7 +456,9 @@ def _log_round_trip(reader: Step, maker: Step):
 
 
 def _common_shapes(step: Step, batch: InFlightBatch) -> dict[Ref, tuple[int, ...]]:
-    """The shape of each of a step's results whose samples agree in shape. None of a step in a branch."""
+    """The shape of each of a step's results whose samples agree in shape. Empty for a step in a branch, whose results
+    may lack samples.
+    """
     results = ((r, batch.values[r].shapes) for r in step.outputs if r in batch.values and step.presence is None)
     return {r: tuple(shapes[0].tolist()) for r, shapes in results if len(shapes) and (shapes == shapes[0]).all()}
 

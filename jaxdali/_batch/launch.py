@@ -129,7 +129,8 @@ class Launcher:
             return False
         repaired = np.zeros(self._resources.N, bool)
         repaired[[i for samples in bad.values() for i in samples]] = True
-        # A second batch in which only the repaired samples are present. Its results are then copied into the first.
+        # A second batch in which only the repaired samples are present. `run_alone` replaces values and setups in it,
+        # and `_run_program` its results, so it has its own dicts. Its results are then copied into the first.
         copies = {"values": dict(batch.values), "setups": dict(batch.setups), "results": dict(batch.results)}
         repair_batch = dataclasses.replace(
             batch, **copies, status=[], failures=[], replaced=[], repaired=repaired, _present_in={}
@@ -138,6 +139,7 @@ class Launcher:
             return False
         for number, memory in batch.memory.items():
             phase = self._phases.of(number)
+            # A program with an affected step runs as a whole, but only results of affected steps are taken from it.
             segments = [s for s in phase.segments if any(step.id in affected_steps for step in s.steps)]
             for segment in segments:
                 # Operands that the host pass has replaced, such as a file by its decoded pixels.
@@ -185,6 +187,7 @@ class Launcher:
             self._run_program(phase, segment, memory, batch)
 
         def compilers(sizes: Mapping[int, Sizes]) -> list[Callable[[], None]]:
+            """Returns functions that compile the programs of this phase for other sizes, by phase."""
             larger = {
                 n: dataclasses.replace(batch.memory[n], sizes=sizes_of_phase) for n, sizes_of_phase in sizes.items()
             }
@@ -213,6 +216,7 @@ class Launcher:
             """The shapes and types of a value that an earlier program would make with these sizes."""
             result = batch.results[ref]
             if isinstance(result, Ragged):
+                # The capacity in the earlier phase that makes the value.
                 capacity = next(
                     m.sizes.capacities[p.ragged[ref]]
                     for n, m in memory.items()
@@ -264,6 +268,7 @@ class Launcher:
             setup = batch.setups[step.id]
             placements = [self._placement(r, phase, memory, batch) for r in step.outputs]
             index = phase.scratch.get(step.id)
+            # A step may need no working memory for this batch.
             scratch = sizes[index] if index is not None and index in memory.needs else 0
             operands.step(placements, setup.params, scratch)
         return operands

@@ -65,6 +65,7 @@ class Statistics(tuple[Measured, ...]):
         return Statistics(sums.values())
 
     def _table(self) -> list[tuple[str, ...]]:
+        """The cells of the table that `repr` shows, its head first."""
         rows = [("stage", "step", "seconds", "ms / call", "calls", "samples", "MB")]
         for m in self:
             milliseconds_per_call = 1e3 * m.seconds / max(m.calls, 1)
@@ -94,6 +95,7 @@ class Statistics(tuple[Measured, ...]):
     def __repr__(self) -> str:
         rows = self._table()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        # The first two columns, stage and step, are texts and aligned left; numbers are aligned right.
         lines = [
             "  ".join(x.ljust(w) if i < 2 else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths, strict=True)))
             for row in rows
@@ -161,6 +163,7 @@ class Meter:
 
     @contextlib.contextmanager
     def _timed(self, annotation: TraceAnnotation, stage: str, step: str) -> Iterator[None]:
+        """Runs `annotation`, and adds the time that its body takes as one call."""
         start = time.perf_counter()
         try:
             with annotation:
@@ -169,6 +172,7 @@ class Meter:
             self._add(Measured(stage, step, time.perf_counter() - start, 1))
 
     def _add(self, row: Measured):
+        """Adds to the row of a stage and step."""
         key = row.stage, row.step
         with self._lock:
             self._rows[key] = self._rows[key] + row if key in self._rows else row

@@ -37,6 +37,7 @@ def _source_info(batch: InFlightBatch, x: DataNode, B: int) -> Names:
     ids = batch.origins.get(node.id)
     if ids is not None:
         names = ids.names if ids.of_output is None else ids.of_output(x.index)
+        # Only "": no name is known. Other sequences make names when they are read, which would take long here.
         return None if isinstance(names, (list, tuple)) and not any(names) else names
     inputs = [batch.names[Ref(y.node.id, y.index)] for y in node.inputs]
     if all(names is None for names in inputs):

@@ -46,7 +46,7 @@ class Outputs:
         if result is None:  # it was made on the host
             return value
         if isinstance(result, Ragged):
-            offsets, _ = plan_offsets(value.shapes, 1)
+            offsets, _ = plan_offsets(value.shapes, num_shards=1)
             if is_on_accelerator(result.data):
                 samples: Any = DeviceSamples(result.data, offsets, value.shapes)
                 return Value(value.spec, value.shapes, samples)
@@ -59,8 +59,8 @@ class Outputs:
         if value.data is not None or result is None:
             return value
         if isinstance(result, Ragged):
-            offsets, need = plan_offsets(value.shapes, len(self._shards.devices))
-            rows = np.stack([np.asarray(p)[:need] for p in by_shard(result.data, self._shards)])
+            offsets, num_elements = plan_offsets(value.shapes, len(self._shards.devices))
+            rows = np.stack([np.asarray(p)[:num_elements] for p in by_shard(result.data, self._shards)])
             return Value(value.spec, value.shapes, Packed(rows, offsets, value.shapes))
         return Value(value.spec, value.shapes, np.concatenate([np.asarray(p) for p in by_shard(result, self._shards)]))
 
@@ -103,7 +103,7 @@ class Outputs:
             return ShardArrays(
                 jax.device_put(p, device) for p, device in zip(parts, self._shards.primaries, strict=True)
             )
-        if self.stacked:
+        if self.stacked:  # adds the axis of the shards, see `Delivery.stacked`
             parts = [np.asarray(p)[None] for p in parts]
         if sharding is not None:
             try:
@@ -112,7 +112,7 @@ class Outputs:
                 raise step.node.error(
                     f"this output, a batch of {list(parts[0].shape[1:])}, does not fit its sharding: {e}"
                 ) from e
-        # Without a sharding, results of the host stay on the CPU, as in DALI.
+        # Without a sharding there is one shard. Its results of the host stay on the CPU, as in DALI.
         device = cpu_device() if step.stage == "host" and self._shards.accelerator else self._shards.primaries[0]
         return jax.device_put(parts[0], device)
 
@@ -135,7 +135,7 @@ class Outputs:
         on_device = not self._shards.accelerator or step.stage == "device"
         device = self._shards.primaries[0] if on_device else cpu_device()
         if isinstance(result, Ragged):
-            flat, (offsets, _) = result.data, plan_offsets(value.shapes, 1)
+            flat, (offsets, _) = result.data, plan_offsets(value.shapes, num_shards=1)
         elif result is None and isinstance(value.data, Packed):
             flat, offsets = self._copy(value.data.data[0, : value.data.used], value.spec.dtype), value.data.offsets
         else:
@@ -192,6 +192,7 @@ class Outputs:
         fill = self._checked_fill(form.fill, dtype, name, step)
         parts, lengths = [], []
         for samples in samples_of_shards:
+            # The places in the shard that get a row: all with padding, otherwise those of its samples.
             places = list(range(self._B)) if self._padded or len(samples) == self._B else list(samples)
             part = self._pool.empty((len(places), *form.limits, *inner_shape), dtype)
             part[...] = fill
@@ -271,7 +272,7 @@ class Outputs:
             # An eager function in a branch has results of the branch's samples only. The rows are counted among these.
             if isinstance(result, EagerArrays) and result.present is not None:
                 assert present is not None
-                in_result = result.present.reshape(S, B)
+                in_result = result.present.reshape(S, B)  # the samples that have a row
                 places = (
                     None
                     if (in_result == present.reshape(S, B)).all()

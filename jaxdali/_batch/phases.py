@@ -71,6 +71,7 @@ class Phases:
             # The last program also puts outputs of the host where the user wants them.
             host_outputs = resources.as_arrays and last and (self._sharded or not resources.accelerator)
             programs = segments(plan, number, resources.accelerator, resources.kernels, host_outputs)
+            # A fused value exists only inside a native call, and has no buffer.
             refs = [r for s in programs for r in (*s.operands, *(r for step in s.steps for r in step.outputs))]
             ragged = dict.fromkeys(r for r in refs if plan.spec(r).shape is None and not plan.maker(r).fused)
             scratch = [step.id for s in programs for step in s.native]
@@ -92,6 +93,7 @@ class Phases:
             number_of_ragged = {r: i for i, r in enumerate(ragged)}
             number_of_scratch = {step: len(ragged) + i for i, step in enumerate(scratch)}
             on_device = [s for s in programs if s.on_device]
+            # Host values in ragged buffers that programs on the accelerator read.
             crossing = {number_of_ragged[r] for s in on_device for r in s.operands if r in number_of_ragged}
             self._phases.append(
                 Phase(

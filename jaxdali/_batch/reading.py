@@ -52,7 +52,7 @@ class BatchReader:
         self._bound = bound
         self._host = host
         self._setups = setups
-        self._is_set_up = False
+        self._is_set_up = False  # whether `set_up_first` has called `setups` for the first batch
         named = [n for n in self._nodes if n.name == name]
         self.primary = (named or self._nodes or [None])[0]
 
@@ -99,6 +99,7 @@ class BatchReader:
             raise RuntimeError("there are no data: iter_setup raised StopIteration before the first batch") from None
 
     def _set_up(self):
+        """Calls the user functions, unless `set_up_first` has called them for this batch."""
         if not self._is_set_up:
             for f in self._setups:
                 f()
@@ -136,6 +137,8 @@ class BatchReader:
           SourceError: a source failed in another way. The error has the state to continue from.
         """
         batch = begun or InFlightBatch(state, state)
+        # Batches begin before the ones before them are read. So of the states in `begun` only the cursors of the
+        # sources that were read there count.
         after_begin, batch.before, batch.after = batch.after, state, _following(state)
         remaining = []
         for node in self._nodes:

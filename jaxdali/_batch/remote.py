@@ -110,6 +110,7 @@ class BatchMaker:
             for name, source in executor.reader.named.items():
                 if name in spec.padded:
                     source.pad_rounds()
+                # The executor has one shard, so there is one fingerprint.
                 (fingerprint,), expected = source.fingerprint(), spec.fingerprints[shard][name]
                 if fingerprint != expected:
                     different = ", ".join(
@@ -158,13 +159,16 @@ class RemoteReader(BatchReader):
     """Advances the sources without reading them."""
 
     def read(self, state: dict, begun: InFlightBatch | None = None) -> InFlightBatch:
-        """Returns a batch with the ids of its samples, and no values."""
+        """Returns a batch with the ids of its samples, and no values. `begun` has no effect, because workers can't make
+        data that must be read in the caller's thread.
+        """
         after = {**state, "iteration": state["iteration"] + 1, "sources": {}}
         batch = InFlightBatch(state, after)
         for node in self._nodes:
             cursors, ids = self._sources[node.id].advance(self._resources.B, state["sources"][node.name]["cursors"])
             after["sources"][node.name] = {"cursors": cursors}
             batch.origins[node.id] = ids
+            # The first source identifies the samples, until the primary one does.
             if batch.ids is None or node is self.primary:
                 batch.identify(ids)
         self._identify_by_number(batch, state)
@@ -209,9 +213,10 @@ class RemoteExecutor(Executor):
         return 2 * self._workers.num_workers  # so that each worker has its next batch when it finishes one
 
     def tuner(self, depth: int) -> None:
-        return None
+        return None  # nothing is tuned: the threads are the workers'
 
     def _worker_spec(self) -> WorkerSpec:
+        """Describes this executor for the workers."""
         named = self.reader.named
         return WorkerSpec(
             graphs=self._graphs,
@@ -224,9 +229,10 @@ class RemoteExecutor(Executor):
         )
 
     def prepare(self, batch: InFlightBatch) -> InFlightBatch:
-        return batch
+        return batch  # workers prepare it
 
     def dispatch(self, batch: InFlightBatch) -> InFlightBatch:
+        """Submits each shard of the batch to a worker. Starts the workers the first time."""
         if self._pool is None:
             self._pool = self._workers.start(self._worker_spec())
         for s in range(len(self._graphs)):
@@ -236,6 +242,9 @@ class RemoteExecutor(Executor):
         return batch
 
     def check(self, batch: InFlightBatch) -> FinishedBatch:
+        """Waits for the shards of a batch, joins them, and converts the outputs to their final form. Raises the first
+        error of a shard.
+        """
         assert self._pool is not None and batch.ids is not None
         shards = []
         for s, ticket in enumerate(batch.tickets):
@@ -245,6 +254,7 @@ class RemoteExecutor(Executor):
                 if isinstance(error, SampleError):
                     error.index += s * self.B  # from a place in the shard to one in the batch
                 raise error
+        # Only the workers have read the samples, so only they know which are missing.
         if any(shard.present is not None for shard in shards):
             present = np.concatenate(
                 [np.ones(self.B, bool) if shard.present is None else shard.present for shard in shards]
@@ -297,7 +307,7 @@ def _on_host(data: Any) -> np.ndarray | Packed:
 
 
 def _joined(parts: Sequence[Value]) -> Value:
-    """Joins the values of several shards into one."""
+    """Joins values, each of one shard, into one of all these shards."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -305,6 +315,7 @@ def _joined(parts: Sequence[Value]) -> Value:
     if not isinstance(first.data, Packed):
         return Value(first.spec, shapes, np.concatenate([np.asarray(p.data) for p in parts]))
     packed = [p.data for p in parts if isinstance(p.data, Packed)]
+    # Offsets count from the beginning of a shard's row, so they stay valid in a longer row.
     rows = np.zeros((len(packed), max(p.data.shape[1] for p in packed)), first.spec.dtype)
     for row, p in zip(rows, packed, strict=True):
         row[: p.data.shape[1]] = p.data[0]

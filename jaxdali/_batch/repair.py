@@ -29,7 +29,7 @@ Bad: TypeAlias = Mapping[int, Mapping[int, int]]  # by native step, the samples 
 
 
 def _any_nonzero(codes: Any) -> bool:
-    """Waits for the program that writes the codes. Returns whether one is not 0."""
+    """Waits for the program that writes the codes, ``i32[S*B, steps]``. Returns whether one is not 0: a failure."""
     if isinstance(codes, jax.Array) and len(codes.sharding.device_set) == 1:
         try:
             return _cpu.any_set(codes)  # faster than NumPy
@@ -131,7 +131,7 @@ def overwritten(old: Any, new: Any, repaired: np.ndarray, offsets: np.ndarray | 
     shards = len(repaired) // old.shapes.sharding.shard_shape(old.shapes.shape)[0]
     is_repaired_block = np.zeros((shards, old.data.shape[0] // shards // ALIGNMENT), bool)
     for i in np.flatnonzero(repaired).tolist():
-        first = int(offsets[i])
+        first = int(offsets[i])  # within the row of the sample's shard
         end = first + -(-int(shapes[i].prod()) // ALIGNMENT)
         is_repaired_block[i * shards // len(repaired), first:end] = True
     return dataclasses.replace(old, data=_with_rows(old.data, new.data, is_repaired_block.reshape(-1)))
@@ -143,6 +143,8 @@ def _with_rows(old: jax.Array, new: jax.Array, is_new: np.ndarray) -> jax.Array:
     parts = []
     for shard in old.addressable_shards:
         start, stop, _ = shard.index[0].indices(len(old))
+        # The first axis of `old` may be longer, as that of a flat buffer whose rows are blocks, or shorter, as that of
+        # ``[S, B, ...]`` whose rows are samples.
         is_new_here = is_new[start * len(is_new) // len(old) : stop * len(is_new) // len(old)]
         parts.append(_select_rows(shard.data, new_of_device[shard.device], is_new_here))
     return jax.make_array_from_single_device_arrays(old.shape, old.sharding, parts)

@@ -59,10 +59,11 @@ class RunResources:
         self.kernels = frozenset[str]()
         if self.accelerator:
             self.kernels = frozenset.intersection(*map(_ffi.kernels_on, set(shards.primaries)))
-        # The nodes whose user functions run now, by the id of the thread. Each thread changes only its own entry.
+        # The nodes whose user functions run now, by the id of the thread. At exit such a thread is interrupted. Each
+        # thread changes only its own entry.
         self._called_nodes: dict[int, Node] = {}
         self.meter = Meter(options.statistics or bool(options.tuned))
-        self._process = os.getpid()
+        self._process = os.getpid()  # that has made the threads, see `close`
         self.of_operators: dict[str, Any] = {}
         self._of_operators_lock = threading.RLock()
         self.pool = BufferPool(functools.partial(_ffi.pinned_memory, shards.primaries[0]) if self.accelerator else None)

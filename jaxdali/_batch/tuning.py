@@ -66,6 +66,7 @@ class Tuner:
         if start is None:  # programs are compiled in the first window
             return False
         old_settings = self.threads, self.depth
+        # The differences: seconds of the window, and of waiting in it.
         self._decide(*(a - b for a, b in zip(times, start, strict=True)))
         changed = (self.threads, self.depth) != old_settings
         if changed:
