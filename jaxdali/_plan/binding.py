@@ -91,6 +91,9 @@ class BoundPlan:
         self._bind(self.plan)
 
     def _bind(self, plan: Plan):
+        """Binds the steps of `plan` whose inputs are known, and sets the attribute to the plan that the passes make of
+        it.
+        """
         plan = simplified(bound(plan, self._context))
         if self._context.accelerator:
             placed = frozenset(r for i, r in enumerate(plan.outputs) if i in self._context.placed)
@@ -148,6 +151,7 @@ def _wanted_on_host(plan: Plan) -> set[int]:
     # From the last step to the first: if a step runs on the host, the host needs its inputs, too.
     for step in reversed(plan.steps):
         op, outputs = step.op, [Ref(step.id, i) for i in range(step.op.num_outputs)]
+        # A result that is also an output or a sink on the accelerator is made there, and the host gets a copy of it.
         if (
             op.has_host_form
             and not needed.isdisjoint(outputs)
@@ -246,7 +250,7 @@ def _bound(step: Step, context: BindingContext, steps: Mapping[int, Step], wante
             return "", ""
         image, ref = inputs[0], original(step.inputs[0])
         source = context.sources.get(ref.step)
-        takes_image = not image.layout and node.op.takes_image(image)
+        takes_image = not image.layout and node.op.takes_image(image)  # a layout names the axes, so none is in doubt
         if (
             takes_image
             and image.shape is None
@@ -260,7 +264,7 @@ def _bound(step: Step, context: BindingContext, steps: Mapping[int, Step], wante
         return image_doubt, node.op.doubts(image, *inputs[1:])
 
     def advice() -> str:
-        """Returns the end of an error's message."""
+        """Returns the end of an error's message: doubts about an image, and a hint; "" if there are none."""
         return "".join(
             f"; {x}" for x in (doubts()[0] if inputs and inputs[0].ndim > 2 else "", unpacking_hint(node)) if x
         )
@@ -281,6 +285,7 @@ def _bound(step: Step, context: BindingContext, steps: Mapping[int, Step], wante
             on_host=all(m.stage == "host" for m in makers),
             in_branch=step.presence is not None,
         )
+        # On sequences of frames, an operator with arguments per frame is replaced by one to which frames are samples.
         op = per_frame(op, *inputs).bind(ctx, *inputs)
         if isinstance(op, SourceOperator):
             specs = tuple(context.sources[node.id].specs())
@@ -316,6 +321,7 @@ def _bound(step: Step, context: BindingContext, steps: Mapping[int, Step], wante
                 )
             )
     is_eager = isinstance(op, EagerOperator)
+    # `bind` may have returned an operator of another kind, which decides where the step runs.
     on_host = is_eager or (isinstance(op, HostOperator) and not isinstance(op, ProgramOperator))
     bound_step = Step(node, op, step.inputs, "host" if on_host else stage, 0, specs, step.presence)
     # Where the host needs an input, it reads the value on the host, and not a copy in a program.

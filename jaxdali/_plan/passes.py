@@ -25,6 +25,7 @@ def bypass_identities(plan: Plan) -> Plan:
     presences: dict[Presence | None, Presence | None] = {None: None}
 
     def new_presence(old: Presence | None) -> Presence | None:
+        """Returns a presence whose predicates are replaced; the old one if there is nothing to replace."""
         if old not in presences:
             assert old is not None
             outer, predicate = new_presence(old.outer), replacements.get(old.predicate, old.predicate)
@@ -83,7 +84,7 @@ def absorb(plan: Plan) -> Plan:
             # The programs of an earlier phase are fixed before the steps of this one are known.
             in_same_phase = inner.known and (inner.stage, inner.phase) == (step.stage, step.phase)
             has_no_other_use = in_same_phase and num_uses[inner.id] == 1 and inner.op.num_outputs == 1
-            op = step.op.absorb(i, inner.op) if has_no_other_use else None
+            op = step.op.absorb(i, inner.op) if has_no_other_use else None  # None: it can't absorb this one
             if op is None:
                 i += 1
             else:  # the inputs of the inner step take its place, and may be absorbed in turn
@@ -178,7 +179,7 @@ def narrowed(plan: Plan, kernels: frozenset[str]) -> Plan:
         if ops is None:
             continue
         parser_op, decoder_op, window_op = ops
-        # The first two move behind the steps that make the arguments. Nothing in between reads them.
+        # Parser and decoder move behind the steps that make the arguments. Nothing in between reads them.
         del steps[parser.id], steps[decoder.id], steps[window.id]
         decoder_inputs, arguments = parser.outputs, window.inputs[1:]
         parser = _with_operator(parser, parser_op, (*parser.inputs, *arguments), spec)
@@ -219,8 +220,10 @@ def _is_stage(plan: Plan, step: Step, kernels: frozenset[str]) -> bool:
     op = step.op
     if not isinstance(op, StageOperator) or not step.known or op.num_outputs > 1:
         return False
+    # The kernel "decode" reads a file, which has one axis.
     if step.specs[0].ndim != 3 or (plan.spec(step.inputs[0]).ndim != 3 and op.kernel != "decode"):
         return False
+    # A step for an accelerator without its kernel runs on the CPU, too.
     return step.stage == "cpu" or (step.stage == "device" and op.kernel not in kernels)
 
 
@@ -261,6 +264,7 @@ def cut(plan: Plan, kernels: frozenset[str], placed: frozenset[Ref]) -> Plan:
             elif (parts := op.divided(spec, out)) is not None:
                 host_op, device_op = parts
                 (intermediate,) = host_op.infer(*map(plan.spec, step.inputs))
+                # Only then fewer bytes cross the link.
                 if intermediate.shape is not None and out.shape is not None and _nbytes(intermediate) < _nbytes(out):
                     node = _added_node(step.node, "host")
                     first = dataclasses.replace(step, node=node, op=host_op, specs=(intermediate,))
@@ -301,7 +305,7 @@ def compact(plan: Plan, kernels: frozenset[str], placed: frozenset[Ref], sources
 
 def _only_on_device(plan: Plan, ref: Ref, kernels: frozenset[str], placed: frozenset[Ref]) -> bool:
     """Whether all steps that read a value, or a copy of it, run on the accelerator, and no output is on the host."""
-    predicates = {r for s in plan.steps for r in s.needs[len(s.inputs) :]}
+    predicates = {r for s in plan.steps for r in s.needs[len(s.inputs) :]}  # `needs`: the inputs, then the predicates
     if (
         ref in plan.sinks
         or ref in predicates

@@ -129,7 +129,7 @@ class Plan:
         return {s.id: s for s in self.steps}
 
     def step(self, id: int) -> Step:
-        """The step of a node."""
+        """The step of a node, by the node's id."""
         return self._by_id[id]
 
     def maker(self, ref: Ref) -> Step:

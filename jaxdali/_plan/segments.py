@@ -31,7 +31,7 @@ class Segment:
 
     @functools.cached_property
     def native(self) -> tuple[Step, ...]:
-        """The steps with a column in the status."""
+        """The steps with a column in the status, which says for each sample whether it failed."""
         return tuple(s for s in self.steps if isinstance(s.op, NativeOperator))
 
     @functools.cached_property
@@ -52,7 +52,7 @@ class Segment:
     @functools.cached_property
     def key(self) -> tuple:
         """A key for the computation, independent of the graph's numbering, names, places, and host steps."""
-        number: dict[Ref, tuple] = {}
+        number: dict[Ref, tuple] = {}  # each value's place among operands, carried values or results
         for kind, values in (("operand", self.operands), ("carried", self.carried)):
             number |= {r: (kind, i, self.plan.spec(r)) for i, r in enumerate(values)}
         for i, s in enumerate(self.steps):
@@ -109,6 +109,7 @@ def segments(
         needed += [r for s in other_steps for r in plan.fetched(s)]  # including predicates
         exports |= {r: None for r in (*plan.outputs, *needed) if level.get(r.step) == current}
         if host_outputs and current == levels[-1]:
+            # Outputs of static shape pass through the last program, which returns them on the right devices.
             passed_through = [
                 r for r in plan.outputs if plan.maker(r).stage == "host" and plan.spec(r).shape is not None
             ]

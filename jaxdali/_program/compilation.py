@@ -60,7 +60,7 @@ class Compilation(Thread):
 
     def run(self):
         with _turn:
-            if not self._claim.acquire(blocking=False):
+            if not self._claim.acquire(blocking=False):  # cancelled
                 return
             try:
                 with own_settings(), stored():

@@ -37,22 +37,24 @@ class OperandField:
 
     @functools.cached_property
     def size(self) -> int:
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def words(self) -> int:
+        """The number of 32-bit words that it takes, rounded up."""
         return -(-self.size * self.dtype.itemsize // 4)
 
     def read(self, row: jax.Array) -> jax.Array:
         """Reads the operand from one shard's row ``i32[words]``, in a program."""
         words = row[self.first : self.first + self.words]
         dtype = np.dtype(np.uint8) if self.dtype == np.bool_ else self.dtype
-        if dtype.itemsize == 8:
+        if dtype.itemsize == 8:  # two words make one element; otherwise a word makes one element or several
             flat = lax.bitcast_convert_type(words.reshape(-1, 2), dtype)
         else:
             flat = lax.bitcast_convert_type(words, dtype).reshape(-1)
         flat = flat[: self.size].reshape(self.shape)
-        return flat != 0 if self.dtype == np.bool_ else flat
+        return flat != 0 if self.dtype == np.bool_ else flat  # a bool of NumPy is a byte
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,6 +148,7 @@ class Layout:
         fields = self._unpacked(row) if on_cpu else {f: f.read(row) for f in self.fields}
 
         def value(place: OperandField | DenseOperand | RaggedOperand) -> Any:
+            """Returns the operand at a place, of one shard."""
             match place:
                 case OperandField():
                     return fields[place]
@@ -164,7 +167,7 @@ class Layout:
         return LoadedOperands(tuple(fields[c] for c in self.controls), tuple(map(value, self.values)), steps)
 
     def _unpacked(self, row: jax.Array) -> dict[OperandField, jax.Array]:
-        """Reads the fields by a native call."""
+        """Reads the fields by a native call. Empty fields are made without it."""
         nonempty = [f for f in self.fields if f.size]
         types = [jax.ShapeDtypeStruct(f.shape, np.uint8 if f.dtype == np.bool_ else f.dtype) for f in nonempty]
         arrays = (
@@ -199,13 +202,14 @@ class Operands:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all operands, without the unused parts of buffers."""
         return sum(x.nbytes for x in (*self._fields, *self._buffer_data))
 
     def control(self, pool_id: int, present: np.ndarray | None):
         """Adds the thread pool of native calls, and the samples that they work on (None: all)."""
         control = _control(pool_id, self._S, self._B)
         if present is not None:
-            control = control.copy()
+            control = control.copy()  # the original is cached
             control[:, 1:] = present.reshape(self._S, self._B)
         self._fields.append(control)
         self._num_controls += 1
@@ -226,7 +230,7 @@ class Operands:
             self._kinds.append(DenseOperand)
             self._buffer_data.append(data)
             shape = (self._S, self._B, *data.shape[1:])
-            if self._pool is None:
+            if self._pool is None:  # only shape and type, without memory
                 self.buffers.append(np.broadcast_to(np.zeros((), data.dtype), shape))
                 return
             if is_lent(data):  # a source has written it to memory of the pool
@@ -249,7 +253,8 @@ class Operands:
           params: the parameters, ``[S*B, ...]`` by name.
           scratch: bytes of working memory.
         """
-        self._kinds.append((tuple(None if o is None else o[0] for o in outputs), tuple(params), scratch))
+        capacities = tuple(None if o is None else o[0] for o in outputs)
+        self._kinds.append((capacities, tuple(params), scratch))
         for o in outputs:
             if o is not None:
                 _, offsets, shapes = o
@@ -268,7 +273,7 @@ class Operands:
         fields, first = [], 0
         for x in self._fields:
             fields.append(OperandField(x.dtype, x.shape[1:], first))
-            first += fields[-1].words + (fields[-1].words & 1)  # 64-bit fields start at even words
+            first += fields[-1].words + (fields[-1].words & 1)  # to the next even word, for 64-bit fields
         # In the order in which `control`, `value` and `step` have added them.
         field = iter(fields)
         dense = iter(DenseOperand(i, b.dtype, b.shape[1:]) for i, b in enumerate(self.buffers))
@@ -321,7 +326,9 @@ class Operands:
 
 @functools.lru_cache(maxsize=64)
 def _control(pool_id: int, S: int, B: int) -> np.ndarray:
-    """A control operand for all samples."""
+    """A control operand for all samples, ``i32[S, 1 + B]``: the id of the thread pool, and 1 for each sample, which is
+    present. The result is cached.
+    """
     control = np.ones((S, 1 + B), np.int32)
     control[:, 0] = pool_id
     return control

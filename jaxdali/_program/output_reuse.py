@@ -28,7 +28,7 @@ class OutputReuse:
     """Lets programs write results into the memory of earlier results. See Note [Output reuse]."""
 
     def __init__(self):
-        self._free: dict[Ref, collections.deque[jax.Array]] = {}
+        self._free: dict[Ref, collections.deque[jax.Array]] = {}  # results that nothing refers to, by output
 
     def take(self, types: Mapping[Ref, jax.ShapeDtypeStruct], device: jax.Device) -> tuple[jax.Array, ...]:
         """Returns arrays of these shapes and types to donate to a program. Their contents are arbitrary. Only one

@@ -100,6 +100,7 @@ def _donated(
     donated: dict[Ref, jax.ShapeDtypeStruct] = {}
     for step, step_layout in zip(segment.steps, layout.steps, strict=True):
         for ref, spec, out in zip(step.outputs, step.specs, step_layout.outputs, strict=True):
+            # A stacked export has an axis of one shard: results are donated for one device only.
             shape = (out.capacity,) if out is not None else (*(1,) * stacked, B, *(spec.shape or ()))
             dtype = narrow(spec.dtype) if narrowed else spec.dtype
             if ref in segment.exports and math.prod(shape) * dtype.itemsize >= MIN_DONATED_BYTES:
@@ -140,6 +141,7 @@ def _jit(
         step_times = None if times is None else jnp.stack([sum(t, jnp.int32(0)) for t in times.values()])[None]
         return exports, status, step_times
 
+    # A ragged export has three arrays, data, offsets and shapes, on one sharding.
     ragged = [segment.plan.spec(r).shape is None for r in segment.exports]
     outputs = tuple(Ragged(s, s, s) if r else s for r, s in zip(ragged, out_shardings, strict=True))
     if len(shards.devices) == 1:
@@ -158,6 +160,7 @@ def _jit(
     if S > 1:  # a device, such as the CPU beside several accelerators, runs its shards one after the other
 
         def in_turn(*operands: Any) -> Any:
+            """Computes S shards as `jaxdali_pipeline` does one. The operands have the rows of all."""
             results = [
                 jaxdali_pipeline(*jax.tree.map(lambda a, s=s: a[s * (len(a) // S) : (s + 1) * (len(a) // S)], operands))
                 for s in range(S)
@@ -194,7 +197,7 @@ def lowered(
     Returns:
       The status of native steps, ``i32[B]`` each, by their ids.
     """
-    codes: dict[int, Any] = {}
+    codes: dict[int, Any] = {}  # by step: 0 for each sample that succeeded
     # By values that exist only inside a native call (Note [The chain]): the call's input, and its stages so far.
     chains: dict[Ref, tuple[Any, list[_Stage]]] = {}
     for step, control, (out, params, scratch) in zip(steps, controls, placed, strict=True):

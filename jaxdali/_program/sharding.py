@@ -54,6 +54,7 @@ class Shards:
 
     @property
     def primaries(self) -> tuple[jax.Device, ...]:
+        """The first device of each local slice, which computes it."""
         return tuple(d[0] for d in self.devices)
 
     @property
@@ -131,15 +132,19 @@ def slices_of(sharding: Sharding, batch_size: int) -> list[list[jax.Device]]:
 
 
 def _rank(sharding: Sharding) -> int:
+    """The number of leading axes that a sharding names, at least 1: the fewest that an array on it can have."""
     return max(1, len(sharding.spec)) if isinstance(sharding, NamedSharding) else 1
 
 
 def assemble(parts: Sequence[Any], shards: Shards, sharding: Sharding) -> jax.Array:
-    """Assembles one global array on `sharding` from the local shards' arrays ``[B, ...]`` (NumPy, or jax on the
-    primaries).
+    """Assembles one global array on `sharding` from the local shards' arrays ``[B, ...]``: NumPy arrays, or jax arrays
+    that are each on the shard's primary device, see `Shards.devices`.
 
-    Copies to replicas, cuts along non-batch axes, and works over several processes: no device of another process is
-    touched.
+    Each device gets its part: replicas get copies, and along other axes than that of the batch the parts are cut out.
+    Devices of other processes are not touched, so each process assembles its own part.
+
+    Raises:
+      ValueError: the sharding has more axes than the arrays, or does not cut the batch into these shards.
     """
     per_shard = parts[0].shape[0]
     shape = (shards.num * per_shard, *parts[0].shape[1:])
@@ -149,7 +154,7 @@ def assemble(parts: Sequence[Any], shards: Shards, sharding: Sharding) -> jax.Ar
     arrays = []
     for device, index in sharding.addressable_devices_indices_map(shape).items():
         assert index is not None
-        start, stop, _ = index[0].indices(shape[0]) if index else (0, shape[0], 1)
+        start, stop, _ = index[0].indices(shape[0]) if index else (0, shape[0], 1)  # the samples that it holds
         part = part_of_shard[start // per_shard]
         if stop - start != per_shard:
             raise ValueError(

@@ -135,6 +135,7 @@ class Messages:
 
 @functools.cache
 def _replicated(sharding: Sharding) -> Any:
+    """Returns a program that copies its argument to all devices of a replicated sharding."""
     return jax.jit(lambda x: x, out_shardings=sharding)
 
 
@@ -178,7 +179,9 @@ class Transfer:
         )
         process = jax.process_index()
         self._local_devices = [d for d in self._devices if d.process_index == process]
+        # For each round, the receiver by the sender.
         self._receiver_of = [{self._devices[a]: self._devices[b] for a, b in pairs} for pairs in self._rounds]
+        # A device holds one shard, or a piece of it.
         self._shard_of_holder = {d: i for i, devices in enumerate(loading.holders) for d in devices}
         self._zeros: dict[Any, jax.Array] = {}  # by shape, type and device
 
@@ -206,7 +209,7 @@ class Transfer:
             result = []
             for spec, pieces, part, received_on in zip(specs, pieces_of_arrays, parts, received, strict=True):
                 arrays = []
-                for d in (d for d in pieces if d.process_index == process):
+                for d in (d for d in pieces if d.process_index == process):  # the local holders
                     i = self._shard_of_holder[d]
                     is_local = self._loading.makers[i].process_index == process
                     arrays.append(jax.device_put(_piece(part[i], pieces[d]), d) if is_local else received_on[d])
@@ -258,6 +261,7 @@ class Transfer:
 
 
 def _piece(part: Any, slices: tuple[slice, ...]) -> Any:
+    """Cuts a piece out of a shard's array, by the slices of the axes behind the batch axis."""
     return part[(slice(None), *slices)] if any(s != slice(None) for s in slices) else part
 
 
@@ -277,6 +281,7 @@ def _permuted(devices: tuple[jax.Device, ...], rounds: tuple[tuple[tuple[int, in
             round_of_receiver[receiver] = r
 
     def permute(sent: list[list[Any]]) -> list[Any]:
+        """Runs on each device: sends its array of each round, for each of the arrays to make. Returns what it received."""
         my_round = jnp.asarray(round_of_receiver)[jax.lax.axis_index("device")]
         received = [
             [jax.lax.ppermute(x, "device", pairs) for x, pairs in zip(sent_of_array, rounds, strict=True)]

@@ -153,10 +153,15 @@ class Prefetch:
             self._requests.put(batch)
 
     def _start(self):
+        """Starts the two or three threads. If one can't start, those that run are told to stop, and the error is
+        raised.
+        """
         shutdown.close_at_exit(self)
         try:
             targets = [(self._run_producer, "jaxdali-produce"), (self._run_checker, "jaxdali-check")]
-            for target, name in [(self._run_reader, "jaxdali-read")] * self._has_reader_thread + targets:
+            if self._has_reader_thread:
+                targets.insert(0, (self._run_reader, "jaxdali-read"))
+            for target, name in targets:
                 thread = Thread(target=target, name=name, daemon=True)
                 thread.start()
                 self._threads.append(thread)
@@ -209,7 +214,8 @@ class Prefetch:
         """
         self.begin_batches()
         with self._item_finished:
-            return self._first_finished()[0] != "end"
+            kind, _, _ = self._first_finished()
+            return kind != "end"
 
     def ended(self) -> bool:
         """Whether the next `get` raises StopIteration; waits until that is known."""
@@ -224,16 +230,19 @@ class Prefetch:
                     if self._stopping:
                         raise RuntimeError("the iterator is closed")
                     self._item_finished.wait()
+        first_item = self._finished_items[0]
+        kind, _, _ = first_item
         # While closing, the error is probably that of a source that was closed while it was read.
-        if self._closing and self._finished_items[0][0] == "error":
+        if self._closing and kind == "error":
             raise RuntimeError("the iterator is closed")
-        return self._finished_items[0]
+        return first_item
 
     @property
     def at_end(self) -> bool:
         """Whether the next `get` raises StopIteration."""
         with self._item_finished:
-            return bool(self._finished_items) and self._finished_items[0][0] == "end"
+            kind = self._finished_items[0][0] if self._finished_items else ""
+            return kind == "end"
 
     @property
     def full(self) -> bool:
@@ -244,7 +253,7 @@ class Prefetch:
         """Continues with the next epoch after `get` has reached the end of the data."""
         if not self.at_end:
             return
-        state = self._finished_items.popleft()[2]
+        _, _, state = self._finished_items.popleft()  # the item "end"
         self._parked_request = None
         while not self._requests.empty():  # requested before the end of another source was known
             self._requests.get()

@@ -105,6 +105,7 @@ def close_collected(close: Callable[[], None]):
 
 
 def _close_and_interrupt(close: Callable[[], None]):
+    """Raises KeyboardInterrupt in the main thread, after the finalizer has returned there, and calls `close`."""
     time.sleep(_INTERRUPT_DELAY)
     if not exiting():
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # this also wakes the main thread
@@ -112,6 +113,11 @@ def _close_and_interrupt(close: Callable[[], None]):
 
 
 def _start(close: Callable[[], None], *, daemon: bool):
+    """Calls a function in a new thread. If no thread can be started, it is not called.
+
+    Args:
+      daemon: whether the process may exit while the thread runs. It then waits for a short time only, see `_at_exit`.
+    """
     thread = Thread(target=close, name="jaxdali-close", daemon=daemon)
     try:
         thread.start()
@@ -180,7 +186,7 @@ def _wait_at_exit(threads: Sequence[threading.Thread], resources: RunResources):
     # For example tracing, which may take long, and whose result is no longer needed.
     if resources.called_node is not None:
         for t in threads:
-            if t.is_alive():
+            if t.is_alive():  # raises SystemExit in the thread
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(t.ident or 0), ctypes.py_object(SystemExit))
     # An interrupted function gets a little time. While no thread is in a user's function, or while one is in JAX, the
     # limit is put off, up to `BATCH_PATIENCE`.

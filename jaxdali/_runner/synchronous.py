@@ -27,7 +27,8 @@ class Synchronous:
     @property
     def at_end(self) -> bool:
         """Whether the next `get` raises StopIteration."""
-        return bool(self._items) and self._items[0][0] == "end"
+        kind = self._items[0][0] if self._items else ""
+        return kind == "end"
 
     busy = False  # it has no thread
 
@@ -41,10 +42,13 @@ class Synchronous:
     @property
     def _end_requested(self) -> bool:
         """Whether the last request met the end of the data. Then nothing can be requested before `restart`."""
-        return bool(self._items) and self._items[-1][0] == "end"
+        kind = self._items[-1][0] if self._items else ""
+        return kind == "end"
 
     def request(self, batches: int) -> int:
-        """Launches more batches. Errors are raised when they are taken."""
+        """Launches more batches. Errors are raised when they are taken. Returns how many of them can be taken, see
+        `Runner.request`.
+        """
         self._exclusive_use.check()
         for num_launched in range(batches):
             if not self._end_requested:
@@ -79,16 +83,19 @@ class Synchronous:
 
     def wait(self) -> bool:
         """Waits for the next batch. Returns False at the end of the data, True for a batch or an error."""
-        return self._head()[0] != "end"
+        kind, _, _ = self._head()
+        return kind != "end"
 
     def _head(self) -> tuple[str, Any, dict]:
-        """Waits for the item that was requested first, and leaves it in the queue."""
+        """Waits for the item that was requested first, and leaves it in the queue: its kind, the finished batch or the
+        error, and the state after it. Requests one if there is none.
+        """
         if self._closed:
             raise RuntimeError("the pipeline is closed")
         if not self._items:
             self.request(1)
         kind, item, state = self._items[0]
-        if isinstance(item, InFlightBatch):
+        if isinstance(item, InFlightBatch):  # launched, but not waited for yet
             try:
                 with own_settings():
                     item = self._executor.check(item)
@@ -103,7 +110,8 @@ class Synchronous:
     def restart(self):
         """Continues with the next epoch after `get` has reached the end of the data."""
         if self.at_end:
-            self.state = self._launched_state = self._executor.reader.after_end(self._items[0][2])
+            _, _, state_at_end = self._items[0]
+            self.state = self._launched_state = self._executor.reader.after_end(state_at_end)
             self._items.clear()
 
     def close(self, collected: bool = False):
