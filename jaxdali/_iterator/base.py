@@ -30,6 +30,7 @@ class BaseIterator:
     A subclass takes a `lease` of the pipelines, calls `_start`, and implements `__next__` with ``_stream.take``.
     """
 
+    # How to get samples that fill no batch, for a warning about them.
     _instead = "; a source of batches (batch=True) may end with a smaller one"
     _stream: BatchStream | SharedStream
     output_map: list[str]
@@ -39,7 +40,7 @@ class BaseIterator:
         """Starts to make batches, or continues where the previous iterator stopped. Closes the lease if that fails."""
         self.output_map = list(options.output_map)
         self._stream = stream = BatchStream(lease, options, type(self).__name__, self._instead)
-        self._pipes = lease.pipelines  # they keep their lease
+        self._pipes = lease.pipelines  # they hold the lease, which has only weak references to them
         lease.checkpoint_with(self.checkpoints)
         stream.begin(padded=padded)
 
@@ -51,7 +52,8 @@ class BaseIterator:
         pipelines = "1 pipeline" if len(self.pipelines) == 1 else f"{len(self.pipelines)} pipelines"
         progress = f"{stream.num_taken} batches{total} taken, {self.batch_size} samples of each of {pipelines}"
         lines = [f"{type(self).__name__}: epoch {stream.epoch}, {progress}"]
-        for executor in stream.executors[:1]:  # a process that loads nothing has none
+        # The outputs of the first executor stand for all. A process that loads nothing has no executor.
+        for executor in stream.executors[:1]:
             for i, (name, x, spec) in enumerate(
                 zip(self.output_map, executor.graph.outputs, executor.plan.output_specs)
             ):

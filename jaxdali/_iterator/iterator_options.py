@@ -75,6 +75,7 @@ class IteratorOptions:
             )
 
     def _names(self) -> list[str]:
+        """Returns `output_map` as a list. Raises TypeError or ValueError if it is not a list of distinct names."""
         try:
             names = list(self.output_map)
         except TypeError:

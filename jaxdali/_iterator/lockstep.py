@@ -70,7 +70,7 @@ class Lockstep:
 
     @property
     def _is_padded(self) -> list[bool]:
-        """Whether the next batch of each runner is one without samples, because its data have ended."""
+        """For each runner, whether its next batch is one without samples, because its data have ended."""
         ended = self.at_end if self.pads_ended else [False] * len(self._runners)
         return [False] * len(ended) if all(ended) else ended  # if all have ended, `get` raises StopIteration
 

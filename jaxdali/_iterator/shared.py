@@ -221,7 +221,8 @@ class SharedStream:
     def peek(self) -> list[FinishedBatch]:
         """The next batch, even if it belongs to the next epoch."""
         with self.turn:
-            return self._batch(lambda inner: (inner.peek(), None))[0]
+            batches, _ = self._batch(lambda inner: (inner.peek(), None))  # None: all samples belong to the epoch
+            return batches
 
     def begin_loop(self, level: int = logging.WARNING):
         """As `BatchStream.begin_loop`, in all processes."""
@@ -258,6 +259,7 @@ class SharedStream:
         ids = self._loading.made_by(jax.process_index())
 
         def step(inner: BatchStream) -> _Message:
+            """Takes the batch of this process. Its arrays go to `local_arrays`, everything else into the message."""
             (batch,), valid = act(inner)
             if not self._masked:
                 inner.check_full([batch], " (or pass mask_name, with last_batch_policy=PARTIAL)")
@@ -267,7 +269,7 @@ class SharedStream:
                     B = len(x) // len(ids)
                     outputs.append({i: [_picklable(e) for e in x[k * B : (k + 1) * B]] for k, i in enumerate(ids)})
                     continue
-                arrays = (x,) if isinstance(x, ShardArrays) else x
+                arrays = (x,) if isinstance(x, ShardArrays) else x  # a pair: samples and lengths
                 for parts in arrays:
                     local_arrays[len(local_arrays)] = dict(zip(ids, parts, strict=True))
                 outputs.append(tuple((parts[0].shape, np.dtype(parts[0].dtype)) for parts in arrays))
@@ -286,7 +288,9 @@ class SharedStream:
         global arrays, pairs of samples and lengths, or lists.
         """
         device_of_shard = self._loading.held_by(jax.process_index())
-        descriptions = [m.outputs for m in messages if m.outputs is not None]  # of each loading process
+        # Of each loading process: for each output a dict of lists by shard, or a tuple of the shapes and types of its
+        # arrays, see `_Message.outputs`.
+        descriptions = [m.outputs for m in messages if m.outputs is not None]
         specs: list[PartSpec] = []
         for k, (sharding, lengths_sharding) in enumerate(self._shardings):
             of_output = [outputs[k] for outputs in descriptions]
@@ -295,6 +299,7 @@ class SharedStream:
             if any(types != of_output[0] for types in of_output):
                 names = sorted({f"{dtype}{list(shape)}" for types in of_output for shape, dtype in types})
                 raise ValueError(f"output {k} of the loading processes differs in shape or type: {', '.join(names)}")
+            # One array, or samples and lengths, which have a sharding of their own.
             specs += [
                 PartSpec(s, d, placement) for (s, d), placement in zip(of_output[0], (sharding, lengths_sharding))
             ]
@@ -359,6 +364,7 @@ class SharedStream:
         return [messages[p] for p in self._loading.processes]
 
     def _position_of_inner(self) -> _Position:
+        """The position of this process's stream. An error of `get_state` takes the place of the state."""
         inner = self._inner
         assert inner is not None
         state: dict[str, Any] | BaseException = {}
@@ -379,6 +385,7 @@ class _SentArray:
 
 
 def _picklable(x: Any) -> Any:
+    """Returns an element of a list in the form in which a message contains it."""
     return _SentArray(np.asarray(x)) if isinstance(x, jax.Array) else x
 
 

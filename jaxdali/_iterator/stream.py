@@ -65,8 +65,8 @@ class BatchStream:
         self._epochs = checkpoint.Epochs(
             options.last_batch_policy.name, options.size, options.reader_name, options.last_batch_padded
         )
-        self._plan: EpochPlan | None = None
-        self._finalizer: weakref.finalize | None = None
+        self._plan: EpochPlan | None = None  # the length of epochs; None: only the end of the data shows it
+        self._finalizer: weakref.finalize | None = None  # parks the runners if this stream is collected
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -137,6 +137,7 @@ class BatchStream:
             raise
 
     def _new_runners(self, states: Sequence[dict[str, Any]]) -> list[Runner]:
+        """Returns a runner for each executor, which begins at its state."""
         # As in DALI, a source is called for the batch that replaces the one just taken before the user gets that one:
         # so one more batch is requested ahead than the queue holds.
         depth = self.lease.depth
@@ -346,6 +347,7 @@ class BatchStream:
         return -(-_num_samples(meta) // self.executors[0].B)
 
     def _warn_endless(self):
+        """Warns that the loop has taken all samples of the only reader and goes on, see `_endless_at`."""
         reader = self._only_reader()
         assert reader is not None
         node, meta = reader
@@ -403,7 +405,7 @@ class BatchStream:
                 )
                 for record in checkpoint.records_of(executor, runner.state, places)
             ]
-            position, records = json.loads(json.dumps((self._position(), records)))  # a copy
+            position, records = json.loads(json.dumps((self._position(), records)))  # a copy of plain types
         signed = checkpoint.signed
         return {
             "version": checkpoint.STATE_VERSION,
@@ -412,6 +414,7 @@ class BatchStream:
         }
 
     def _position(self) -> dict[str, Any]:
+        """The position in the epoch, for a state. `check_iterator` knows its form; "given" is `num_taken`."""
         return {
             **dataclasses.asdict(self._epochs),
             "given": self.num_taken,

@@ -67,7 +67,7 @@ def check_outputs(graph: Graph, specs: Sequence[Spec | None], requirements: Mapp
             if spec is None:
                 all_checked = False
                 continue
-            actual = getattr(spec, name.removeprefix("output_"))
+            actual = getattr(spec, name.removeprefix("output_"))  # its dtype, ndim or layout
             if actual != expected:
                 raise RuntimeError(
                     f"{name}: output {i} (made at {x.node.where}) has {'none' if actual == '' else actual}, expected {expected}"

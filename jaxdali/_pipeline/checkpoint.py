@@ -72,7 +72,7 @@ def for_pipelines(checkpoints: Sequence[bytes] | None, num_pipelines: int, num_s
     records = [from_bytes(c, f"checkpoints[{i}]: ")[0] for i, c in enumerate(checkpoints)]
     if len(checkpoints) == num_pipelines:
         return list(checkpoints)
-    if any(r["shard"][1] == num_shards for r in records):
+    if any(r["shard"][1] == num_shards for r in records):  # `shard`: its number, and how many there are
         raise RuntimeError(
             f"there are {len(checkpoints)} checkpoints, but {num_pipelines} pipelines in this process; pass one for each"
         )
@@ -137,7 +137,8 @@ def state_of(
                 cursors[name] = {"cursors": source.resume(saved, has_same_shards)}
             except ValueError as e:
                 raise RuntimeError(f"{name} can't continue from this checkpoint: {e}") from e
-        return _state(executor, first_record, seed, cursors, places[0][1])
+        (_, num_shards), *_ = places
+        return _state(executor, first_record, seed, cursors, num_shards)
 
 
 def _state(
@@ -146,8 +147,9 @@ def _state(
     """The state of an executor with the given cursors of its sources. Everything else comes from a record, which may be
     of another number of shards and another batch size.
     """
-    # The number of batches that hold as many samples, rounded up.
-    samples = record["iteration"] * record["batch_size"] * record["shard"][1]
+    # The number of batches that hold as many samples of all shards, rounded up.
+    _, shards_before = record["shard"]
+    samples = record["iteration"] * record["batch_size"] * shards_before
     iteration = -(-samples // (executor.B * shards))
     return {
         "version": STATE_VERSION,
@@ -332,11 +334,13 @@ def restart(
                 n: {"cursors": [w.initial(rounds[n]) for w in entry.walks]}
                 for n, entry in executor.reader.named.items()
             }
-            states.append(_state(executor, first_record, seed, cursors, places[0][1]))
+            (_, num_shards), *_ = places
+            states.append(_state(executor, first_record, seed, cursors, num_shards))
         return states, counter
 
 
 def _states(executors: Sequence[Executor], records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The state from which each executor continues, see `state_of`."""
     return [state_of(e, records, p) for e, p in zip(executors, shard_places(executors), strict=True)]
 
 
@@ -362,7 +366,7 @@ def _redistribute(
     saved_counter, saved_walk = _counter_of(executors[0], record, iterator, reader)
     saved_walk = dataclasses.replace(saved_walk, seed=walk.seed)
     was_over = saved_counter.is_over
-    num_dropped = saved_counter.settle()
+    num_dropped = saved_counter.settle()  # batches that belong to no epoch
     if num_dropped:
         records = [_skip_batches(executors[0], r, num_dropped) for r in records]
     states = _states(executors, records)
@@ -400,7 +404,7 @@ def _skip_batches(executor: Executor, record: Mapping[str, Any], batches: int) -
             fingerprint = saved["fingerprint"]
             walk = dataclasses.replace(walks[0], num_shards=fingerprint["num_shards"], shard_id=fingerprint["shard_id"])
             for _ in range(batches):
-                *_, cursor = walk.take(cursor, record["batch_size"], record["batch_size"])
+                *_, cursor = walk.take(cursor, n=record["batch_size"], batch_size=record["batch_size"])
         sources[name] = {**saved, "cursor": cursor}
     return {**record, "iteration": record["iteration"] + batches, "sources": sources}
 

@@ -112,6 +112,7 @@ def _is_in_stdlib(f: types.FunctionType) -> bool:
 
 def _rewrite(f: Any) -> Any:
     """Returns the rewritten function; `f` itself if it is not rewritten: generators, library code, code without source."""
+    # Rewritten functions, and those that `do_not_convert` has wrapped, have the attribute `autograph_info__`.
     if not isinstance(f, types.FunctionType) or hasattr(f, "autograph_info__") or f.__code__.co_flags & _GENERATOR:
         return f
     if (twin := _twins.get(f)) is not None:
@@ -167,10 +168,12 @@ def _reason(f: types.FunctionType, e: Exception) -> str:
     return str(e)
 
 
+# The flags of generators and coroutines, which are not rewritten.
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def _source_location(f: types.FunctionType) -> tuple[str, int]:
+    """The file and the first line of a function."""
     return f.__code__.co_filename, f.__code__.co_firstlineno
 
 
@@ -221,6 +224,7 @@ def _compile_factory(f: types.FunctionType) -> types.CodeType:
 
 
 def _nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yields the codes of the functions that are defined inside a function, at any depth."""
     for c in code.co_consts:
         if isinstance(c, types.CodeType):
             yield c
@@ -230,11 +234,18 @@ def _nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:
 def _restore_original(twin: Any, autograph_info: Any = None) -> Any:
     """The original of `twin`, which was rewritten as part of another function; `twin` itself if the original is
     unknown.
+
+    It takes the place of autograph's `autograph_artifact`, which rewritten code calls with each function and lambda
+    that it defines, to mark it as rewritten.
+
+    Args:
+      twin: the rewritten function.
+      autograph_info: the content of the mark, a parameter of autograph's function.
     """
     code = twin.__code__
     cells = dict(zip(code.co_freevars, twin.__closure__ or (), strict=True))
     candidates = dict.fromkeys(_nested_originals.get((code.co_filename, code.co_name, code.co_firstlineno), ()))
-    twin.autograph_info__ = autograph_info
+    twin.autograph_info__ = autograph_info  # the mark: `_rewrite` leaves such functions alone
     # Unknown: two functions have one name and line, or the original needs a variable that rewriting has removed.
     if len(candidates) != 1 or not set((original := next(iter(candidates))).co_freevars) <= cells.keys():
         return twin
@@ -265,7 +276,14 @@ def _operators() -> Any:
 
 
 def _call(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, scope: Any = None, options: Any = None) -> Any:
-    """Calls a function in rewritten code."""
+    """Calls a function in rewritten code, as autograph's `converted_call`.
+
+    Args:
+      f, args, kwargs: the function and its arguments.
+      scope: autograph's record of the calling function, by which `eval`, `super`, `locals` and `globals` find its
+        variables.
+      options: autograph's; not used.
+    """
     if inspect.isbuiltin(f) or (isinstance(f, type) and f.__module__ == "builtins"):
         # These look at the frame of their caller, which rewriting has changed.
         if f in (eval, super, locals, globals):
@@ -292,13 +310,23 @@ def _if(
     names: Sequence[str],
     outputs: int,
 ) -> None:
-    """Runs an `if` statement. `names` are the variables that it sets; the first `outputs` of them are read after it."""
+    """Runs an `if` statement of rewritten code, as autograph's `if_stmt`.
+
+    Args:
+      condition: a DataNode, or any Python value.
+      body, orelse: run the two sides.
+      get_state: returns the values of the variables that the statement sets.
+      set_state: sets these variables.
+      names: their names.
+      outputs: how many of them, the first ones, are read after the statement.
+    """
     if not is_node(condition):
         (body if condition else orelse)()
         return
     state_before = get_state()
 
     def run(branch: Callable[[], Any]) -> tuple[Any, ...]:
+        """Runs a side from the state before the statement. Returns the values of the variables that are read later."""
         set_state(state_before)
         branch()
         return get_state()[:outputs]
@@ -350,7 +378,9 @@ def _run_branches(
     if_false: Callable[[], Sequence[Any]],
     names: Sequence[str],
 ) -> list[Any]:
-    """Runs both sides of an `if`, each in its branch, and merges the values that they give to the variables `names`."""
+    """Runs both sides of an `if`, each in its branch, and merges the values that they give to the variables `names`.
+    Returns a value for each name.
+    """
     location, outer_branch = user_line(), current_branch()
     check_reach(condition, outer_branch, f"by the `if` at {location}")
     predicate = language().predicate_of(condition)
@@ -362,7 +392,13 @@ def _run_branches(
 
 
 def _merge_values(a: Any, b: Any, predicate: DataNode, name: str, location: str) -> Any:
-    """Merges the values that the branches gave to a variable."""
+    """Merges the values that the branches gave to a variable: numbers, DataNodes, or lists, tuples and dicts of these.
+
+    Raises:
+      OperatorError: only one branch gave it a value.
+      ValueError: the values have different structures.
+      TypeError: the values are of types that can't differ from sample to sample.
+    """
     from malt.operators.variables import Undefined, UndefinedReturnValue
 
     undefined = [isinstance(x, (Undefined, UndefinedReturnValue)) for x in (a, b)]

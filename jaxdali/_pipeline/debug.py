@@ -133,7 +133,7 @@ class Evaluation:
         self._nodes: list[Node] = []
         self._values: dict[int, _NodeValue] = {}
         self._sources: dict[int, _OpenSource] = {}
-        self._num_calls: collections.Counter[str] = collections.Counter()
+        self._num_calls: collections.Counter[str] = collections.Counter()  # of source operators, by name
         self._deferred: list[Node] = []  # nodes that wait for the first source
         self._conditional: set[int] = set()  # ids of nodes in branches, and of nodes that depend on these
         self._assumed_ids: SampleIds | None = None
@@ -151,6 +151,7 @@ class Evaluation:
             self._conditional.add(node.id)
         else:
             self._deferred.append(node)
+        # The ids of the samples are known, or no source will come.
         if self._session.ids is not None or self._session.complete:
             deferred, self._deferred = self._deferred, []
             for deferred_node in deferred:
@@ -209,7 +210,7 @@ class Evaluation:
     def _evaluate(self, node: Node):
         """Computes the outputs of one node."""
         outputs = [DataNode(node, i) for i in range(node.op.num_outputs)]
-        # A function that returns nothing is called, as it may print.
+        # A function that returns nothing is called, as it may print: a node without outputs is a sink of the graph.
         graph = Graph.collect(self._nodes, outputs, () if outputs else [DataNode(node, 0)])
         executor, batch = self._launch(graph, self._values)
         try:
@@ -231,6 +232,7 @@ class Evaluation:
             executor.close()
 
     def _paths(self, node: Node, ids: SampleIds) -> Sequence[str]:
+        """The files of the samples of a node: those of its source, or, if it has none, those of `ids`."""
         open_source = self._sources.get(node.source.id) if node.source is not None else None
         if open_source is None or open_source.batch is None:
             return ids.paths
@@ -334,10 +336,11 @@ class DebugSession(ApiUse):
     def __init__(self, settings: PipelineSettings, definition: Definition):
         super().__init__()
         self._settings, self._definition = settings, definition
+        # As in `Session`, but only `build` looks at `start`, to refuse a checkpoint.
         self.start: Any = None
         self.lease: Any = None
         self.checkpoint_of_iterator: Any = None
-        self.executor: Executor | None = None
+        self.executor: Executor | None = None  # of the whole graph of the batch that was made last
         self.complete = False
         self.ids: SampleIds | None = None
         self._device: jax.Device | None = None
@@ -351,7 +354,7 @@ class DebugSession(ApiUse):
         # Batches begun in this epoch, the epoch, batches that are scheduled and not taken, and batches begun in all.
         self._iteration = self._epoch = self._pending = self._num_batches = 0
         self._ended = self._closed = False
-        # By (file, reason).
+        # How often samples were replaced or left out, by file and reason.
         self._bad_counts: dict[tuple[str, str], int] = {}
         self._evaluation: Evaluation | None = None  # of the batch that was made last
         self._exclusive_use = ExclusiveUse("pipeline")
@@ -492,7 +495,7 @@ class DebugSession(ApiUse):
                 )
             return open_source
         graph = Graph()
-        node_copy = graph.add(node.op, (), node.device, node.name, node.where, -1)
+        node_copy = graph.add(node.op, (), node.device, node.name, node.where, -1)  # -1: it is not random
         graph.outputs = tuple(DataNode(node_copy, i) for i in range(node.op.num_outputs))
         executor = self.executor_of(graph, {})
         open_source = self._sources[node.op.name, index] = _OpenSource(
@@ -563,6 +566,7 @@ class DebugSession(ApiUse):
 
 
 def _close_all(pool_id: int, sources: Mapping[Any, _OpenSource]):
+    """Closes the sources of a session, and ends its threads."""
     for open_source in sources.values():
         open_source.executor.close()
     _cpu.pool_destroy(pool_id)

@@ -127,11 +127,13 @@ class Definition:
         return _as_outputs(outputs if isinstance(outputs, (tuple, list)) else (outputs,))
 
     def _owner(self) -> Any:
+        """The pipeline, which exists while one of its methods runs."""
         pipeline = self._pipeline()
         assert pipeline is not None
         return pipeline
 
     def _scope(self) -> Scope:
+        """The scope in which nodes belong to this pipeline. It may be entered several times, with one number."""
         scope = Scope(self._owner(), self._nodes)
         if self._scope_number is not None:
             scope = dataclasses.replace(scope, number=self._scope_number)

@@ -50,7 +50,7 @@ class _Box:
     """
 
     def __init__(self, lines: Sequence[str], color: str, dashed: bool = False):
-        self.lines, self.color, self.dashed = list(lines), color, dashed
+        self.lines, self.color, self.dashed = list(lines), color, dashed  # `dashed`: its border
         self.reads: dict[_Box, None] = {}
         self.level = 0
         self.width = _CHARACTER_WIDTH * max(map(len, lines)) + 2 * _MARGIN
@@ -146,6 +146,7 @@ def _svg(boxes: Sequence[_Box]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{y:.0f}" viewBox="0 0 {width:.0f} {y:.0f}" {style}>'
     ]
     for box in boxes:
+        # Curves from the middle of a lower edge to the middle of an upper one, vertical at both ends.
         for above in box.reads:
             x, top = above.x, above.y + above.height
             middle = (top + box.y) / 2

@@ -56,7 +56,8 @@ class PipelineInternals:
         """Sets the checkpoint to start from. Its seed becomes the pipeline's."""
         self.session.start = checkpoint
         if checkpoint is not None:
-            self.seed = int(checkpoint[0]["seed"])
+            record, _ = checkpoint
+            self.seed = int(record["seed"])
 
     @functools.cached_property
     def device(self) -> jax.Device:
@@ -100,6 +101,7 @@ class PipelineInternals:
         return self.session.claim()
 
     def _check_arguments(self):
+        """Checks what only a pipeline that runs needs, and that the requirements suit the number of outputs."""
         self.settings.check_to_run()
         for name, requirement in self.settings.output_requirements.items():
             argument_checks.per_output(self.graph, name, requirement)

@@ -148,6 +148,7 @@ class Lease:
 
     def lend(self, iterator: Any) -> weakref.finalize:
         """Lends the lease to an iterator. Returns a finalizer of the iterator, which parks the runners."""
+        # The runners now belong to the new iterator, and the end of the previous one must not park them.
         previous_iterator = self.user() if self.user is not None else None
         if previous_iterator is not None:
             previous_iterator._finalizer.detach()
@@ -251,7 +252,7 @@ def lease(
                 place,
                 internals_of(first).settings.run_options(first.seed),
                 dataclasses.replace(delivery, finish=finish_function),
-                setups=[finish_function for p in group for finish_function in internals_of(p).setups],
+                setups=[setup for p in group for setup in internals_of(p).setups],
                 sources=sources[0] if len(sources) == 1 else None,
             )
             executors.append(executor)
@@ -267,5 +268,6 @@ def lease(
 
 
 def _checkpoint_of(weak_method: weakref.WeakMethod[Callable[[], list[bytes]]], index: int) -> bytes | None:
+    """The checkpoint of one pipeline, by its number among those of the iterator; None: the iterator is gone."""
     method = weak_method()
     return method()[index] if method is not None else None

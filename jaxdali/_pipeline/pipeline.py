@@ -79,7 +79,7 @@ class Pipeline:
       bytes_per_sample, set_affinity, max_streams, default_cuda_stream_priority: are checked, but have no effect: XLA
         and the operating system manage memory, streams and the placement of threads.
       exec_dynamic, experimental_exec_dynamic, stream_policy, concurrency, enable_memory_stats: are checked, but have no
-      effect either.
+        effect either.
       py_num_workers: number of threads in which each `external_source` of samples with ``parallel=True`` is called; 0
         counts as 1.
       py_start_method, py_callback_pickler: are checked, but have no effect, as workers are threads.
@@ -153,8 +153,8 @@ class Pipeline:
         if checkpoint is not None and not enable_checkpointing:
             raise RuntimeError("checkpoint is given, but enable_checkpointing is not: pass enable_checkpointing=True")
         restored = None if checkpoint is None else checkpoints.from_bytes(checkpoint)
-        # The only attribute of an instance, with a name that Python mangles: subclasses may use any other name.
         iter_setup = None if type(self).iter_setup is Pipeline.iter_setup else self.iter_setup
+        # The only attribute of an instance, with a name that Python mangles: subclasses may use any other name.
         self.__jaxdali = PipelineInternals(self, settings, restored, iter_setup)
 
     __module__ = "jaxdali.pipeline"  # where users find it
@@ -670,7 +670,7 @@ class Pipeline:
         if self.__jaxdali.definition.is_begun:
             raise RuntimeError("deserialize_and_build: this pipeline is defined already")
         graph, arguments = serialization.load(serialized_pipeline)
-        start = self.__jaxdali.session.start
+        start = self.__jaxdali.session.start  # a checkpoint is not among the settings
         Pipeline.__init__(self, **_check_names({**arguments, **self.__jaxdali.settings.non_defaults}))
         self.__jaxdali.restore(start)
         self.__jaxdali.definition.graph = graph

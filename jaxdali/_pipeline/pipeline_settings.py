@@ -65,7 +65,6 @@ class PipelineSettings:
         return cls(**{f.name: arguments[f.name] for f in dataclasses.fields(cls)})
 
     def __post_init__(self):
-        # As in DALI, None and numbers below 0 mean that an argument is not given.
         for name in (f.name for f in dataclasses.fields(self) if f.default is True and getattr(self, f.name) is None):
             self._set(name, False)  # None is False, as in DALI
         if isinstance(self.seed, bool):
@@ -76,6 +75,7 @@ class PipelineSettings:
         ):
             raise ValueError("output_dtype can't be NO_TYPE; use None for any type")
         check_fields("Pipeline", self)
+        # As in DALI, -1 means that these two are not given, and any negative number that the next two are not.
         for name in ("batch_size", "num_threads"):
             if getattr(self, name) == -1:
                 self._set(name, None)

@@ -217,7 +217,7 @@ def _encode_branches(call: Call, places: Places) -> dict[str, Any]:
 
 def _decode_branch(item: dict[str, Any], results: Results, branches: dict[Any, Branch]) -> Branch | None:
     """The branch of a call, the innermost of its entry ``when``. `branches` are those made so far, by their path."""
-    branch, path = None, ()
+    branch, path = None, ()  # the path: predicates and sides of the branches so far
     for reference, side in item.get("when", ()):
         path = (*path, *reference, side)
         if path not in branches:
@@ -271,10 +271,12 @@ def _restore_nodes(item: dict[str, Any], outputs: list[DataNode], graph: Graph):
 
 
 def _encode_node(x: DataNode, places: Places) -> list[int]:
+    """A value as the number of the call that returned it, and its place in the call's result."""
     return list(places[x.node.id, x.index])
 
 
 def _decode_node(reference: list[int], results: Results) -> DataNode:
+    """The value of a reference, see `_encode_node`. Raises ValueError if there is no such value before this call."""
     call, output = reference
     if not (0 <= call < len(results) and 0 <= output < len(results[call])):
         raise ValueError(f"call {call} has no output {output}, or comes later")

@@ -85,11 +85,11 @@ class Session(ApiUse):
             if not by_user:
                 executor.build()
                 self.check_outputs()
-            start = (
-                checkpoints.state_of(executor, [self.start[0]], [(0, 1)])
-                if self.start
-                else executor.reader.initial_state
-            )
+            if self.start:
+                record, _ = self.start
+                start = checkpoints.state_of(executor, [record], [(0, 1)])  # shard 0 of 1
+            else:
+                start = executor.reader.initial_state
         except BaseException:
             self.executor = None
             executor.close()
@@ -198,4 +198,5 @@ class Session(ApiUse):
                 raise RuntimeError("the iterator of this pipeline no longer exists")
             return data
         assert self.executor is not None and self._schedule is not None
-        return checkpoints.to_bytes(checkpoints.records_of(self.executor, self._schedule.state, [(0, 1)])[0], None)
+        (record,) = checkpoints.records_of(self.executor, self._schedule.state, [(0, 1)])  # shard 0 of 1
+        return checkpoints.to_bytes(record, iterator=None)

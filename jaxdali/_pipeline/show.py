@@ -100,24 +100,26 @@ def show(
     }
     if not images:
         raise ValueError(f"there are no images in the batch: {_describe(outputs)}; use layout= to name the axes")
-    total = len(next(iter(images.values())))
-    drawn_boxes = [] if boxes is None else _boxes(outputs, boxes, ltrb, total)
+    num_images = len(next(iter(images.values())))
+    drawn_boxes = [] if boxes is None else _boxes(outputs, boxes, ltrb, num_images)
     are_relative = all(b.max(initial=0) <= 1 for b in drawn_boxes)
     box_labels = _labels_of_boxes(outputs, labels, classes, drawn_boxes)
-    captions = [] if box_labels else _captions(outputs, images, labels, classes, total)
+    captions = [] if box_labels else _captions(outputs, images, labels, classes, num_images)
     if len(images) == 1:
-        count = min(total, most)
+        count = min(num_images, most)
         # By default, 1.5 times as many columns as rows, but at most 8.
         columns = min(count, columns or min(8, math.ceil(math.sqrt(1.5 * count))))
         rows = math.ceil(count / columns)
+        # Of each image drawn: its output and number, and its row and column in the picture.
         cells = [((name, i), divmod(i, columns)) for name in images for i in range(count)]
     else:
-        rows, columns = len(images), min(total, columns or 8, max(1, most // len(images)))
+        rows, columns = len(images), min(num_images, columns or 8, max(1, most // len(images)))
         cells = [
             ((name, i), (row, i)) for row, name in enumerate(images) for i in range(min(columns, len(images[name])))
         ]
     shapes = [images[name][i].shape for (name, i), _ in cells]
     aspect = float(np.median([h / w for h, w, *_ in shapes]))
+    # Captions take 0.25 inches of each row.
     figure = Figure(
         figsize=(columns * _INCHES, rows * (_INCHES * aspect + 0.25 * bool(captions))), layout="constrained"
     )
@@ -137,7 +139,7 @@ def show(
             axis.text(-0.04, 0.5, name, transform=axis.transAxes, rotation=90, ha="right", va="center", fontsize=8)
     drawn = len({i for (_, i), _ in cells})
     kinds = f" of {', '.join(images)}" if len(images) > 1 else ""
-    return Picture(figure, f"picture of {drawn}{'' if drawn == total else f' of {total}'} images{kinds}")
+    return Picture(figure, f"picture of {drawn}{'' if drawn == num_images else f' of {num_images}'} images{kinds}")
 
 
 def _check_is_batch(batch: Any):
@@ -181,6 +183,7 @@ def _samples(x: Any) -> list[np.ndarray]:
     if _is_tensor_list(x):
         return [np.asarray(sample) for sample in x.as_cpu()]
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
+        # The local parts by the rows of the batch at which they begin, so that a part and its replicas count once.
         data_by_start = {s.index[0].start or 0: s.data for s in x.addressable_shards if s.data.ndim}
         return [row for start in sorted(data_by_start) for row in np.asarray(data_by_start[start])]
     if isinstance(x, (list, tuple)):
@@ -199,7 +202,7 @@ def _captions(
     images: Mapping[str, Any],
     labels: str | Sequence[Any] | None,
     classes: Sequence[str] | None,
-    total: int,
+    num_images: int,
 ) -> list[str]:
     """The text above each image, from `labels` or from the outputs with one number per image; empty if there are none."""
     if isinstance(labels, str):
@@ -213,11 +216,11 @@ def _captions(
         columns = {
             name: samples
             for name, samples in candidates.items()
-            if len(samples) == total and all(np.size(x) == 1 for x in samples)
+            if len(samples) == num_images and all(np.size(x) == 1 for x in samples)
         }
-    if any(len(column) != total for column in columns.values()):
+    if any(len(column) != num_images for column in columns.values()):
         raise ValueError(
-            f"there are {total} images and {', '.join(str(len(column)) for column in columns.values())} labels"
+            f"there are {num_images} images and {', '.join(str(len(column)) for column in columns.values())} labels"
         )
 
     def text(x: Any) -> str:
@@ -226,7 +229,7 @@ def _captions(
     if len(columns) == 1:
         return [text(x) for column in columns.values() for x in column]
     return (
-        ["\n".join(f"{name} {text(column[i])}" for name, column in columns.items()) for i in range(total)]
+        ["\n".join(f"{name} {text(column[i])}" for name, column in columns.items()) for i in range(num_images)]
         if columns
         else []
     )
@@ -240,13 +243,13 @@ def _label(x: Any, classes: Sequence[str] | None) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _boxes(outputs: Mapping[str, Any], boxes: str | Sequence[Any], ltrb: bool, total: int) -> list[np.ndarray]:
+def _boxes(outputs: Mapping[str, Any], boxes: str | Sequence[Any], ltrb: bool, num_images: int) -> list[np.ndarray]:
     """The boxes of each image, ``f64[n, 4]``: left, top, right, bottom."""
     if isinstance(boxes, str) and boxes not in outputs:
         raise ValueError(f"there is no output {boxes!r} for the boxes: {_describe(outputs)}")
     samples = _samples(outputs[boxes] if isinstance(boxes, str) else boxes)
-    if len(samples) != total:
-        raise ValueError(f"there are {total} images and {len(samples)} arrays of boxes")
+    if len(samples) != num_images:
+        raise ValueError(f"there are {num_images} images and {len(samples)} arrays of boxes")
     corners_of_images = []
     for array in samples:
         if array.size and (array.ndim != 2 or array.shape[1] != 4):
