@@ -187,7 +187,8 @@ class _Pool:
         self._actors = [self._start_actor(i) for i in range(workers.num_workers)]
         start_refs = [actor.start_ref for actor in self._actors]
         ray.wait(start_refs, num_returns=len(start_refs), timeout=min(_START_PATIENCE, workers.timeout))
-        if not ray.wait(start_refs, timeout=workers.timeout)[0]:
+        ready, _ = ray.wait(start_refs, timeout=workers.timeout)  # at least one of them, or none in time
+        if not ready:
             self.close()
             raise RuntimeError(
                 f"none of Ray's workers has started in {workers.timeout:g} s: the cluster may lack {workers.num_cpus:g} free CPUs for one, "
@@ -195,6 +196,7 @@ class _Pool:
             )
 
     def _start_actor(self, number: int, generation: int = 0) -> _Actor:
+        """Creates an actor, see `_create_actor`, which runs as soon as its `start_ref` is ready."""
         handle = self._create_actor(number, generation)
         return _Actor(handle, number, start_ref=handle.process.remote())
 
@@ -205,6 +207,7 @@ class _Pool:
         environment = dict(options.pop("runtime_env", {}))
         environment["env_vars"] = {**_ENVIRONMENT, **environment.get("env_vars", {})}
         remote_class: Any = ray.remote(Worker)
+        # Ray restarts an actor that dies (-1: any number of times).
         return remote_class.options(
             name=name, num_cpus=self._workers.num_cpus, max_restarts=-1, runtime_env=environment, **options
         ).remote(self._pickled_definition)
@@ -218,6 +221,7 @@ class _Pool:
             return _Task(shard, state, actor, self._start_task(actor, shard, state))
 
     def _start_task(self, actor: _Actor, shard: int, state: dict[str, Any]) -> Any:
+        """Starts `Worker.make` in an actor. Returns Ray's reference to the result."""
         actor.num_tasks += 1
         return actor.handle.make.remote(shard, state)
 
@@ -244,7 +248,10 @@ class _Pool:
 
     def _update_starting(self, actor: _Actor):
         """Updates `start_ref` of an actor without waiting."""
-        if actor.start_ref is not None and ray.wait([actor.start_ref], timeout=0)[0]:
+        if actor.start_ref is None:
+            return
+        ready, _ = ray.wait([actor.start_ref], timeout=0)
+        if ready:
             try:
                 ray.get(actor.start_ref)
                 actor.start_ref = None

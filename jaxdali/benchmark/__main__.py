@@ -24,6 +24,7 @@ _DEFAULT_PLOT = pathlib.Path("benchmark.png")
 
 
 def _numbers(text: str) -> list[int]:
+    """Parses an argument: whole numbers above 0, separated by commas. argparse reports a ValueError."""
     numbers = [int(x) for x in text.split(",")]
     if min(numbers) < 1:
         raise ValueError
@@ -157,6 +158,7 @@ def _compare_decoders(args: argparse.Namespace):
         flush=True,
     )
     _print_load_warning()
+    # One tick for each file in each round, and in the first pass, which compares the pixels.
     tick, set_label, close_bar = _report.progress(len(files) * (args.rounds + 1))
     try:
         with _decoders.installed() as (decoders, unusable):
@@ -164,6 +166,7 @@ def _compare_decoders(args: argparse.Namespace):
             groups, failed = _decoders.compare(files, decoders, args.rounds, tick)
     finally:
         close_bar()
+    # The name of a decoder is that of its library and the version.
     installed_names = {d.name.split()[0] for d in decoders} | unusable.keys()
     missing_names = [name for name in _decoders.library_names() if name not in installed_names]
     print("", *_comparison.tables(groups), *_comparison.notes(failed, bad, unusable, missing_names), sep="\n")
@@ -203,7 +206,7 @@ def _write_page(path: pathlib.Path, title: str, parts: Sequence[str]):
 
 def _load_warning() -> str:
     """A sentence for a machine with other work, else ""."""
-    load = os.getloadavg()[0]
+    load, _, _ = os.getloadavg()  # over the last minute
     return (
         f"The machine has other work (load {load:.1f}), so these are not its best figures."
         if load > 0.25 * available_cpus()
@@ -212,6 +215,7 @@ def _load_warning() -> str:
 
 
 def _print_load_warning():
+    """Prints the warning about other work, if there is one."""
     if warning := _load_warning():
         print(f"{warning}\n", flush=True)
 
@@ -222,7 +226,8 @@ def _measure_pipeline(args: argparse.Namespace, make_pipeline: _definitions.Make
     is_busy = bool(_load_warning())  # read now, because the measurements add to the load
     _print_load_warning()
     middle_size = args.batch_sizes[len(args.batch_sizes) // 2]
-    step = args.step_ms / 1e3
+    step = args.step_ms / 1e3  # seconds
+    # One tick for each measurement, and one for the profile. The middle batch size is measured with the threads.
     tick, set_label, close_bar = _report.progress(args.rounds * (len(args.threads) + len(args.batch_sizes) - 1) + 1)
 
     def fastest_runs(threads: Sequence[int], sizes: Sequence[int]) -> list[_measure.Run]:
@@ -230,8 +235,9 @@ def _measure_pipeline(args: argparse.Namespace, make_pipeline: _definitions.Make
         runs: dict[tuple[int, int], _measure.Run] = {}
         for _ in range(args.rounds):
             for key in ((t, b) for t in threads for b in sizes):
-                set_label(f"num_threads={key[0]} batch_size={key[1]}")
-                run = _measure.measure(make_pipeline, *key, args.seconds, step, tick)
+                num_threads, batch_size = key
+                set_label(f"num_threads={num_threads} batch_size={batch_size}")
+                run = _measure.measure(make_pipeline, num_threads, batch_size, args.seconds, step, tick)
                 runs[key] = max(run, runs.get(key, run), key=lambda r: r.images_per_second)
         return list(runs.values())
 

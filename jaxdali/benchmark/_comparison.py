@@ -67,11 +67,13 @@ def _count_files(n: int) -> str:
 
 
 def _listed(files: Mapping[str, str]) -> str:
+    """The first files with their reasons, and "..." if there are more."""
     named = [f"{path} ({reason})" for path, reason in list(files.items())[:_MAX_LISTED]]
     return ", ".join([*named, *["..."] * (len(files) > _MAX_LISTED)])
 
 
 def _number_or_dash(number: float) -> str:
+    """A number as text; "-" for NaN, which stands for a number that could not be measured."""
     return "-" if math.isnan(number) else f"{number:.2f}"
 
 
@@ -112,10 +114,11 @@ def svg(groups: Sequence[Group], title: str) -> str:
 
 
 def _png(path: pathlib.Path, groups: Sequence[Group], title: str):
+    """Draws the same as `svg` with matplotlib, and writes it as PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    heights = [len(g.results) + 1.5 for g in groups]
+    heights = [len(g.results) + 1.5 for g in groups]  # in bars; 1.5 for the title
     figure = Figure(figsize=(9, 0.6 + 0.32 * sum(heights)), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title)

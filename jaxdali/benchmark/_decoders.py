@@ -73,6 +73,7 @@ def _of_jaxdali(stack: contextlib.ExitStack) -> Decoder:
 
     def decode(data: bytes) -> np.ndarray:
         encoded = np.frombuffer(data, np.uint8)
+        # The facts about the file, `i32[columns]`. `Info` numbers the columns.
         row, Info = parse_header(encoded), _cpu.Info
         if row[Info.STATUS]:
             raise ValueError(failure(row[Info.FORMAT], int(row[Info.STATUS]), reason_of(encoded, row)))
@@ -87,7 +88,9 @@ def _of_jaxdali(stack: contextlib.ExitStack) -> Decoder:
                 -1,
             )
         out = np.empty((int(row[Info.HEIGHT]), int(row[Info.WIDTH]), 3), np.uint8)
-        (code,) = _cpu.decode_images([encoded], row[None], [out], int(types.RGB), False, False, pool)
+        (code,) = _cpu.decode_images(
+            [encoded], row[None], [out], int(types.RGB), adjust_orientation=False, fast_idct=False, pool=pool
+        )
         if code:
             raise ValueError(failure(row[Info.FORMAT], code))
         return out
@@ -120,6 +123,7 @@ def _of_opencv(cv2: Any) -> Decoder:
     cv2.setNumThreads(1)
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
 
+    # All versions decode to BGR; newer ones also to RGB, which saves the conversion.
     def decode(data: bytes) -> np.ndarray:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
         if pixels is None:
@@ -169,7 +173,7 @@ def _of_torchvision(torchvision: Any) -> Decoder:
 
     def decode(data: bytes) -> np.ndarray:
         pixels = read.decode_image(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode=read.ImageReadMode.RGB)
-        return pixels.permute(1, 2, 0).numpy()
+        return pixels.permute(1, 2, 0).numpy()  # from CHW to HWC
 
     return Decoder(f"torchvision {torchvision.__version__}", decode)
 
@@ -207,7 +211,7 @@ def _version(distribution: str) -> str:
 
 
 def _first_line(e: BaseException) -> str:
-    """The first line of an error's message."""
+    """The first line of an error's message that is not empty; without a message the error's type."""
     return next((line.strip() for line in str(e).splitlines() if line.strip()), type(e).__name__)
 
 
@@ -261,7 +265,7 @@ def classify_files(paths: Sequence[str]) -> tuple[list[File], dict[str, str]]:
 
 
 def _classify_file(path: str, data: bytes, image: Image.Image) -> tuple[tuple[Any, ...], File]:
-    """Returns a key that orders files by category, and the file."""
+    """Returns a key that orders files by category (format, size, quality) and path, and the file."""
     container = _container(data) or image.format or ""
     traits = [_MODES.get(image.mode, image.mode)]
     quality = None
@@ -272,6 +276,7 @@ def _classify_file(path: str, data: bytes, image: Image.Image) -> tuple[tuple[An
     elif container == "WEBP":
         traits.append("lossless" if _is_lossless(data) else "lossy")
     megapixels = image.width * image.height / 1e6
+    # For example "JPEG progressive", "PNG palette".
     name = " ".join([{"WEBP": "WebP", "JPEG2000": "JPEG 2000"}.get(container, container), *filter(None, traits)])
     category = Category(
         name,
@@ -349,7 +354,8 @@ def jpeg_quality(image: Image.Image) -> int:
     tables = getattr(image, "quantization", None)
     if not tables:
         raise ValueError("the file has no quantization table")
-    return int(np.argmin(np.abs(_table_sums() - sum(tables[min(tables)])))) + 1
+    luminance_table = tables[min(tables)]  # the first one, by convention
+    return int(np.argmin(np.abs(_table_sums() - sum(luminance_table)))) + 1
 
 
 # --- measurement -----------------------------------------------------------------------------------------------------
@@ -363,8 +369,9 @@ class DecoderResult:
       decoder: its name.
       seconds: CPU time per image, the mean over the files that it decodes.
       megapixels: per second of CPU time.
-      speed: Pillow's time divided by its time, on the files that both decode.
-      difference: mean absolute difference of its pixels from Pillow's, on these files, in levels of 0 to 255.
+      speed: Pillow's time divided by its time, on the files that both decode; NaN: there are none.
+      difference: mean absolute difference of its pixels from Pillow's, on these files, in levels of 0 to 255; NaN: as
+        for `speed`.
       decoded: number of files that it decodes.
     """
 
@@ -405,7 +412,7 @@ def compare(
     """
     failed: dict[str, dict[str, str]] = {decoder.name: {} for decoder in decoders}
     differences: dict[str, dict[str, float]] = {decoder.name: {} for decoder in decoders}
-    times: dict[tuple[str, str], list[float]] = collections.defaultdict(list)
+    times: dict[tuple[str, str], list[float]] = collections.defaultdict(list)  # by decoder and path
     for file in files:
         _decode_once(file, decoders, failed, differences)
         tick(1)
@@ -440,6 +447,7 @@ def compare(
 
 
 def _accepts(decoder: Decoder, file: File) -> bool:
+    """Whether a decoder is tried on a file."""
     return not decoder.formats or file.container in decoder.formats
 
 
@@ -473,7 +481,15 @@ def _decode_once(
 def _result_of_decoder(
     name: str, reference: str, files: Sequence[File], times: dict[tuple[str, str], float], differences: Any
 ) -> DecoderResult | None:
-    """The result of a decoder on the files of a category; None: it decodes none of them."""
+    """The result of a decoder on the files of a category; None: it decodes none of them.
+
+    Args:
+      name: of the decoder.
+      reference: name of the decoder with which it is compared.
+      files: the files of the category.
+      times: CPU seconds by decoder and path.
+      differences: differences of the pixels from the reference's by decoder, then by path.
+    """
     decoded_files = [f for f in files if (name, f.path) in times]
     if not decoded_files:
         return None
@@ -482,10 +498,10 @@ def _result_of_decoder(
     reference_seconds, decoder_seconds = (sum(times[n, f.path] for f in shared_files) for n in (reference, name))
     pixel_differences = [differences[name][f.path] for f in shared_files if f.path in differences[name]]
     return DecoderResult(
-        name,
-        seconds / len(decoded_files),
-        sum(f.pixels for f in decoded_files) / 1e6 / seconds,
-        reference_seconds / decoder_seconds if decoder_seconds else float("nan"),
-        statistics.fmean(pixel_differences) if pixel_differences else float("nan"),
-        len(decoded_files),
+        decoder=name,
+        seconds=seconds / len(decoded_files),
+        megapixels=sum(f.pixels for f in decoded_files) / 1e6 / seconds,
+        speed=reference_seconds / decoder_seconds if decoder_seconds else float("nan"),
+        difference=statistics.fmean(pixel_differences) if pixel_differences else float("nan"),
+        decoded=len(decoded_files),
     )

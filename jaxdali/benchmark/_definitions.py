@@ -97,6 +97,7 @@ def of_user(text: str, folder: str) -> Make:
         raise UsageError(
             f"--pipeline {text}: it may have only one parameter without a default, for the folder; got {', '.join(needed)}"
         )
+    # Functions that are not decorated become pipeline definitions here.
     define: Any = function if "_is_pipeline_def" in vars(function) else pipeline_def(function)
     arguments_for_folder = [folder] if needed else []
 
@@ -112,6 +113,11 @@ def of_user(text: str, folder: str) -> Make:
 
 
 def _import_module(name: str) -> Any:
+    """Imports a module by its name or, if it ends with ".py", its path. Modules in the current directory are found.
+
+    Raises:
+      UsageError: it can't be imported.
+    """
     sys.path.insert(0, os.getcwd())
     try:
         if not name.endswith(".py"):

@@ -63,7 +63,7 @@ def measure(
       step: seconds of the consumer's work after each batch.
       tick: called after each batch with its time as a fraction of `seconds`.
     """
-    with _warm_pipeline(make_pipeline, num_threads, batch_size, step) as pipeline:
+    with _warm_pipeline(make_pipeline, num_threads, batch_size, consumer_seconds=step) as pipeline:
         rows_before, cpu, start = pipeline.statistics(), _cpu_time(), time.perf_counter()
         times, previous = [], start
         while previous - start < seconds or len(times) < 2:
@@ -82,16 +82,16 @@ def measure(
     waited = sum(m.seconds for m in rows if (m.stage, m.step) == ("wait", "user")) / wall
     num_images, median_time = len(times) * batch_size, sorted(times)[len(times) // 2]
     return Run(
-        num_threads,
-        batch_size,
-        num_images / wall,
-        cpu / num_images,
-        cpu / wall,
-        waited,
-        max(times) / median_time,
-        rows,
-        len(times),
-        bad,
+        num_threads=num_threads,
+        batch_size=batch_size,
+        images_per_second=num_images / wall,
+        cpu=cpu / num_images,
+        cores=cpu / wall,
+        waited=waited,
+        longest=max(times) / median_time,
+        rows=rows,
+        batches=len(times),
+        bad=bad,
     )
 
 
@@ -111,6 +111,7 @@ def operators_in_programs(make: Make, num_threads: int, batch_size: int, batches
     seconds = collections.defaultdict[str, float](float)
     for names, fused_seconds in seconds_of_calls.items():
         shares = {name: unfused_seconds.get(name, 0.0) for name in names.split(" ")}
+        # In equal parts, if none of them was measured separately.
         for name, share in shares.items():
             seconds[name] += fused_seconds * (share / sum(shares.values()) if sum(shares.values()) else 1 / len(shares))
     return dict(seconds)
@@ -120,7 +121,7 @@ def _profile(make: Make, num_threads: int, batch_size: int, batches: int) -> dic
     """Seconds per batch of each native call in programs, by the names of its operators, separated by spaces."""
     with _warm_pipeline(make, num_threads, batch_size) as pipeline, tempfile.TemporaryDirectory() as folder:
         options = jax.profiler.ProfileOptions()
-        options.python_tracer_level = 0
+        options.python_tracer_level = 0  # Python's calls are not needed, and would slow the pipeline down
         rows_before = pipeline.statistics()
         jax.profiler.start_trace(folder, profiler_options=options)
         try:
@@ -142,6 +143,7 @@ def _profile(make: Make, num_threads: int, batch_size: int, batches: int) -> dic
         for event in events:
             if event.name in names:
                 seconds[names[event.name]] += (event.duration_ns or 0) * 1e-9
+    # The number of batches that were launched meanwhile.
     count = max((m.calls for m in launch_rows if m.stage == "launch"), default=0)
     return {name: s / count for name, s in seconds.items()} if count else {}
 
@@ -150,7 +152,8 @@ def _operators_by_instruction(pipeline: Pipeline) -> dict[str, str]:
     """Maps each instruction of the pipeline's programs to its operators, as named in the metadata of the HLO text."""
     operators: dict[str, str] = {}
     for m in (m for m in pipeline.statistics() if m.stage == "launch"):
-        text = pipeline.lower(int(m.step.partition(":")[0])).compile().as_text() or ""
+        number, _, _ = m.step.partition(":")  # the step of a launch is "NUMBER: OPERATORS"
+        text = pipeline.lower(int(number)).compile().as_text() or ""
         # %INSTRUCTION = ... metadata={op_name="jit(FUNCTION)/OPERATORS/...
         for instruction, name in re.findall(
             r"%(\S+) = .*metadata=\{op_name=\"jit\(\w+\)/(?:shard_map/)?([\w. ]+)/", text
@@ -162,13 +165,17 @@ def _operators_by_instruction(pipeline: Pipeline) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _warm_pipeline(make: Make, num_threads: int, batch_size: int, step: float = 0.0):
-    """Makes a pipeline and takes its first batches, with `step` seconds of the consumer's work after each. Closes it."""
+def _warm_pipeline(make: Make, num_threads: int, batch_size: int, consumer_seconds: float = 0.0):
+    """Makes a pipeline and takes its first batches. Closes it at the end of the context.
+
+    Args:
+      consumer_seconds: time of the consumer's work after each batch.
+    """
     pipeline = make(num_threads=num_threads, batch_size=batch_size, enable_statistics=True)
     try:
         for _ in range(_WARM_UP_BATCHES):
             _take(pipeline)
-            time.sleep(step)
+            time.sleep(consumer_seconds)
         yield pipeline
     finally:
         pipeline.close()
@@ -176,7 +183,7 @@ def _warm_pipeline(make: Make, num_threads: int, batch_size: int, step: float = 
 
 def _take(pipeline: Pipeline) -> bool:
     """Takes the next batch, from the next epoch if one has ended. Returns False if there is none."""
-    for _ in range(2):
+    for _ in range(2):  # again after the end of an epoch
         try:
             pipeline.run()
             return True
@@ -186,6 +193,7 @@ def _take(pipeline: Pipeline) -> bool:
 
 
 def _cpu_time() -> float:
+    """CPU seconds of all threads of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
