@@ -217,7 +217,7 @@ class _Pool:
         with self._lock:
             for a in self._actors:
                 self._update_starting(a)
-            actor = self._least_busy(None)
+            actor = self._least_busy(excluded=None)
             return _Task(shard, state, actor, self._start_task(actor, shard, state))
 
     def _start_task(self, actor: _Actor, shard: int, state: dict[str, Any]) -> Any:

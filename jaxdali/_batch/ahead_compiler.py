@@ -79,7 +79,9 @@ class AheadCompiler:
             return self._is_ready(self._key(number, needs, {**earlier, number: sizes}))
 
         def smallest_ready(capacities: Mapping[int, int]) -> Sizes | None:
-            """The smallest sizes of these capacities that hold the batch and whose programs are compiled."""
+            """The smallest sizes of these capacities that hold the batch and whose programs are compiled; None: there
+            are none.
+            """
             sixths = phase.sizes(capacities, needs).sixths
             return next((s for n in range(sixths, SIXTHS + 1) if is_ready(s := Sizes(capacities, n))), None)
 
@@ -110,7 +112,7 @@ class AheadCompiler:
         self._num_batches[number] += 1
         if self._num_batches[number] < FIRST_BATCH:
             return
-        all_ready = True
+        all_ready = True  # the programs for all sizes that later batches may need
         for other_sizes in self._sizes_ahead(number, needs, sizes):
             key = self._key(number, needs, other_sizes)
             is_ready = self._is_ready(key)

@@ -23,6 +23,8 @@ from .resources import RunResources
 class EagerCalls:
     """Calls the eager functions of a pipeline, and stores their results in the batch.
 
+    A function in a branch of an `if` gets only the samples that take the branch, which are present there.
+
     Args:
       resources: the resources for making batches.
       outputs: converts values to the form that functions take.

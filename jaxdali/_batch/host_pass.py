@@ -125,6 +125,9 @@ def _items_of_phase(plan: Plan, number: int, N: int) -> list[_SingleStep | _Poin
 class HostPass:
     """Runs the steps of a plan that run on the host.
 
+    Steps in a branch of an `if` work on some of the N samples only, which are present in the branch (see Note
+    [Presence]). A value is ragged if its samples may differ in shape; otherwise its shape is static.
+
     Args:
       bound: the plan, which grows with what the first batch shows.
       resources: the resources for making batches.
@@ -357,7 +360,7 @@ class HostPass:
                 warn(f"{step.op.name}: {text}", where=step.node.where)
 
         def source_of(i: int) -> str:
-            names = source_info(batch, DataNode(step.node, 0), resources.B)
+            names = source_info(batch, DataNode(step.node, 0), resources.B)  # of the first output
             return "" if names is None else names[i]
 
         return HostContext(

@@ -37,6 +37,10 @@ from .resources import RunResources
 class Launcher:
     """Launches the batches of an executor.
 
+    A phase's programs have buffers of fixed capacities, which are numbered: `Phase.ragged` gives the number for a
+    ragged value (one whose samples may differ in shape), `Phase.scratch` for the working memory of a native step. A
+    batch has a `PhaseMemory` for each phase: by these numbers, what it needs and what it gets.
+
     Args:
       bound: the plan.
       host: the host pass.
@@ -208,7 +212,7 @@ class Launcher:
         Args:
           memory: the memory of this phase and of the earlier ones, with the other sizes.
         """
-        operands = self._operands(phase, segment, memory[number], batch, None)
+        operands = self._operands(phase, segment, memory[number], batch, pool=None)
         program_number = phase.first + phase.segments.index(segment)
         layout, program, shards = self._program(program_number, segment, phase, operands)
 
@@ -274,7 +278,7 @@ class Launcher:
         return operands
 
     def _run_program(self, phase: Phase, segment: Segment, memory: PhaseMemory, batch: InFlightBatch):
-        """Dispatches a program."""
+        """Dispatches a program, and stores its results and status in the batch."""
         resources, number = self._resources, phase.first + phase.segments.index(segment)
         label = f"{number}: {segment.name}"
         with resources.meter.stage("launch", segment.names, label):
@@ -363,7 +367,7 @@ class Launcher:
         entry = self._programs.get(key)
         if entry is None:
             resources, plan = self._resources, segment.plan
-            layout = operands.layout()
+            layout = operands.layout()  # the operands of a later batch with this key have the same
             shards = resources.shards if segment.on_device else resources.cpu_shards
             is_last = phase.last and segment is phase.segments[-1] and resources.as_arrays
             # If an output is needed on several shardings, the program writes the first one: in reverse order the first

@@ -24,6 +24,9 @@ from .resources import RunResources
 class Outputs:
     """Converts outputs to their final form.
 
+    A batch has a `Value` for each output: its shapes, and its data if they are on the host. If a program or an eager
+    function has made the output, the batch has the data as its result. S local shards have B samples each.
+
     Args:
       resources: the resources for making batches.
       delivery: the final form.
@@ -34,6 +37,7 @@ class Outputs:
         self._shards = resources.shards
         self._B = resources.B
         self._x64 = resources.x64
+        # See `Delivery`.
         self.stacked = delivery.stacked
         self._padded = delivery.padded
         self._per_shard = delivery.per_shard
@@ -94,7 +98,9 @@ class Outputs:
         return self._assembled(parts, step, sharding)
 
     def _assembled(self, parts: list[Any], step: Step, sharding: Sharding | None) -> Any:
-        """Makes one array, or `ShardArrays`, of the local shards' arrays ``[samples, ...]``."""
+        """Makes one array, or `ShardArrays`, of the local shards' arrays ``[samples, ...]``. `sharding`: of the array;
+        None: it is put on the one device.
+        """
         if len({p.shape[0] for p in parts}) > 1:
             raise step.node.error(
                 f"the shards have different numbers of samples in this batch: {[p.shape[0] for p in parts]}"
@@ -128,8 +134,8 @@ class Outputs:
         return [x for x, is_present in zip(objects, batch.present.tolist(), strict=True) if is_present]
 
     def samples(self, ref: Ref, step: Step, batch: InFlightBatch) -> jax.Array | DeviceSamples:
-        """Returns an output for an iterator of one shard without a sharding; if it is ragged, its samples, of any
-        shapes.
+        """Returns an output for an iterator of one shard without a sharding: an array; or, if it is ragged, its samples,
+        of any shapes.
         """
         value, result = batch.values[ref], batch.results.get(ref)
         on_device = not self._shards.accelerator or step.stage == "device"
@@ -139,7 +145,7 @@ class Outputs:
         elif result is None and isinstance(value.data, Packed):
             flat, offsets = self._copy(value.data.data[0, : value.data.used], value.spec.dtype), value.data.offsets
         else:
-            return self.array(ref, step, None, batch)
+            return self.array(ref, step, sharding=None, batch=batch)
         present = range(len(value)) if batch.present is None else np.flatnonzero(batch.present).tolist()
         return DeviceSamples(jax.device_put(flat, device), offsets, value.shapes).of(present)
 

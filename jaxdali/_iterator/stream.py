@@ -329,7 +329,7 @@ class BatchStream:
                 self._reset(logging.DEBUG if only_resumed else level, in_loop=True)
 
     def _only_reader(self) -> tuple[Node, Mapping[str, int]] | None:
-        """The pipeline's reader and its metadata, if it has exactly one reader."""
+        """The pipeline's reader and its metadata, if it has exactly one reader; otherwise None."""
         executor = self.executors[0]
         readers = [
             (n, s.metas[0]) for n in executor.graph.nodes if (s := executor.sources.get(n.id)) is not None and s.metas

@@ -40,8 +40,8 @@ def to_bytes(record: Mapping[str, Any], iterator: Mapping[str, Any] | None) -> b
 
 
 def from_bytes(data: Any, name: str = "") -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """(a pipeline's record, the position of its iterator). Raises RuntimeError, which begins with `name`, if the bytes
-    are not a checkpoint.
+    """(a pipeline's record, the position of its iterator; None: it ran without one). Raises RuntimeError, which begins
+    with `name`, if the bytes are not a checkpoint.
     """
     if not isinstance(data, (bytes, bytearray, str)):
         raise TypeError(
@@ -184,7 +184,10 @@ def records_and_position(
     state: Mapping[str, Any] | Sequence[bytes],
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Splits the result of an iterator's `get_state` or `checkpoints` into the pipelines' records and the position of
-    the iterator.
+    the iterator; None: the pipelines ran without an iterator.
+
+    Raises:
+      RuntimeError: it is none of these, is damaged, or has checkpoints of different moments.
     """
     with _checkpoint_errors():
         if isinstance(state, (list, tuple)) and state:
@@ -314,6 +317,8 @@ def restart(
         counter = EpochCounter(plan)
         counter.begin(saved_counter.epoch)
         size = sources[epochs.reader_name].walks[0].size
+        # The round, one pass over its list, that each reader begins. A reader as large as `reader_name` passes over its
+        # list once in an epoch.
         rounds = {
             name: saved_counter.epoch
             if source.walks[0].size == size
@@ -352,7 +357,13 @@ def _redistribute(
     reader: str,
     plan: EpochPlan,
 ) -> tuple[list[dict[str, Any]], EpochCounter]:
-    """Does the work of `resume` if the records have another number of shards."""
+    """Does the work of `resume` if the records have another number of shards. What the old shards have not read of the
+    epoch is divided among the new ones.
+
+    Args:
+      executors, records, iterator, plan: see `resume`.
+      reader: the name of the reader that determines the epochs.
+    """
     _states(executors, records)  # for its checks
     seed = _common_value([r["seed"] for r in records], "seeds")
     record = records[0]
@@ -364,14 +375,14 @@ def _redistribute(
         else source.walks[0]
     )
     saved_counter, saved_walk = _counter_of(executors[0], record, iterator, reader)
-    saved_walk = dataclasses.replace(saved_walk, seed=walk.seed)
+    saved_walk = dataclasses.replace(saved_walk, seed=walk.seed)  # the walk before, with the old number of shards
     was_over = saved_counter.is_over
     num_dropped = saved_counter.settle()  # batches that belong to no epoch
     if num_dropped:
         records = [_skip_batches(executors[0], r, num_dropped) for r in records]
     states = _states(executors, records)
     counter = EpochCounter(plan)
-    cursor = records[0]["sources"][reader]["cursor"]
+    cursor = records[0]["sources"][reader]["cursor"]  # one determines those of all shards, as they advance in lockstep
     try:
         counter.redistribute(
             saved_counter, walk, states[0]["sources"][reader]["cursors"][0], (saved_walk, cursor), was_over
@@ -384,7 +395,15 @@ def _redistribute(
 def _counter_of(
     executor: Executor, record: Mapping[str, Any], iterator: Mapping[str, Any], reader: str
 ) -> tuple[EpochCounter, Walk]:
-    """The saved counter of an iterator, and the walk of its reader at that time. The walk has the present seed."""
+    """The saved counter of an iterator, and the walk of its reader at that time: the way of a shard through the list of
+    samples. The walk has the present seed.
+
+    Args:
+      executor: has the reader now, with the same list.
+      record: of any of the pipelines.
+      iterator: the saved position of the iterator.
+      reader: the name of the reader.
+    """
     fingerprint = record["sources"][reader]["fingerprint"]
     names = ("num_shards", "shard_id", "pad_last_batch", "stick_to_shard")
     walk = dataclasses.replace(executor.reader.named[reader].walks[0], **{n: fingerprint[n] for n in names})

@@ -208,7 +208,7 @@ class Evaluation:
         return tensor_lists(dataclasses.replace(finished, ids=self._session.sample_ids()))[x.index]
 
     def _evaluate(self, node: Node):
-        """Computes the outputs of one node."""
+        """Computes the outputs of one node, by a graph of its own, and keeps them for the batch."""
         outputs = [DataNode(node, i) for i in range(node.op.num_outputs)]
         # A function that returns nothing is called, as it may print: a node without outputs is a sink of the graph.
         graph = Graph.collect(self._nodes, outputs, () if outputs else [DataNode(node, 0)])
@@ -216,7 +216,8 @@ class Evaluation:
         try:
             with own_settings():
                 finished = executor.check(batch)
-            # None: the plan has left the node out, because it changes nothing.
+            # `copies`: the graph's node by the id of the definition's. None: the plan has left the node out, because it
+            # changes nothing.
             step = next((s for s in executor.plan.steps if s.id == graph.copies[node.id].id), None)
             present = batch.present_in(step.presence) if step is not None else None
             if present is not None:  # the value has the samples of the node's branch only
@@ -239,7 +240,9 @@ class Evaluation:
         return open_source.batch.origins[open_source.node.id].paths
 
     def outputs(self, outputs: Sequence[DataNode], sinks: Sequence[DataNode]) -> tuple[Executor, FinishedBatch, Graph]:
-        """Runs the whole graph. The caller closes the executor."""
+        """Runs the whole graph of the definition with these outputs and sinks. Returns its executor, which the caller
+        closes, the batch, and the graph.
+        """
         for node in self._deferred:
             self._evaluate(node)
         self._deferred = []
@@ -262,9 +265,10 @@ class Evaluation:
           values: of evaluated nodes, by their ids in the definition. Nodes whose values are on the host are not
             computed again.
         """
+        # From here on nodes are the graph's own, which are copies of the definition's.
         values_of_copies = {graph.copies[n].id: value for n, value in values.items() if value.data is not None}
         graph.with_values({i: EvaluatedNode(specs=value.specs) for i, value in values_of_copies.items()})
-        # `with_values` has removed the nodes that only replaced nodes needed.
+        # `with_values` has put sources in place of the evaluated nodes, and removed the nodes that only these needed.
         node_ids = {n.id for n in graph.nodes}
         sources = {
             graph.copies[n].id: open_source

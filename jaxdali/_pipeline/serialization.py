@@ -183,11 +183,16 @@ def _nodes_of_call(call: Call, graph: Graph) -> tuple[list[Node | None], list[No
 
 
 def _encode_call(call: Call, graph: Graph, places: Places) -> dict[str, Any]:
-    """Encodes a call of a public function. Raises ArgumentError, with the user's line, if an argument can't be written."""
+    """Encodes a call of a public function. Raises ArgumentError, with the user's line, if an argument can't be written.
+
+    Args:
+      places: the call that returned each value, and its place in the call's result.
+    """
     line = call.outputs[0].node.where
     returned, random = _nodes_of_call(call, graph)
     encoded = {}
     for name, value in [*enumerate(call.inputs), *call.arguments.items()]:
+        # The name of an input is its number. None stands for an argument that was not given.
         if value is not None or isinstance(name, int):
             try:
                 encoded[name] = _encode(value, places)
@@ -216,7 +221,9 @@ def _encode_branches(call: Call, places: Places) -> dict[str, Any]:
 
 
 def _decode_branch(item: dict[str, Any], results: Results, branches: dict[Any, Branch]) -> Branch | None:
-    """The branch of a call, the innermost of its entry ``when``. `branches` are those made so far, by their path."""
+    """The branch of a call, the innermost of its entry ``when``; None: it is in none. `branches` are those made so far,
+    by their path.
+    """
     branch, path = None, ()  # the path: predicates and sides of the branches so far
     for reference, side in item.get("when", ()):
         path = (*path, *reference, side)
@@ -227,7 +234,13 @@ def _decode_branch(item: dict[str, Any], results: Results, branches: dict[Any, B
 
 
 def _decode_call(item: dict[str, Any], results: Results, branches: dict[Any, Branch]) -> list[DataNode]:
-    """Calls the function of a call again. Returns its results."""
+    """Calls the function of a call again. Returns its results.
+
+    Args:
+      item: the call, as `_encode_call` returned it.
+      results: of the calls before it.
+      branches: see `_decode_branch`.
+    """
     function, line = _lookup_function(item["function"]), item["line"]
     inputs = [_decode(x, results) for x in item["inputs"]]
     arguments = {str(k): _decode(v, results) for k, v in item["arguments"].items()}

@@ -191,12 +191,14 @@ def _doubt_about_first_image(op: Operator, image: Spec, shape: tuple[int, ...]) 
 
 
 def _bound(step: Step, context: BindingContext, steps: Mapping[int, Step], wanted_on_host: bool) -> Step:
-    """Binds a step.
+    """Binds a step: chooses where it runs and the operator that runs, and determines the specs of its outputs and its
+    phase. Returns the bound step; or the step with the values that it awaits (`Step.awaits`), if it can't be bound yet.
 
     Args:
       steps: the earlier steps, by id.
       wanted_on_host: whether the host needs its result, and the operator has a form that runs there.
     """
+    # The stage says where the step runs: "host", or in a program on the "cpu" or the "device".
     node, op, stage = step.node, step.op, step.stage
     if wanted_on_host and stage != "host":
         host_inputs = tuple(_before_copies(r, steps) for r in step.inputs)

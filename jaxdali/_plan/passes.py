@@ -344,7 +344,9 @@ def _nbytes(spec: Spec) -> int:
 
 
 def look_ahead(plan: Plan) -> Plan:
-    """Tells steps, beginning with the last ones, which operators read their outputs."""
+    """Tells steps, beginning with the last ones, which operators read their outputs (`Operator.ahead_of`): an operator
+    may then run in another form, which makes what these need.
+    """
     readers: dict[int, dict[int, Step]] = collections.defaultdict(dict)
     # Steps whose values are also read otherwise than by operators.
     has_other_use = {r.step for r in (*plan.outputs, *plan.sinks)} | {

@@ -119,12 +119,22 @@ def _jit(
     donated_exports: tuple[int, ...],
     timed: bool,
 ) -> Callable[..., Any]:
-    """Jits the function `Program.run`, see `program_for`. `donated_exports`: numbers of exports that reuse memory."""
+    """Jits the function `Program.run`.
+
+    Args:
+      donated_exports: numbers of the exports that reuse memory.
+
+    The others are those of `program_for`.
+    """
 
     def jaxdali_pipeline(
         args: jax.Array, buffers: Sequence[jax.Array], carried: Sequence[Any], donated: Sequence[jax.Array]
     ) -> tuple[tuple[Any, ...], jax.Array, jax.Array | None]:
-        """Computes one shard: the only row of `args` and of each buffer. XLA uses only the memory of `donated`."""
+        """Computes one shard: the only row of `args` and of each buffer. XLA uses only the memory of `donated`.
+
+        Returns:
+          The exports, the status ``i32[B, native steps]``, and the times, which are None unless the program is timed.
+        """
         arguments = layout.read(args[0], buffers, shards.devices[0][0].platform == "cpu")
         values: dict[Ref, Any] = dict(zip(segment.operands, arguments.values, strict=True))
         values |= zip(segment.carried, carried, strict=True)

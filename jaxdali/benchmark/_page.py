@@ -78,6 +78,7 @@ def lines(title: str, points: Sequence[tuple[str, float]], highest: float, ideal
     """
     step = _step(highest)
     top = step * math.ceil(highest / step) or 1.0
+    # The place of point k, and that of a value, in pixels.
     x = lambda k: _LEFT + (_WIDTH - _LEFT - _RIGHT) * (k + 0.5) / len(points)
     y = lambda v: _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * v / top
     parts = []
