@@ -298,7 +298,7 @@ class Executor:
             for r in set(self.plan.outputs)
             if r in batch.results
         }
-        with self.resources.meter.stage("output", "", "outputs"):
+        with self.resources.meter.stage("output", operators="", step="outputs"):
             return self._finished(batch, batch.ids)
 
     def _finished(self, batch: InFlightBatch, ids: SampleIds) -> FinishedBatch:

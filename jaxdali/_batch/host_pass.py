@@ -102,7 +102,7 @@ def _items_of_phase(plan: Plan, number: int, N: int) -> list[_SingleStep | _Poin
         if step.stage == "host" and isinstance(step.op, HostOperator):
             compute = step.op.compute(N, *map(plan.spec, step.inputs))
         shapes = tuple(static_shapes(s, N) for s in step.specs)
-        fetched = [(step, r) for r in plan.fetched(step)]
+        fetched = [(step, r) for r in plan.fetched(step)]  # results of programs that it needs on the host
         if compute is None:
             items.append(_SingleStep(step, shapes, fetched))
             ready_at[step.id] = len(items)

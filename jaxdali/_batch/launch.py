@@ -397,6 +397,7 @@ class Launcher:
 def _out_of_memory_error(segment: Segment, batch: InFlightBatch, reason: str) -> OperatorError:
     """The error if a program gets no memory. It names the step with the largest output, and its largest sample."""
     outputs = ((s, batch.values[r].shapes) for s in segment.steps if not s.fused for r in s.outputs)
+    # The largest by the elements of all samples together.
     step, shapes = max(outputs, key=lambda x: x[1].prod(axis=1).sum())
     i = int(shapes.prod(axis=1).argmax())
     return step.node.error(

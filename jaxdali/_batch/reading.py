@@ -119,7 +119,7 @@ class BatchReader:
             self._set_up()
         except StopIteration:
             return InFlightBatch(state, state, ended=True)
-        self._is_set_up = False
+        self._is_set_up = False  # the next batch needs a call of its own
         batch = InFlightBatch(state, _following(state))
         self._read([n for n in self._nodes if self._sources[n.id].in_caller], batch)
         return batch

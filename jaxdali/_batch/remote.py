@@ -248,7 +248,7 @@ class RemoteExecutor(Executor):
         assert self._pool is not None and batch.ids is not None
         shards = []
         for s, ticket in enumerate(batch.tickets):
-            with self.resources.meter.stage("wait", "for a worker", "batch"):
+            with self.resources.meter.stage("wait", operators="for a worker", step="batch"):
                 shards.append(self._pool.result(ticket))
             if (error := shards[s].error) is not None:
                 if isinstance(error, SampleError):
@@ -267,7 +267,7 @@ class RemoteExecutor(Executor):
         for k, ref in enumerate(self.plan.outputs):
             batch.values[ref] = _joined([shard.values[k] for shard in shards])
         batch.replaced += [report for shard in shards for report in shard.replaced]
-        with self.resources.meter.stage("output", "", "outputs"):
+        with self.resources.meter.stage("output", operators="", step="outputs"):
             return self._finished(batch, batch.ids)
 
     def statistics(self) -> Statistics:

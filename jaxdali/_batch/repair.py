@@ -50,7 +50,7 @@ def failed(batch: InFlightBatch, meter: Meter) -> dict[int, dict[int, int]]:
             has_failures = _any_nonzero(codes)
         if meter.enabled:
             meter.count("check", program, len(codes), codes.nbytes)
-        if times is not None:
+        if times is not None:  # of devices that work at the same time, the mean counts
             for step, seconds in zip(native, np.asarray(times).mean(axis=0) * TIME_UNIT, strict=True):
                 meter.took("program", step.name, float(seconds), len(codes))
             batch.status[k] = program, native, codes, None  # counted only once: a later phase reads the status again

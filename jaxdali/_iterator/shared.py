@@ -286,6 +286,10 @@ class SharedStream:
     def _global_outputs(self, messages: Sequence[_Message], local_arrays: Mapping[int, Any]) -> tuple[Any, ...]:
         """Sends the arrays of all shards to the processes that hold them. Returns the outputs as the user gets them:
         global arrays, pairs of samples and lengths, or lists.
+
+        Args:
+          messages: of all loading processes, after the step that took the batch.
+          local_arrays: by the number of each array, which counts over all outputs, the arrays of this process's shards.
         """
         device_of_shard = self._loading.held_by(jax.process_index())
         # Of each loading process: for each output a dict of lists by shard, or a tuple of the shapes and types of its

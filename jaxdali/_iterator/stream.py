@@ -365,7 +365,7 @@ class BatchStream:
 
     def _reset(self, level: int = logging.WARNING, *, in_loop: bool = False):
         """As `reset`. `in_loop`: whether the message is about a `for` loop."""
-        if self._counter is not None:
+        if self._counter is not None:  # the samples of an epoch are counted
             if self._counter.can_reset:
                 for _ in range(self._counter.reset()):  # batches that belong to no epoch
                     self._runners.drop()

@@ -47,10 +47,10 @@ def check_version(version: Any) -> None:
 def check_record(record: Any, path: str) -> dict[str, Any]:
     """A pipeline's record, unchanged. Raises ValueError if it has a wrong form."""
     _checked_dict(record, path)
-    _checked_integer(record, path, "seed", None)
-    _checked_integer(record, path, "batch_size", 1)
-    _checked_integer(record, path, "epoch", 0)
-    _checked_integer(record, path, "iteration", 0)
+    _checked_integer(record, path, "seed", minimum=None)
+    _checked_integer(record, path, "batch_size", minimum=1)
+    _checked_integer(record, path, "epoch", minimum=0)
+    _checked_integer(record, path, "iteration", minimum=0)
     shard = record.get("shard")
     if not (_is_integer_list(shard) and len(shard) == 2 and 0 <= shard[0] < shard[1]):
         raise ValueError(f"{path}.shard is {shard!r}, expected its number and how many there are")
@@ -69,20 +69,21 @@ def check_iterator(position: Any) -> dict[str, Any] | None:
     for name, kinds in (("policy", str), ("reader_name", (str, type(None))), ("padded", bool), ("may_restart", bool)):
         if name not in position or not isinstance(position[name], kinds):
             raise ValueError(f"iterator.{name} is {position.get(name, 'missing')!r}")
-    _checked_integer(position, "iterator", "size", -1)
-    _checked_integer(position, "iterator", "given", 0)
+    _checked_integer(position, "iterator", "size", minimum=-1)
+    _checked_integer(position, "iterator", "given", minimum=0)
+    # `EpochCounter.get_state` makes this entry.
     counter = position.get("counter", "missing")
     if counter is not None:
         _checked_dict(counter, "iterator.counter")
-        _checked_integer(counter, "iterator.counter", "round", 0)
-        _checked_integer(counter, "iterator.counter", "taken", None)
+        _checked_integer(counter, "iterator.counter", "round", minimum=0)
+        _checked_integer(counter, "iterator.counter", "taken", minimum=None)
         parts = _checked_dict(counter.get("parts", {}), "iterator.counter.parts")
         if not _is_integer_list(counter.get("ahead")) or not all(
             k.isdecimal() and _is_integer_list(v) for k, v in parts.items()
         ):
             raise ValueError("iterator.counter.ahead and .parts are not lists of whole numbers")
         if "lacking" in counter:
-            _checked_integer(counter, "iterator.counter", "lacking", 0)
+            _checked_integer(counter, "iterator.counter", "lacking", minimum=0)
         if not isinstance(counter.get("ended", False), bool):
             raise ValueError(f"iterator.counter.ended is {counter['ended']!r}")
     return position
@@ -90,9 +91,9 @@ def check_iterator(position: Any) -> dict[str, Any] | None:
 
 def check_source(saved: Saved, source: Source, path: str) -> None:
     """Raises ValueError if the saved state of a source has another form than this source saves."""
-    if source.walks:
-        shards = _checked_integer(saved.fingerprint, f"{path}.fingerprint", "num_shards", 1)
-        if _checked_integer(saved.fingerprint, f"{path}.fingerprint", "shard_id", 0) >= shards:
+    if source.walks:  # a reader, whose fingerprint has its shard
+        shards = _checked_integer(saved.fingerprint, f"{path}.fingerprint", "num_shards", minimum=1)
+        if _checked_integer(saved.fingerprint, f"{path}.fingerprint", "shard_id", minimum=0) >= shards:
             raise ValueError(f"{path}.fingerprint.shard_id is {saved.fingerprint['shard_id']} of {shards}")
     # A cursor has at least the entries of the initial one, which are integers.
     for initial_cursor in source.initial()[:1]:
@@ -106,12 +107,12 @@ def check_source(saved: Saved, source: Source, path: str) -> None:
 def _check_cursor(cursor: Any, names: list[str], path: str) -> None:
     """Raises ValueError if a cursor lacks one of the named numbers, or has a wrong entry "rest"."""
     for name in names:
-        _checked_integer(_checked_dict(cursor, path), path, name, 0)
+        _checked_integer(_checked_dict(cursor, path), path, name, minimum=0)
     # After redistribution, "rest" has the cursor of the former number of shards; see `Walk`.
     if names and "rest" in cursor and "round" in names:
         remainder = _checked_dict(cursor["rest"], f"{path}.rest")
-        _checked_integer(remainder, f"{path}.rest", "start", 0)
-        _checked_integer(remainder, f"{path}.rest", "num_shards", 1)
+        _checked_integer(remainder, f"{path}.rest", "start", minimum=0)
+        _checked_integer(remainder, f"{path}.rest", "num_shards", minimum=1)
         _check_cursor(remainder.get("cursor"), names, f"{path}.rest.cursor")
 
 

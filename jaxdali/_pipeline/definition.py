@@ -91,7 +91,9 @@ class Definition:
         self._contexts.pop().__exit__(*exc)
 
     def define(self, function: Callable[[], Any]):
-        """Calls the user's definition, and sets the outputs that it returns."""
+        """Calls the user's definition, and sets the outputs that it returns. With debug=True it only keeps the definition,
+        which `evaluate` calls for each batch.
+        """
         if self._settings.enable_conditionals:
             function = converted(function)
         # Reports a missing device before the user's function runs.

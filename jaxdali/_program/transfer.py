@@ -287,6 +287,7 @@ def _permuted(devices: tuple[jax.Device, ...], rounds: tuple[tuple[tuple[int, in
             [jax.lax.ppermute(x, "device", pairs) for x, pairs in zip(sent_of_array, rounds, strict=True)]
             for sent_of_array in sent
         ]
+        # Of each array, one item for each round: the device takes that of the round in which it was the receiver.
         return [jax.lax.select_n(my_round, *xs) if len(xs) > 1 else xs[0] for xs in received]
 
     spec = PartitionSpec("device")

@@ -112,7 +112,7 @@ def lines(title: str, points: Sequence[tuple[str, float]], highest: float, ideal
 
 def bars(title: str, rows: Sequence[tuple[str, float, str]]) -> str:
     """Draws a bar for each row: its name, its length, and the text beside it."""
-    name_width, row_height, text_width = 260, 24, 130
+    name_width, row_height, text_width = 260, 24, 130  # pixels
     longest = max((v for _, v, _ in rows), default=0.0) or 1.0
     parts = []
     for k, (name, value, text) in enumerate(rows):
