@@ -311,11 +311,11 @@ class Executor:
             self._count(arrays)
             finish = self._delivery.finish
             return FinishedBatch(
-                arrays if finish is None else finish(plan, arrays),
-                batch.after,
-                ids,
-                (),
-                [*batch.unread, *batch.replaced],
+                outputs=arrays if finish is None else finish(plan, arrays),
+                state=batch.after,
+                ids=ids,
+                names=(),
+                replaced=[*batch.unread, *batch.replaced],
             )
         infos = [source_info(batch, x, self.B) for x in self.graph.outputs]  # an item is None if nothing is known
         names = tuple([""] * self.B if info is None else [*info] for info in infos)

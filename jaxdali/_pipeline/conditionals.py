@@ -53,8 +53,8 @@ def do_not_convert(function: Callable[..., Any] | None = None) -> Callable[..., 
     Use it for functions that can't be rewritten, or that never test a DataNode and take long to rewrite.
 
     Args:
-      function: a function, class or other callable, which remains the same object. None, as in ``@do_not_convert()``:
-        returns the decorator itself.
+      function: a function, which is wrapped, or a class or other callable, which remains the same object. None, as in
+        ``@do_not_convert()``: returns the decorator itself.
 
     Raises:
       TypeError: it is not callable.

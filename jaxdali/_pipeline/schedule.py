@@ -129,7 +129,12 @@ def tensor_lists(batch: FinishedBatch) -> tuple[Any, ...]:
 def _tensor_list(
     value: Value, names: Sequence[str], present: np.ndarray | None
 ) -> TensorListCPU | TensorListGPU | list[Any]:
-    """One output. `present`: bool [N], the samples that a short batch has; None: all."""
+    """One output as a tensor list, or as a list of objects if it is metadata. Samples that are not present are left out.
+
+    Args:
+      names: the source info of each of the N samples.
+      present: ``bool[N]``, the samples that a short batch has; None: all.
+    """
     spec = value.spec
     data: Any = value.data
     indices = range(len(value)) if present is None else np.flatnonzero(present).tolist()

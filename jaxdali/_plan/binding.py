@@ -325,7 +325,16 @@ def _bound(step: Step, context: BindingContext, steps: Mapping[int, Step], wante
     is_eager = isinstance(op, EagerOperator)
     # `bind` may have returned an operator of another kind, which decides where the step runs.
     on_host = is_eager or (isinstance(op, HostOperator) and not isinstance(op, ProgramOperator))
-    bound_step = Step(node, op, step.inputs, "host" if on_host else stage, 0, specs, step.presence)
+    # Without its phase, which is determined last.
+    bound_step = Step(
+        node,
+        op,
+        step.inputs,
+        stage="host" if on_host else stage,
+        phase=0,
+        specs=specs,
+        presence=step.presence,
+    )
     # Where the host needs an input, it reads the value on the host, and not a copy in a program.
     input_refs = tuple(
         _before_copies(r, steps) if bound_step.needs_on_host(i) else r for i, r in enumerate(bound_step.inputs)

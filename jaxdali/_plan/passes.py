@@ -295,7 +295,7 @@ def compact(plan: Plan, kernels: frozenset[str], placed: frozenset[Ref], sources
             node = _added_node(step.node, "pixels")
             replacements[step.outputs[0]] = Ref(node.id, 0)
             steps.append(dataclasses.replace(step, specs=(compact_spec, *step.specs[1:])))
-            steps.append(Step(node, op, (step.outputs[0],), "device", 0, step.specs[:1]))
+            steps.append(Step(node, op, (step.outputs[0],), stage="device", phase=0, specs=step.specs[:1]))
         else:
             inputs = tuple(replacements.get(r, r) for r in step.inputs)
             steps.append(dataclasses.replace(step, inputs=inputs) if replacements else step)

@@ -184,7 +184,7 @@ def _compare_decoders(args: argparse.Namespace):
             name, rows = _comparison.table_rows(group)
             parts += [
                 _page.heading(name),
-                _page.table(rows, 1) if len(rows) > 1 else _page.paragraph("no decoder takes them"),
+                _page.table(rows, texts=1) if len(rows) > 1 else _page.paragraph("no decoder takes them"),
             ]
         parts += map(_page.paragraph, _comparison.notes(failed, bad, unusable, missing_names))
         _write_page(args.html, "Speed of image decoders", parts)
@@ -267,7 +267,16 @@ def _measure_pipeline(args: argparse.Namespace, make_pipeline: _definitions.Make
         sentences.append(
             f"Not decoded: {len(bad_files)} files, {', '.join(bad_files[:3])}{', ...' if len(bad_files) > 3 else ''}"
         )
-    print(*_report.table(speed_rows, 0), "", f"{title}:", "", *_report.table(cost_rows, 2), "", *sentences, sep="\n")
+    print(
+        *_report.table(speed_rows, texts=0),
+        "",
+        f"{title}:",
+        "",
+        *_report.table(cost_rows, texts=2),
+        "",
+        *sentences,
+        sep="\n",
+    )
     if args.plot is not None:
         _report.plot(args.plot, by_threads, by_batch, best, costs_of_batch, description.replace("\npipeline: ", "; "))
         print(f"{args.plot} written")
@@ -277,8 +286,8 @@ def _measure_pipeline(args: argparse.Namespace, make_pipeline: _definitions.Make
             _page.paragraph(sentences[0], "verdict"),
             *map(_page.paragraph, sentences[1:]),
             _page.plots(by_threads, by_batch, best, costs_of_batch),
-            *(_page.heading("Throughput"), _page.table(speed_rows, 0)),
-            *(_page.heading(title), _page.table(cost_rows, 2)),
+            *(_page.heading("Throughput"), _page.table(speed_rows, texts=0)),
+            *(_page.heading(title), _page.table(cost_rows, texts=2)),
         ]
         _write_page(args.html, "Speed of a pipeline", parts)
 

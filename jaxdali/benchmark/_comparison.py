@@ -24,7 +24,7 @@ def tables(groups: Sequence[Group]) -> Iterator[str]:
         yield name
         yield ""
         with_bars = [(head[0], "", *head[1:]), *((row[0], bar, *row[1:]) for row, bar in zip(rows, bars, strict=True))]
-        yield from table(with_bars, 2) if rows else ["no decoder takes them"]
+        yield from table(with_bars, texts=2) if rows else ["no decoder takes them"]
         yield ""
 
 

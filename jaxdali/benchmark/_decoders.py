@@ -81,6 +81,7 @@ def _of_jaxdali(stack: contextlib.ExitStack) -> Decoder:
         if row[Info.HOST_DECODE]:
             raster = _pillow.decode(encoded, row)
             encoded = raster.reshape(-1).view(np.uint8)
+            # The raster is a file of raw values, which the host need not decode (0), without an EXIF orientation (-1).
             row[[Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = (
                 _cpu.Format.RAW,
                 8 * raster.itemsize,
