@@ -85,6 +85,7 @@ class EagerCalls:
             shape = np.asarray(parts[0].shape[1:], np.int64)
             value = batch.values[ref] = Value(spec, np.broadcast_to(shape, (resources.N, spec.ndim)), present=present)
             if ref in plan.read:
+                # The steps that read it find a row for each of the N samples.
                 present_rows = iter([row for p in parts for row in np.asarray(p)])
                 missing = np.zeros(parts[0].shape[1:], spec.dtype)
                 rows = [next(present_rows) if is_present else missing for is_present in ctx.present.tolist()]
@@ -151,7 +152,7 @@ class EagerCalls:
           OperatorError: outputs have other types or dimensions than in the batch before.
         """
         results = batch.eager_results.get(step.id) if batch.eager_results is not None else None
-        if results is not None:
+        if results is not None:  # as if the call had been made again
             batch.failures += results.failures
             batch.replaced += results.replaced
         else:

@@ -153,6 +153,7 @@ class BatchReader:
             source.commit()
         if batch.error is not None:
             raise SourceError(batch.after) from batch.error
+        # The sources together show which samples are absent, when some of the values are stored already.
         for value in batch.values.values() if batch.short else ():
             value.present = batch.present
         batch.read = dict(batch.values)

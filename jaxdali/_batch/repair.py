@@ -73,10 +73,10 @@ def batch_to_relaunch(batch: InFlightBatch, bad: Bad) -> InFlightBatch:
     process them on the host, see `HostContext.bad`.
     """
     return InFlightBatch(
-        batch.before,
-        batch.after,
-        batch.read,
-        dict(batch.read),
+        before=batch.before,
+        after=batch.after,
+        read=batch.read,
+        values=dict(batch.read),
         origins=batch.origins,
         ids=batch.ids,
         random_keys=batch.random_keys,

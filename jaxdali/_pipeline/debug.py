@@ -144,14 +144,16 @@ class Evaluation:
         return self._nodes
 
     def evaluate(self, node: Node) -> None:
-        """See `Evaluator`."""
+        """See `Evaluator`. Sources are opened at once. Nodes in branches, and those that depend on them, are left to
+        `value`. All others are evaluated when the ids of the samples are known, see Note [Debug].
+        """
         if isinstance(node.op, SourceOperator):
             self._open(node)
         elif node.branch is not None or any(x.node.id in self._conditional for x in node.inputs):
             self._conditional.add(node.id)
         else:
             self._deferred.append(node)
-        # The ids of the samples are known, or no source will come.
+        # The first source has been read, or none will come.
         if self._session.ids is not None or self._session.complete:
             deferred, self._deferred = self._deferred, []
             for deferred_node in deferred:

@@ -91,8 +91,8 @@ class BoundPlan:
         self._bind(self.plan)
 
     def _bind(self, plan: Plan):
-        """Binds the steps of `plan` whose inputs are known, and sets the attribute to the plan that the passes make of
-        it.
+        """Binds the steps of `plan` whose inputs are known, runs the passes, and keeps the result as the attribute
+        `plan`.
         """
         plan = simplified(bound(plan, self._context))
         if self._context.accelerator:
