@@ -105,6 +105,7 @@ class AheadCompiler:
           compilers: returns for other sizes the functions that compile the programs.
         """
         phase, settled = self._phases.of(number), self._settled.get(number)
+        # Whether no smaller sizes would have held the batch.
         is_smallest = phase.capacities.is_preferred and sizes[number] == phase.sizes(sizes[number].capacities, needs)
         if is_smallest and settled is not None and settled.needs == needs.keys() and settled.sizes == sizes:
             return
@@ -139,6 +140,7 @@ class AheadCompiler:
         """
         phase = self._phases.of(number)
         for capacities in phase.capacities.ahead():
+            # First the whole buffers, which serve each batch that fits; then the part that this batch needs.
             yield {**sizes, number: Sizes(capacities)}
             if all(n <= capacities.get(k, -1) for k, n in needs.items()):
                 yield {**sizes, number: phase.sizes(capacities, needs)}

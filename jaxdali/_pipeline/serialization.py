@@ -277,6 +277,7 @@ def _restore_nodes(item: dict[str, Any], outputs: list[DataNode], graph: Graph):
             if not isinstance(name, str):
                 raise TypeError(f"expected a string, got {name!r}")
             node.name = name
+    # Nodes that the call made but did not return.
     for i, node in enumerate(n for n in graph.nodes if n.call is call and n not in returned):
         node.name = f"{item['names'][-1]}/{i}"  # no user's node has such a name
     for node, number in zip(random, item["random"], strict=True):

@@ -281,7 +281,7 @@ class Bound:
 def bound_of(run: Run, costs: Sequence[Cost]) -> Bound:
     """Finds the limit of a pipeline. A user who waits less than 5 % of the time is the limit."""
     if run.waited < 0.05:
-        return Bound("consumer", "", 1 - run.waited)
+        return Bound("consumer", operator="", share=1 - run.waited)
     total = sum(cost.seconds for cost in costs)
     seconds_by_part = collections.Counter[tuple[str, str]]()
     for cost in costs:

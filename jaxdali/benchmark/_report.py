@@ -70,8 +70,14 @@ def cost_shares(costs: Sequence[Cost]) -> Iterator[tuple[str, str, float, float]
 
 
 def verdict(run: Run, costs: Sequence[Cost], bound: Bound, depth: int, is_busy: bool = False) -> Iterator[str]:
-    """Yields sentences: the limit of the pipeline, advice, and recommended settings. On a machine that is busy with
-    other work there is no advice.
+    """Yields sentences: the limit of the pipeline, advice, and recommended settings.
+
+    Args:
+      run: the fastest run.
+      costs: of its batches.
+      bound: its limit.
+      depth: the recommended number of batches made ahead.
+      is_busy: whether the machine is busy with other work. Then there is no advice.
     """
     share = (
         f"it waits for batches {1 - bound.share:.0%} of the time"
