@@ -45,7 +45,9 @@ class Arguments:
 
     @staticmethod
     def of(values: Mapping[str, Any], is_node: Callable[[Any], bool]) -> tuple[Arguments, tuple[Any, ...]]:
-        """Splits checked values, by name (None: not given), into an `Arguments` and the DataNodes among them."""
+        """Splits checked values, by name (None: not given), into an `Arguments` and the DataNodes among them, which
+        become the last inputs of the node.
+        """
         passed = {name: x for name, x in values.items() if x is not None}
         nodes = {name: x for name, x in passed.items() if is_node(x)}
         return Arguments(tuple((n, x) for n, x in passed.items() if n not in nodes), tuple(nodes)), tuple(
@@ -73,7 +75,7 @@ class Arguments:
         return self._by_name.get(name)
 
     def width(self, name: str, specs: Sequence[Spec]) -> int | None:
-        """The number of values that a sample has of an argument; None: unknown before the first batch.
+        """The number of values that a sample has of an argument that is given; None: unknown before the first batch.
 
         Args:
           specs: of the node's inputs.
@@ -112,6 +114,9 @@ class Arguments:
         """Raises ArgumentError if `Values.vector` would refuse an argument whose width is known already.
 
         Args:
+          width: the number of values that are needed.
+          specs: of the node's inputs.
+          one_for_all: whether one value is accepted in place of all.
           why: the end of the message.
         """
         actual = self.width(name, specs) if name in self else None
@@ -196,6 +201,7 @@ class Values:
         return [np.asarray(value.sample(i), np.float64).reshape(-1) for i in value.indices(self._ctx.present)]
 
     def _static(self, name: str) -> np.ndarray:
+        """The values of an argument that is the same for all samples: ``[N]``, or ``[N, length]`` for a list."""
         declaration = self._declared[name]
         value = self._arguments.get(name)
         try:
@@ -205,6 +211,7 @@ class Values:
         return x if declaration.many else x[:, 0]
 
     def _input(self, name: str) -> Value:
+        """The input that has the values of an argument. Raises ArgumentError if the host does not have its data."""
         value = self._inputs[self._arguments.inputs.index(name) - len(self._arguments.inputs)]
         if value.data is None:
             raise ArgumentError(
@@ -214,7 +221,9 @@ class Values:
         return value
 
     def _per_sample(self, name: str) -> np.ndarray:
-        """The values that come per sample, checked: samples with invalid values fail."""
+        """The values that come per sample, checked: ``[N]``, or ``[N, length]`` for a list. Samples with invalid values
+        fail.
+        """
         ctx, declaration = self._ctx, self._declared[name]
         assert ctx is not None, name
         x = self._input(name).dense(f"argument {name}", ctx.present).astype(np.float64)
@@ -242,6 +251,7 @@ class Values:
 
 
 def _wrong_width(name: str, width: int, one_for_all: bool, got: int | None) -> str:
+    """The message about an argument with `got` values per sample in place of `width`."""
     expected = f"{'1 or ' if one_for_all and width > 1 else ''}{width} number{'s' * (width > 1)}"
     return f"argument {name} must have {expected} per sample, got {got}"
 

@@ -30,6 +30,8 @@ from .refusals import not_array_message
 from .tracebacks import is_ours
 from .words import of_values, sample_advice
 
+# Of each thread, absent until it is first set: `stack`, the scopes of the definitions that run; `branch`, the branch
+# that is being defined; `draws`, see `replaying_draws`; `deferred`, the lists of the `DeferredWarnings` that are entered.
 _local = threading.local()
 _numbers = itertools.count()  # counts all nodes, in the order of creation
 _pipelines = itertools.count(1)  # numbers of definitions; 0 stands for nodes outside of any
@@ -95,10 +97,13 @@ def _is_from_jax(e: Exception) -> bool:
 
 
 def _add_line(e: Exception):
-    """Adds the operator and the user's line to the message of an exception from a call of an operator."""
+    """Adds the operator and the user's line to the message of an exception from a call of an operator. Other exceptions,
+    and messages that have the line, do not change.
+    """
     # The innermost line outside this package, and the frame of this package that it called.
     line, called_frame = "", None
     for frame, number in traceback.walk_tb(e.__traceback__):
+        # A frame of JAX is neither the user's line nor the call of an operator.
         if frame.f_globals.get("__name__", "").partition(".")[0] == "jax":
             continue
         if not is_ours(frame):
@@ -132,6 +137,8 @@ def current_scope() -> Scope | None:
 def replaying_draws(numbers: list[int]):
     """Gives the random operators that this thread makes the random numbers of earlier nodes, in this order.
 
+    With an empty list at first, and the same list each time, all repetitions of a call draw what the first one drew.
+
     Args:
       numbers: the numbers of those nodes. If more operators are made than it has, theirs are appended.
     """
@@ -144,11 +151,16 @@ def replaying_draws(numbers: list[int]):
 
 
 def _draw_number(number: int) -> int:
-    """The number of the node whose random numbers the node `number` draws: its own, except in `replaying_draws`."""
+    """The number of the node whose random numbers the node `number` draws: its own, except in `replaying_draws`.
+
+    There it is the next one of the numbers to replay. After the last one, the node's own number is appended for the
+    next replay.
+    """
     draws = _local.__dict__.get("draws")
     if draws is None:
         return number
-    numbers, index = draws[0], next(draws[1])
+    numbers, positions = draws
+    index = next(positions)
     if index == len(numbers):
         numbers.append(number)
     return numbers[index]
@@ -215,6 +227,7 @@ def warn(text: str, category: type[Warning] = UserWarning, where: str | None = N
     if _in_function_of_values():
         text = of_values(text)
     module = (_user_frame() or sys._getframe()).f_globals
+    # `warnings.warn` finds line and module by counting frames, which depends on the caller.
     file, _, line = (where or user_line()).rpartition(":")
     registry = module.setdefault("__warningregistry__", {})
     warnings.warn_explicit(
@@ -256,10 +269,10 @@ class DeferredWarnings:
     def __enter__(self):
         _local.__dict__.setdefault("deferred", []).append([])
 
-    def __exit__(self, *failure: object):
-        warnings = _local.deferred.pop()
-        if not self.line and failure[0] is None:
-            self.warnings, self.line = warnings, user_line()
+    def __exit__(self, exception_type: object, *_: object):
+        new_warnings = _local.deferred.pop()
+        if not self.line and exception_type is None:
+            self.warnings, self.line = new_warnings, user_line()
 
     def warn(self, first_shape: Callable[[Any], tuple[int, ...] | None] = lambda value: None):
         """Warns at the lines where the operators were called.
@@ -291,7 +304,7 @@ def warn_or_defer(warning: DeferredWarning):
 def _in_function_of_values() -> bool:
     """Whether this thread runs a function of `jaxdali.dynamic`, called by the innermost user's frame."""
     frame = _user_frame()
-    inner = sys._getframe(1)
+    inner = sys._getframe(1)  # from here outwards, up to the user's frame
     while inner is not None and inner is not frame:
         if inner.f_globals.get("__name__", "").startswith(f"{__name__.partition('.')[0]}.dynamic"):
             return True
@@ -321,6 +334,7 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     # A node that depends on nothing is made for all samples, as in DALI.
     branch = current_branch() if op.of_batch or any(isinstance(x, DataNode) for x in inputs) else None
     line = user_line()
+    # Only an operator that joins the branches of an `if` may read values from inside of them.
     branch = innermost_branch([x for i, x in enumerate(nodes) if i not in op.joins], branch)
     for i, x in enumerate(nodes if not op.joins else ()):
         check_reach(x, branch, f"as input {i} of {op.name}, at {line}")
@@ -335,6 +349,7 @@ def add(op: Operator, *inputs: Any, device: str | None = None, name: str | None 
     scope, number = current_scope(), next(_numbers)
     for i, x in enumerate(nodes):
         check_pipeline(x, scope.number if scope is not None else 0, f"as input {i} of {op.name}, at {line}")
+    # In a definition the name depends on the order of its nodes only, so it is the same in every run.
     default_name = f"__{op.name}_{len(scope.nodes)}" if scope is not None else f"__{op.name}_detached_{number}"
     random_index = _draw_number(number) if op.random else -1
     node = Node(number, op, nodes, device or "", line, name or default_name, name is not None, random_index)

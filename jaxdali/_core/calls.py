@@ -87,6 +87,8 @@ def records(name: str) -> Callable[[F], F]:
     """Decorator: allows serialized files to call the function by this name."""
 
     def decorate(f: F) -> F:
+        """Registers and returns a function that records its calls, and shortens the tracebacks of its errors."""
+
         @functools.wraps(f)
         def function(*inputs: Any, **arguments: Any) -> Any:
             try:

@@ -175,13 +175,16 @@ class Argument:
         return self.default if value is None else value
 
     def convert(self, x: Any) -> Any:
-        """Converts a value that is not None. Raises TypeError or ValueError without a message."""
+        """Converts a value that is not None to one value, or to a tuple if it is a list. Raises TypeError or ValueError
+        without a message.
+        """
         if self.many:
             if _is_list(x):
                 if self.per_sample and not self.nested and hasattr(x, "__array__"):
                     # A matrix is flattened, as a matrix that comes per sample is.
                     x = np.ravel(x)
-                    x = np.maximum(1, np.trunc(x)) if self.extents else x
+                    x = np.maximum(1, np.trunc(x)) if self.extents else x  # see `Mark.EXTENTS`
+                # A list of lists becomes a tuple of tuples.
                 convert_element = (
                     dataclasses.replace(self, nested=False).convert
                     if self.nested and any(map(_is_list, x))
@@ -193,12 +196,15 @@ class Argument:
                 return values
             if not self.single:
                 raise TypeError
+        # A list with one number stands for the number.
         elif isinstance(x, (list, tuple)) and len(x) == 1 and any(k.dtype for k in self.kinds):
             x = x[0]
         return self.element(x)
 
     def element(self, x: Any) -> Any:
-        """One value, converted by the first kind that accepts it."""
+        """One value, converted by the first kind that accepts it. Raises ValueError if a kind accepts the type, or the
+        number is outside the range; otherwise TypeError.
+        """
         has_wrong_value = False
         for kind in self.kinds:
             try:
@@ -219,6 +225,7 @@ class Argument:
 
 
 def _is_list(x: Any) -> bool:
+    """Whether a value counts as a list: also a range, and an array with at least one axis."""
     return isinstance(x, (list, tuple, range)) or (
         hasattr(x, "__array__") and not isinstance(x, ScalarConstant) and np.ndim(x) > 0
     )
@@ -252,8 +259,9 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
       default: its default, or `inspect.Parameter.empty`.
       skipped: types in the annotation that stand for a value per sample, and say nothing about a single value.
     """
-    kinds: dict[Any, None] = {}  # an ordered set
-    # The types in the annotation, of one value and of the elements of a list.
+    kinds: dict[Any, None] = {}  # the kinds of values, as an ordered set
+    # The types in the annotation, of one value and of the elements of a list: each a class, a `Mark`, a `ValueKind`, or
+    # the tuple of the values of a `Literal`.
     single: list[Any] = []
     many: list[Any] = []
     metadata: dict[type, Any] = {}
@@ -261,6 +269,7 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
     gaps = nested = takes_none = False
 
     def walk(t: Any, target: list[Any]):
+        """Appends the types in the annotation `t` to `target`, which is `single` or `many`."""
         nonlocal gaps, nested, takes_none
         origin, parts = typing.get_origin(t), typing.get_args(t)
         if origin is Annotated:
@@ -268,7 +277,7 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
                 if isinstance(m, Mark):
                     marks.add(m)
                 else:
-                    metadata[type(m)] = m
+                    metadata[type(m)] = m  # a Range, Len or OneOf
             if Mark.DTYPE in t.__metadata__:
                 target.append(Mark.DTYPE)
             elif value_marks := [m for m in t.__metadata__ if m in MARKED]:
@@ -291,7 +300,7 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
             hints = typing.get_type_hints(t, include_extras=True)
             elements = {key: parse(key, hint, inspect.Parameter.empty) for key, hint in hints.items()}
             target.append(dict_kind({key: (e.expected, e.convert) for key, e in elements.items()}))
-        elif t is type(None):
+        elif t is type(None):  # None in a list, or in place of the value
             gaps, takes_none = gaps or target is many, takes_none or target is single
         elif t not in (np.ndarray, *skipped):
             target.append(origin or t)
@@ -318,6 +327,7 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
             kinds = {}
             break
     required = default is inspect.Parameter.empty
+    # With None as the default, None only means that the argument is not passed.
     argument = Argument(
         name=name,
         kinds=tuple(kinds),
@@ -363,12 +373,13 @@ def check_fields(owner: str, settings: Any, names: Collection[str] | None = None
         default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
         argument = parse(field.name, hints[field.name], default)
         x = getattr(settings, field.name)
+        # For arguments a list with one number stands for the number, but not here.
         if argument.kinds and not argument.many and (isinstance(x, (list, tuple, set)) or getattr(x, "ndim", 0)):
             if is_key(x):
                 raise argument.error(owner, x, ArgumentTypeError)
             raise ArgumentTypeError(f"{owner}: argument {field.name} must be one value, got {x!r}")
         if x is not None or not argument.takes_none:
-            object.__setattr__(settings, field.name, argument.check(owner, x))
+            object.__setattr__(settings, field.name, argument.check(owner, x))  # the dataclass may be frozen
 
 
 def arguments_of(

@@ -67,7 +67,7 @@ _CUDA_MODULES = ("jaxdali._cuda", "jaxdali_cuda13._cuda")
 def _load_cuda() -> tuple[str, frozenset[str]]:
     """Registers the CUDA kernels. Returns the line that `show_config` prints, and the kernels' names."""
     global _oldest
-    for module in _CUDA_MODULES:
+    for module in _CUDA_MODULES:  # the first one that is installed is used
         try:
             cuda = importlib.import_module(module)
             break
@@ -82,7 +82,7 @@ def _load_cuda() -> tuple[str, frozenset[str]]:
             problem = "This machine has an NVIDIA GPU, but jaxdali's native operators run on the CPU"
             warnings.warn(f"{problem}: the CUDA kernels are {description}", RuntimeWarning, stacklevel=2)
         return description, frozenset()
-    info = cuda.build_info()
+    info = cuda.build_info()  # among others, "architectures" such as "sm_80 sm_90"
     if (version := info.get("version", "unknown")) != __version__:
         remedy = (
             f'pip install "jaxdali-cuda13=={__version__}"'
@@ -132,6 +132,7 @@ def kernels_on(device: jax.Device | TargetDevice) -> frozenset[str]:
     if not is_cuda(device):
         return frozenset()
     if isinstance(device, TargetDevice):
+        # Those of this version's CUDA module, which need not be installed on the machine that lowers the program.
         return frozenset(_kernels["CUDA"].union(_cpu.cuda_kernels()))
     return frozenset(_kernels["CUDA"] - (CUDA_KERNELS if why_no_kernels(device) else frozenset()))
 
@@ -167,7 +168,7 @@ def load_kernels(devices: Iterable[jax.Device | TargetDevice]):
         if not missing:
             return
         with concurrent.futures.ThreadPoolExecutor(len(missing)) as threads:
-            problems = list(threads.map(lambda key: _loaders[key[0]](key[1]), missing))
+            problems = list(threads.map(lambda library, i: _loaders[library](i), *zip(*missing)))
         for (library, i), problem in zip(missing, problems, strict=True):
             if problem:
                 raise RuntimeError(f"the CUDA kernels of {library} can't be loaded into {gpus[i]}: {problem}")
@@ -231,8 +232,10 @@ def _register(name: str, path: str, platform: str):
 
 
 def _loader(library: ctypes.CDLL) -> Callable[[int], str]:
-    """The function with which a library loads its CUDA kernels (`ffi/common/launch.h`). It does nothing for a library
-    without such a function.
+    """The function with which a library loads its CUDA kernels (`ffi/common/launch.h`).
+
+    The function takes a GPU's number, and returns the error as text; "" if there is none. It does nothing for a library
+    without such kernels.
     """
     try:
         load = library.jaxdali_load_kernels
@@ -290,6 +293,7 @@ def call(
     """
     result, layout = _result(ctx.B, spec, out)
     operands = (*flat(image), *layout, ctx.control, *params)
+    # The output, which is result 0, gets the memory of operand i.
     aliases = {i: 0 for i, x in enumerate(operands) if x is into and x.size} if into is not None else None
     data, status, memory = _native(kernel, ctx.B, result, operands, attrs, scratch, aliases)
     if ctx.times is not None:
@@ -323,13 +327,14 @@ def call_chain(
         shapes = jnp.zeros((0, ctx.spec.ndim), jnp.int32) if out_of_stage is None else out_of_stage.shapes
         inner_operands += [jnp.zeros((0, *(ctx.spec.shape or ())), ctx.spec.dtype), shapes]
     operands = (*flat(image), *layout, last.control, *inner_operands, *(p for _, _, c in stages for p in c.params))
+    # Attributes begin with the number of their stage: "0_interp".
     attrs = {f"{k}_{name}": v for k, (_, _, c) in enumerate(stages) for name, v in c.attrs.items()}
     attrs |= {"kernels": " ".join(name for name, _, _ in stages), "timed": last.times is not None}
     data, status, memory = _native(kernel, B, result, operands, attrs)
     for k, (_, ctx, _) in enumerate(stages):
         if ctx.times is not None:
             ctx.times.append(_time(memory, k))
-    # A sample's status is number of the failed stage * factor + status code. It is not negative.
+    # A sample's status is the number of the failed stage * factor + the status code. It is not negative.
     factor = np.int32(_cpu.STATUSES_OF_STAGE)
     stage, code = jax.lax.div(status, factor), jax.lax.rem(status, factor)
     codes = [jnp.where(stage == k, code, 0) for k in range(len(stages))]
@@ -345,7 +350,18 @@ def _native(
     scratch: int = 0,
     aliases: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """The custom call of a kernel: its output, the status, and the working memory that it had."""
+    """Calls a kernel as a custom call of XLA.
+
+    Args:
+      B: the number of samples.
+      result: type and shape of the output.
+      operands, attrs: of the call, in the order of the kernel's binding.
+      scratch: bytes of working memory besides `PLAN_BYTES` for each sample.
+      aliases: by index of an operand, the index of the result that gets its memory; None: none does.
+
+    Returns:
+      (output, status ``i32[B]``, the working memory ``u8[bytes]`` as the kernel left it).
+    """
     memory = jax.ShapeDtypeStruct((B * _cpu.PLAN_BYTES + scratch,), jnp.uint8)
     results = (result, jax.ShapeDtypeStruct((B,), jnp.int32), memory)
     # Operands without elements get one (`_with_elements`); this tells the kernel their indices, ranks and true shapes.
@@ -374,6 +390,7 @@ def checked(outputs: Sequence[Any], status: Any, steps: Sequence[str], samples: 
       steps: the name of each column of `status` in the error.
       samples: the number of samples in the whole batch, of which a device may have a part.
     """
+    # Operand 0 is `status`. The outputs follow, and pass through unchanged, so their readers wait for the check.
     results = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs]
     aliases = {1 + i: i for i in range(len(outputs))}
     check = jax.ffi.ffi_call("jaxdali_check", results, input_output_aliases=aliases)

@@ -97,6 +97,8 @@ class Frames(Operator):
         return self.inner.name
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        """See `Operator.bind`. Binds `inner` to the specs of frames."""
+        # Only `_OnHost` repeats an input that is not a sequence for all frames.
         on_host = ctx.stage == "host" or (self.inner.repeats_input and not self.sequences[0])
         if on_host:
             ctx = dataclasses.replace(ctx, stage="host")
@@ -104,6 +106,7 @@ class Frames(Operator):
         bound = kind(inner=self.inner, sequences=self.sequences, on_host=on_host)
 
         def first_shape(i: int) -> tuple[int, ...] | None:
+            """The shape of the first frame, or of the first sample if the input is not a sequence."""
             shape = ctx.first_shape(i)
             return shape if shape is None or not self.sequences[i] else shape[1:]
 
@@ -111,17 +114,19 @@ class Frames(Operator):
         return dataclasses.replace(bound, inner=inner)
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        """The output of `inner`, with the frames as the first axis."""
         declarations = _declarations(self.inner, len(specs))
         first = self.sequences.index(True)  # this sequence determines the number of frames
         counts = [s.extent(0) if seq else None for s, seq in zip(specs, self.sequences, strict=True)]
         for i, n in enumerate(counts):
+            # An argument may have one value for all frames.
             if None not in (n, counts[first]) and n != counts[first] and (declarations[i].is_input or n != 1):
                 raise ArgumentError(_frame_counts_differ(declarations[i], n, declarations[first], counts[first]))
         (frame,) = self.inner.infer(*self.frames(specs))
         n = counts[first]
         extents = n, *(frame.extent(d) for d in range(frame.ndim))
         shape = None if n is None or frame.shape is None else (n, *frame.shape)
-        unnamed = "*" * frame.ndim if self.sequences[0] else ""  # as in DALI
+        unnamed = "*" * frame.ndim if self.sequences[0] else ""  # axes without names, as in DALI
         layout = "F" + (frame.layout or unnamed) if frame.layout or unnamed else ""
         return (Spec(frame.dtype, frame.ndim + 1, shape, layout, None if shape is not None else extents),)
 
@@ -133,6 +138,9 @@ class Frames(Operator):
         ]
 
     def _frame(self, i: int, spec: Spec, a: Argument) -> Spec:
+        """The spec of the frames of input `i`, a sequence with this spec. It has a static shape if all extents are
+        known, and the sequence is dense or read on the host.
+        """
         extents = tuple(spec.extent(d) for d in range(1, spec.ndim))
         static_extents = tuple(n for n in extents if n is not None)
         is_static = len(static_extents) == len(extents) and (spec.shape is not None or self._reads_on_host(i))
@@ -146,8 +154,11 @@ class Frames(Operator):
     def _unfold(
         self, ctx: HostContext, values: Sequence[Value], out: Spec
     ) -> tuple[HostContext, list[Value], np.ndarray]:
-        """(context of `inner`, its inputs, number of frames in each sample ``i64[N]``). Samples whose inputs differ in
-        the number of frames fail.
+        """Makes samples of the frames: frame k of sample i is sample ``i * K + k``. Samples whose inputs differ in the
+        number of frames fail.
+
+        Returns:
+          (context of `inner`, its inputs, number of frames in each sample ``i64[N]``).
 
         Args:
           out: spec of the output of `inner`.
@@ -168,7 +179,8 @@ class Frames(Operator):
         present = ctx.present[:, None] & (np.arange(K) < counts[:, None])
 
         def fail(i: int, code: int, reason: str = ""):
-            if present[divmod(i, K)]:
+            """Fails the sample of frame `i`, unless the frame is missing."""
+            if present[divmod(i, K)]:  # (sample, frame)
                 ctx.fail(i // K, code, f"frame {i % K}: {reason or _ffi.STATUS.get(code, code)}")
 
         inner_ctx = dataclasses.replace(
@@ -209,17 +221,23 @@ class Frames(Operator):
         ]
         if spec.shape is None:
             return Value(spec, shapes, pack(frames, ctx.S, lambda n, dtype: np.empty((ctx.S, n), dtype)), present)
-        missing = np.zeros(spec.shape, spec.dtype)
+        missing = np.zeros(spec.shape, spec.dtype)  # in place of frames of absent samples, whose shapes may differ
         return Value(spec, shapes, np.stack([f if f.shape == spec.shape else missing for f in frames]), present)
 
 
 def _frame_counts_differ(a: Argument, count: Any, reference: Argument, reference_count: Any) -> str:
+    """The message about an input with another number of frames than the first sequence, `reference`."""
     also = "" if a.is_input else ", or 1 for all"
     return f"{_subject(a)} has values for {count} frames, {_subject(reference)} has {reference_count}: these must be equal{also}"
 
 
 class _OnHost(Frames, HostOperator):
+    """Runs `inner` on frames on the host."""
+
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
+        """Runs `inner` once for all frames, and stacks the frames of each sample. Samples without frames become empty
+        arrays.
+        """
         assert isinstance(self.inner, HostOperator)
         (out,) = self.inner.infer(*self.frames([v.spec for v in values]))
         inner_ctx, frames, counts = self._unfold(ctx, values, out)
@@ -265,6 +283,11 @@ class _InProgram(Frames, NativeOperator):
         return dataclasses.replace(spec, shape=None, dims=spec.shape)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """The setup of `inner` for all frames, as a setup for sequences: its parameters become ``[N, K, ...]``.
+
+        Further parameters, "frames...", are for `lower`: the presence of frames, and the layout of each ragged batch of
+        frames.
+        """
         specs = self.frames([v.spec for v in values])
         inner_ctx, frames, counts = self._unfold(ctx, values, self._out(specs, ctx.spec))
         frame_setup = self._operator.setup(inner_ctx, *frames)
@@ -295,6 +318,7 @@ class _InProgram(Frames, NativeOperator):
         return Setup((np.concatenate([counts[:, None], frame_shapes[:, 0]], axis=1),), params, frame_setup.scratch)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        """Lowers `inner` for the B * K frames of a shard. The status of a sample is that of one of its frames."""
         frame_params = {n: x for n, x in ctx.params.items() if n.startswith("frames.")}
         K = frame_params["frames.present"].shape[1]
         B = ctx.B * K
@@ -305,7 +329,7 @@ class _InProgram(Frames, NativeOperator):
         for i, x in enumerate(arrays):
             if isinstance(x, Ragged):
                 layout = Out(
-                    x.data.shape[0] + ALIGNMENT * B,
+                    x.data.shape[0] + ALIGNMENT * B,  # each frame is padded by less than `ALIGNMENT` elements
                     frame_params[f"frames.{i}.offsets"],
                     frame_params[f"frames.{i}.shapes"],
                 )
@@ -346,6 +370,7 @@ def _unfold_ragged(ctx: LowerContext, x: Ragged, out: Out) -> tuple[Ragged, Any]
 
     A sequence is copied as a matrix with one row of elements for each frame. The rows are padded to the alignment.
     """
+    # All frames of a sequence have one shape. For each sequence: elements of a frame, also padded; number of frames.
     size = out.shapes[:, 0].prod(axis=1, dtype=np.int32)
     rows = -(-size // ALIGNMENT) * ALIGNMENT
     count = x.shapes[:, 0]
@@ -355,7 +380,9 @@ def _unfold_ragged(ctx: LowerContext, x: Ragged, out: Out) -> tuple[Ragged, Any]
 
 
 def _fold_ragged(ctx: LowerContext, y: Ragged, K: int) -> tuple[Ragged, Any]:
-    """Joins frames, K for each sample, into sequences. The reverse of `_unfold_ragged`."""
+    """Joins frames, K for each sample, into sequences. The reverse of `_unfold_ragged`. Returns the sequences and the
+    status ``i32[B]``.
+    """
     (out,) = ctx.out
     assert out is not None
     count, size = out.shapes[:, 0], out.shapes[:, 1:].prod(axis=1, dtype=np.int32)

@@ -127,6 +127,7 @@ class Node:
         self.stage, self.on_device, self.source = _stage(self), on_device, source
 
     def error(self, reason: str) -> OperatorError:
+        """The error for this call of the operator, with the user's line."""
         return OperatorError(self.op.name, self.where, reason)
 
     def failure(self, e: Exception) -> OperatorError:
@@ -221,7 +222,8 @@ class DataNode(Unreadable, Expression, metaclass=NodeType):
         )
 
     def __getattr__(self, name: str):
-        if name == "__jax_array__":
+        """Refuses an attribute that nodes don't have, with advice."""
+        if name == "__jax_array__":  # JAX looks for this method where it needs an array
             refuse_jax(self.node, sys._getframe(1))
         if name in DataNode.__slots__:  # not set yet: `copy` or `pickle` is making the object
             raise AttributeError(name)
@@ -235,7 +237,10 @@ class DataNode(Unreadable, Expression, metaclass=NodeType):
         raise TypeError(not_array_message(f"{function.__module__}.{function.__name__} takes", self.node))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Python operators on an array and a node make a node; other functions are refused."""
+        """Python operators on an array and a node make a node; other functions are refused.
+
+        NumPy turns ``array + node`` into the ufunc `add` and calls this method.
+        """
         reflected = _REFLECTED.get(ufunc.__name__)
         if (
             method == "__call__"
@@ -246,7 +251,7 @@ class DataNode(Unreadable, Expression, metaclass=NodeType):
             and inputs[0] is not self
         ):
             result = getattr(self, reflected)(inputs[0])
-            if result is not NotImplemented:
+            if result is not NotImplemented:  # else the array can't be an operand
                 return result
         raise TypeError(not_array_message(f"numpy.{ufunc.__name__} takes", self.node))
 
@@ -286,6 +291,7 @@ class Graph:
         """
         for x in outputs:
             check_reach(x, None, "as an output")
+        # All nodes of the definition, and those from outside that these or the outputs depend on.
         nodes_by_id = {n.id: n for n in nodes}
         own_ids, next_number = set(nodes_by_id), len(nodes_by_id)
         pending = [*nodes, *(x.node for x in (*outputs, *sinks))]
@@ -306,9 +312,11 @@ class Graph:
             if number not in own_ids and not node.named:
                 name, next_number = f"__{node.op.name}_{next_number}", next_number + 1
             inputs = tuple(DataNode(graph.copies[x.node.id], x.index) for x in node.inputs)
+            # Nodes that draw the same random numbers get the same new number.
             random_index = random_indices.setdefault(node.random_index, len(random_indices)) if node.op.random else -1
             for b in node.branch.path if node.branch is not None else ():
                 # From the outermost branch on, so that the copy of the outer branch exists.
+                # `by_inputs` is left out: it matters only while the definition makes nodes.
                 if b not in branches:
                     predicate = DataNode(graph.copies[b.predicate.node.id], b.predicate.index)
                     branches[b] = Branch(predicate, b.side, branches[b.outer], b.where)
@@ -328,7 +336,7 @@ class Graph:
         return graph
 
     def find(self, handle: DataNode | str) -> Node | None:
-        """The node that a user's `DataNode` or a name refers to."""
+        """The node that a user's `DataNode` or a name refers to; None: it is not in this graph."""
         if isinstance(handle, DataNode):
             node = self.copies.get(handle.node.id)
             return node if node in self.nodes else None
@@ -369,7 +377,9 @@ class Graph:
 
     @property
     def key(self) -> tuple:
-        """The structure of the graph, to compare the graphs of two shards. Sources may differ in their arguments."""
+        """The structure of the graph, to compare the graphs of two shards: for each node the operator, the stage, the
+        inputs as (index of the node, output), and the branches. Sources may differ in their arguments.
+        """
         index_of_node = {id(n): i for i, n in enumerate(self.nodes)}
         keys = [() if isinstance(n.op, SourceOperator) else n.op.key for n in self.nodes]
         node_keys = tuple(
@@ -391,6 +401,7 @@ def unpacking_hint(node: Node) -> str:
     A call with a list of all outputs of another operator is repeated for each of them, which is seldom meant.
     """
     for x in node.call.inputs if node.call is not None else ():
+        # Whether the input is a list of outputs of one operator.
         several = isinstance(x, list) and len(x) > 1 and all(isinstance(e, DataNode) and e.node is x[0].node for e in x)
         if several and len(x) == x[0].node.op.num_outputs:
             name = x[0].node.op.name

@@ -35,6 +35,7 @@ def image_layout_warning(image: Spec) -> str:
     usual = _LAYOUTS.get(image.ndim)
     if usual is None or last_extent <= 4:
         return ""
+    # The axis that may have the channels instead of the last one: the second (FCHW, FCDHW), or the first (CHW, CFHW).
     axis = next((d for d in range(min(image.ndim - 3, 1), -1, -1) if extents[d] in _CHANNELS), None)
     if axis is None:
         return ""

@@ -40,7 +40,7 @@ class UserSettings:
         self._default_device = config.jax_default_device
         self._debug_nans, self._debug_infs = bool(config.jax_debug_nans), bool(config.jax_debug_infs)
         self.mesh: Mesh | None = None
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError):  # while JAX traces a function
             mesh = jax.sharding.get_mesh()
             self.mesh = None if mesh.empty else mesh
 

@@ -58,6 +58,7 @@ class Range:
         return nearest if not self.above or nearest > self.low else min(self.low + 1, (self.low + self.high) / 2)
 
     def __str__(self) -> str:
+        """The limits in the words of a message: "in 0 ... 1"; "" if there are none."""
         if math.isfinite(self.low) and math.isfinite(self.high):
             if self.above:
                 return f"above {self.low:g}, at most {self.high:g}"
@@ -180,6 +181,7 @@ def _auto(x: Any) -> str:
 
 
 def _float(x: Any) -> float:
+    """The float of a number. Raises ValueError for an int that is too large for one."""
     try:
         number = float(_number(x))
     except OverflowError:
@@ -189,6 +191,7 @@ def _float(x: Any) -> float:
 
 
 def _tensor(x: Any) -> np.ndarray:
+    """An array of float32 from an array or nested lists of numbers."""
     try:
         array = np.asarray(x)
     except ValueError:  # nested lists of unequal lengths
@@ -217,6 +220,7 @@ def _function(x: Any) -> Any:
 
 
 def _dtype(x: Any) -> np.dtype | None:
+    """The NumPy type of a type of DALI, NumPy or Python; None for NO_TYPE, which counts as not passed."""
     if isinstance(x, DALIDataType) and x == DALIDataType.INTERP_TYPE:
         return np.dtype(np.int32)  # what resize takes per sample: numbers of `DALIInterpType`
     try:
@@ -226,9 +230,10 @@ def _dtype(x: Any) -> np.dtype | None:
 
 
 def member_kind(kind: type[enum.IntEnum], allowed: Sequence[Any]) -> ValueKind:
-    """Members of an enum, or their numbers."""
+    """Members of an enum, or their numbers. `allowed`: the only members."""
 
     def convert(x: Any) -> enum.IntEnum:
+        """The member. Raises TypeError for members of other enums, and ValueError for members not in `allowed`."""
         if is_foreign(x, kind):
             raise TypeError
         member = kind(_int(x))  # ValueError: there is none of this number
@@ -282,7 +287,8 @@ def choice_kind(values: tuple[Any, ...]) -> ValueKind:
     """The values of a `Literal`. Strings match in any case, except devices, which have other names, too."""
 
     def convert(x: Any) -> Any:
-        if "gpu" in values:
+        """The value. Raises TypeError if no value has its type, and ValueError if it is none of the values."""
+        if "gpu" in values:  # the argument `device`
             x = device_named(x)
         elif isinstance(x, str) and x not in values:
             x = x.lower()  # DALI takes borders and policies in any case

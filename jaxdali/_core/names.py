@@ -170,8 +170,8 @@ _ELSEWHERE = {
 def index(
     module: str, contents: Mapping[str, Any], names: str = ""
 ) -> tuple[list[str], Callable[[], list[str]], Callable[[str], ModuleType]]:
-    """``__all__``, ``__dir__`` and ``__getattr__`` of a public module. Its ``__getattr__`` imports a public submodule
-    when it is first used.
+    """(``__all__``, ``__dir__``, ``__getattr__``) for a public module. Its ``__getattr__`` imports a public submodule
+    when it is first used, and raises AttributeError with advice for other names.
 
     Args:
       module: the module's name.
@@ -185,6 +185,7 @@ def index(
         return sorted(names.split() or (name for name in contents if not name.startswith("_")))
 
     def missing(name: str) -> ModuleType:
+        """The submodule of this name. Raises AttributeError if there is none."""
         if name.startswith("_"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
         message = instead(module, name)
@@ -219,7 +220,7 @@ def lazy_index(
         return sorted(name for name in {*modules, *contents} if not name.startswith("_"))
 
     def get(name: str) -> Any:
-        if name not in modules or modules[name] == ".":
+        if name not in modules or modules[name] == ".":  # ".": a submodule
             return missing(name)
         contents[name] = getattr(importlib.import_module(modules[name], module), name)
         return contents[name]
@@ -261,7 +262,7 @@ def did_you_mean(name: str, known_names: Iterable[str], use: Use | None = "name"
       known_names: the names that exist.
       use: see `foreign.Foreign`; None: no other library has such names.
     """
-    known_names, leaf = list(known_names), name.rpartition(".")[2]
+    known_names, leaf = list(known_names), name.rpartition(".")[2]  # the last part of a dotted name
     if use is not None and (answer := foreign().answer(name, use, known_names)):
         is_code = re.match(r"[\w.]+[(.]", answer) is not None  # else a sentence
         return (
@@ -315,11 +316,13 @@ def _missing(module: str, name: str) -> str:
     if not is_fn:
         return f"module {module!r} has no attribute {name!r}" + did_you_mean(name, dir(sys.modules[module]))
     full_name = f"{submodule}.{name}".removeprefix(".")
+    # The operators of DALI in a submodule of this name.
     group = [n for n in DALI_OPERATORS if n.startswith(f"{full_name}.")]
     if group:
         return f"fn.{full_name} of DALI ({', '.join(n.removeprefix(full_name + '.') for n in group)}) is not in jaxdali"
     operators = _operators(sys.modules[module.removesuffix(submodule)])
     is_in_dali = full_name in DALI_OPERATORS
+    # First another library's name or another spelling, then the operator with the most similar name.
     if not is_in_dali and (advice := foreign().answer(full_name) or _respelled(name, operators)):
         return f"there is no operator fn.{full_name}, neither here nor in DALI 2.4; instead: {advice}"
     name_of_words = {_words(n): n for n in operators}

@@ -28,7 +28,9 @@ Names = Sequence[str] | None
 
 
 def joined(names: Sequence[Names]) -> Names:
-    """The origins of a value that is made from several values: for each sample, all its origins, joined by ";"."""
+    """The origins of a value that is made from several values: for each sample, all its origins, joined by ";". None:
+    no value has known origins.
+    """
     known_names = [n for n in names if n is not None]
     return (
         [";".join(n for n in sample_names if n) for sample_names in zip(*known_names, strict=True)]
@@ -80,9 +82,9 @@ class Operator:
 
     @classmethod
     def fields(cls) -> tuple[dataclasses.Field[Any], ...]:
-        """The fields, including `args`."""
+        """The dataclass fields, including `args`. The first call makes the class, and its bases, dataclasses."""
         with _lock:
-            if "_is_dataclass" not in vars(cls):
+            if "_is_dataclass" not in vars(cls):  # an inherited one does not count
                 if "__dataclass_fields__" in vars(cls):
                     raise TypeError(
                         f"{cls.__name__} must not be decorated as a dataclass: an operator becomes one when it is first used"
@@ -107,7 +109,8 @@ class Operator:
         return None
 
     def arguments(self, ctx: HostContext | None, inputs: Sequence[Value]) -> Values:
-        """The values of the arguments that may come per sample, for a batch.
+        """The values of the arguments that may come per sample, for a batch. If none comes per sample, they are computed
+        once for each number of samples.
 
         Args:
           ctx: the context of the batch; None: only arguments that are the same for all samples, for one sample.
@@ -155,10 +158,10 @@ class Operator:
     def origins(
         self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]
     ) -> Names:
-        """The origins of the samples of its outputs, for source_info.
+        """The origins of the samples of its outputs, such as paths of files, for source_info.
 
         By default, these are the origins of the samples of its inputs (except arguments); "" for a sample whose inputs
-        have different origins.
+        have different origins. None: no input's origins are known.
 
         Args:
           names: the origins of the samples of each input.
@@ -167,6 +170,7 @@ class Operator:
             on.
         """
         known_names = [n for n in names[: len(names) - len(self.args.inputs)] if n is not None]
+        # The usual case: all inputs descend from one source, and share its list.
         if all(n is known_names[0] for n in known_names):
             return known_names[0] if known_names else None
         return [
@@ -395,6 +399,7 @@ class StageOperator(NativeOperator):
         raise NotImplementedError(self.name)
 
     def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
+        """Calls the kernel with the operands of `call`."""
         call = self.call(ctx)
         y, status = _ffi.call(self.kernel, ctx, image, ctx.spec, ctx.out[0], *call.params, **call.attrs)
         return (y,), status

@@ -171,6 +171,7 @@ def operator_function(what: type[Operator] | str) -> Callable[[F], F]:
     """
 
     def decorate(f: F) -> F:
+        """Makes the public function from the declaration `f`."""
         declaration = Declaration(f, what)
 
         @records(declaration.name)
@@ -195,9 +196,14 @@ class Declaration:
       name: the operator's public name.
       signature: the function's signature, with the hints one by one.
       hints: the names of the hints, which have no effect.
+      _operator_class: the operator; None: the function's body makes operators itself.
+      _hints: the `TypedDict` of ``**hints``; None: there is none.
+      _defaults: the `Default` of each argument of `_hints` that has one: these are proper arguments, not hints.
+      _ignored: by hint for which a call warns, the reason why it has no effect.
     """
 
     def __init__(self, f: Callable[..., Any], operator: type[Operator] | str):
+        """Registers the declaration by its name. `operator` is as `what` of `operator_function`."""
         self.function = f
         self.name = operator if isinstance(operator, str) else operator.name
         self._operator_class = None if isinstance(operator, str) else operator
@@ -209,6 +215,7 @@ class Declaration:
         own_names = f.__code__.co_varnames[: f.__code__.co_argcount + f.__code__.co_kwonlyargcount]
         shared = () if self._hints is None else self._hints.__annotations__
         self.hints = frozenset(n for n in shared if n not in own_names and n not in self._defaults)
+        # DALI's operators with `ColorHints` still have `image_type`, so it is no reason for a warning.
         not_deprecated = (
             ColorHints.__annotations__.keys() - Hints.__annotations__.keys() if self._hints is ColorHints else ()
         )
@@ -229,7 +236,9 @@ class Declaration:
 
     @functools.cached_property
     def fields(self) -> tuple[str, ...]:
-        """The arguments that are fields of the operator."""
+        """The arguments that are fields of the operator: those that can't come per sample. Checks that each field
+        without a default has an argument, and that each of these arguments has a field.
+        """
         assert self._operator_class is not None
         fields = {f.name: f.default for f in self._operator_class.fields() if f.name != "args"}
         argument_names = {
@@ -246,6 +255,7 @@ class Declaration:
     def document(self, text: str) -> str:
         """The docstring `text`, with lines for the arguments that all operators share."""
         text = inspect.cleandoc(text)
+        # The section of arguments ends at the next blank line, where the other arguments are inserted.
         start = text.find("Args:\n")
         if start < 0:
             return text
@@ -272,6 +282,7 @@ class Declaration:
             return "of the node."
         parameter = self.signature.parameters[name]
         annotation = parameter.annotation
+        # The strings of a `Literal`; the annotation may be a text.
         values = re.findall(r"[\"'](\w+)[\"']", annotation if isinstance(annotation, str) else str(annotation))
         choices = [f'"{v}"' for v in values] + ["None"] * (parameter.default is None)
         text = f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
@@ -282,6 +293,9 @@ class Declaration:
         return f"{text}: where the input is." if inputs else f"{text}: where the result is, by default the host."
 
     def __call__(self, inputs: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
+        """Calls the operator: checks the arguments, and makes nodes. Returns a DataNode or a list of them. Errors get
+        the operator's name and the user's line.
+        """
         try:
             return self._call(inputs, arguments)
         except (TypeError, ValueError) as e:
@@ -292,6 +306,9 @@ class Declaration:
             raise
 
     def _call(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """The call without the treatment of errors. With several input sets, the result is a list with the output for
+        each set; for an operator with several outputs, a list of such lists, one for each output.
+        """
         inputs, values = self._check(positional, named)
         input_sets = self._input_sets(inputs)
         if len(input_sets) == 1:
@@ -316,6 +333,7 @@ class Declaration:
         try:
             bound = self.signature.bind_partial(*positional, **named)
         except TypeError as e:
+            # If there are more positional values than inputs, an example shows how arguments are passed.
             parameters = self.signature.parameters.values()
             input_names = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
             example = next(
@@ -333,6 +351,7 @@ class Declaration:
         for name, a in self.arguments.items():
             if not a.is_input:
                 x = bound.arguments.get(name, a.default)
+                # None counts as not passed, unless it is a value. A default need not be checked.
                 if x is None and not a.required:
                     values[name] = None if a.takes_none else a.default
                 else:
@@ -358,7 +377,9 @@ class Declaration:
         return tuple(inputs), values
 
     def _value(self, a: Argument, x: Any) -> Any:
-        """A checked value, or a DataNode of values."""
+        """The checked and converted value of an argument. A DataNode, or a list with one, becomes a DataNode of values
+        per sample, if the argument may have one.
+        """
         if a.kinds and is_node(x):
             if not a.per_sample:
                 raise ArgumentTypeError(
@@ -411,12 +432,13 @@ class Declaration:
         if self._operator_class is None:
             return self.function(*inputs, **values)
         while inputs and inputs[-1] is None and not self._required(len(inputs) - 1):
-            inputs = inputs[:-1]
+            inputs = inputs[:-1]  # optional inputs that are not passed
         args, nodes = Arguments.of({n: values[n] for n, a in self.arguments.items() if a.per_sample}, is_node)
         op = self._operator_class(args=args, **{n: values[n] for n in self.fields})
         return add(op, *inputs, *nodes, device=values.get("device"), name=values.get("name"))
 
     def _required(self, i: int) -> bool:
+        """Whether input `i` must be passed."""
         inputs = [a for a in self.arguments.values() if a.is_input]
         return i < len(inputs) and inputs[i].required
 
@@ -443,13 +465,13 @@ def _expand_hints(f: Callable[..., Any]) -> tuple[Any, dict[str, Default], inspe
     if not parameters or parameters[-1].kind is not inspect.Parameter.VAR_KEYWORD:
         return None, {}, signature
     annotation = parameters.pop().annotation
-    if isinstance(annotation, str):
+    if isinstance(annotation, str):  # with `from __future__ import annotations`
         annotation = eval(annotation, f.__globals__)
     (hints,) = typing.get_args(annotation)
     defaults: dict[str, Default] = {}
     hint_parameters: list[inspect.Parameter] = []
     for name, t in hints.__annotations__.items():
-        if name in signature.parameters:
+        if name in signature.parameters:  # the function declares this argument itself
             continue
         # Annotations are texts, and are resolved only where a `Default` is needed, because that takes time.
         text = t.__forward_arg__ if isinstance(t, typing.ForwardRef) else t
@@ -465,6 +487,7 @@ def _expand_hints(f: Callable[..., Any]) -> tuple[Any, dict[str, Default], inspe
             hint_parameters.append(
                 inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=text)
             )
+    # The order: the function's own parameters, shared arguments, `device` and `name`, hints.
     common = [p for p in parameters if p.name in _COMMON and p.kind is p.KEYWORD_ONLY]
     parameters = [*(p for p in parameters if p not in common), *common, *hint_parameters]
     return hints, defaults, signature.replace(parameters=parameters)
@@ -478,7 +501,9 @@ def _resolved_hints(hints: Any) -> dict[str, Any]:
 
 @functools.cache
 def _without_default(annotation: Any) -> Any:
-    """An annotation as a signature shows it: without its `Default`."""
+    """An annotation, resolved or as text, as a signature shows it: ``Annotated[int, Range(1), Default(4, "...")]``
+    without its `Default`; the bare type if nothing else is annotated.
+    """
     if isinstance(annotation, str):
         parts = typing.cast(Any, ast.parse(annotation, mode="eval").body).slice.elts
         remaining = [

@@ -86,7 +86,7 @@ class Packed:
 
     def __getitem__(self, i: int) -> np.ndarray:
         """Sample ``i`` as a view."""
-        row = i // (len(self.shapes) // self.data.shape[0])
+        row = i // (len(self.shapes) // self.data.shape[0])  # each shard has equally many samples
         start = int(self.offsets[i]) * ALIGNMENT
         shape = tuple(self.shapes[i].tolist())
         size = 1
@@ -227,9 +227,10 @@ class Sizes:
 
     @staticmethod
     def least(capacities: Mapping[Any, int], needs: Mapping[Any, int]) -> Sizes:
-        """The sizes with the smallest number of sixths that holds a batch.
+        """The sizes with the smallest number of sixths, at least one, that holds a batch.
 
         Args:
+          capacities: elements of each buffer.
           needs: elements that the batch needs of each buffer that an accelerator gets; empty: whole buffers are used.
         """
         return Sizes(
@@ -280,7 +281,9 @@ class Capacities:
     """
 
     def __init__(self, samples: int, roomy: bool = False):
+        # The sizes of the next new set, in units of the largest needs. After the first set it is `ROOM`.
         self._room = min(1 + 12 / math.sqrt(samples), MAX_ROOM) if roomy else min(1 + 3 / math.sqrt(samples), ROOM)
+        # In elements: the smallest size of a buffer in a new set, and the largest need of each buffer so far.
         self._least = LEAST_ROOMY if roomy else 0
         self._largest: dict[Any, int] = {}
         self._sets: list[dict[Any, int]] = []  # in increasing order
@@ -304,6 +307,7 @@ class Capacities:
         """
         with self._lock:
             self._largest = _largest(self._largest, needs)
+            # The sets that hold the batch, the smallest first. A set that lacks one of the buffers does not.
             fitting = [s for s in self._sets if all(n <= s.get(k, -1) for k, n in needs.items())] or [
                 self._add(self._largest)
             ]
@@ -340,7 +344,7 @@ class Capacities:
             return sets if self._preferred in sets else [self._preferred, *sets]
 
     def _add(self, largest: Mapping[Any, int]) -> dict[Any, int]:
-        """Adds a set with room for the largest needs, and returns it."""
+        """Adds a set with room for the largest needs, and returns it. Its sizes are multiples of `ALIGNMENT`."""
         capacities = {
             k: max(int(self._room * n), self._least) // ALIGNMENT * ALIGNMENT + ALIGNMENT for k, n in largest.items()
         }
@@ -360,6 +364,11 @@ class _Memory:
 
     NumPy and JAX keep this object alive through `__array_interface__`. The finalizer may run in any thread, even inside
     another call of the pool, so it takes no lock: `deque.append` is atomic.
+
+    Args:
+      owner: the object that keeps the memory allocated.
+      address, shape, typestr: of the array, see NumPy's array interface.
+      free: the pool's list of free memory, which gets `owner` back.
     """
 
     __slots__ = ("__array_interface__", "_free", "_owner")
@@ -382,7 +391,7 @@ def lend(owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype, free
     """
     if dtype.kind != "V":
         return np.asarray(_Memory(owner, address, shape, dtype.str, free))
-    # The array interface has only NumPy's own types. Others, such as bfloat16, are bytes there.
+    # The array interface has only NumPy's own types. Others, such as bfloat16, are bytes ("|u1") there.
     return (
         np.asarray(_Memory(owner, address, (math.prod(shape) * dtype.itemsize,), "|u1", free))
         .view(dtype)
@@ -393,7 +402,7 @@ def lend(owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype, free
 def is_lent(x: np.ndarray) -> bool:
     """Whether an array is a buffer made by `lend`, or the beginning of one.
 
-    Nobody else owns that memory, so JAX can use it without a copy.
+    Such an array has the address of its buffer. Nobody else owns that memory, so JAX can use it without a copy.
     """
     base: Any = x
     while isinstance(base, np.ndarray):
@@ -423,11 +432,11 @@ class BufferPool:
 
     def __init__(self, pinned: Callable[[int], np.ndarray | None] | None = None):
         self._pinned = pinned
-        # By size in bytes: free buffers, and the number of the last request. The least recently requested size is
-        # first.
+        # By size in bytes: free buffers, each as (owner, aligned address), and the number of the last request. The
+        # least recently requested size is first.
         self._free: collections.OrderedDict[int, tuple[collections.deque, int]] = collections.OrderedDict()
         self._num_requests = 0
-        self._lock = threading.Lock()  # guards `_free` and `_asked`, but not what the deques hold
+        self._lock = threading.Lock()  # guards `_free` and `_num_requests`, but not what the deques hold
 
     def empty(self, shape: tuple[int, ...], dtype) -> np.ndarray:
         """An uninitialised, 64-byte-aligned array; its memory returns to the pool when nothing refers to it any
@@ -435,7 +444,7 @@ class BufferPool:
         """
         dtype = np.dtype(dtype)
         size = math.prod(shape) * dtype.itemsize
-        num_bytes = -(-max(size, 1) // 4096) * 4096
+        num_bytes = -(-max(size, 1) // 4096) * 4096  # rounded up, so that arrays of similar sizes share buffers
         with self._lock:
             self._num_requests += 1
             free, _ = self._free.pop(num_bytes, (collections.deque(maxlen=self.MOST_FREE), 0))
@@ -453,7 +462,8 @@ class BufferPool:
             if block is None:
                 block = np.empty(num_bytes + 64, np.uint8)
             memory = block, -(-block.ctypes.data // 64) * 64
-        return lend(memory, memory[1], shape, dtype, free)
+        _, address = memory
+        return lend(memory, address, shape, dtype, free)
 
 
 def pack(samples: list[np.ndarray], num_shards: int, empty) -> Packed:

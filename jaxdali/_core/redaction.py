@@ -43,6 +43,7 @@ def keep_secret(options: Mapping[str, Any]) -> None:
     """Marks the values of options with secret names, so that they are removed from every text from now on."""
 
     def collect(x: Any, is_secret: bool):
+        """Marks the texts in `x`, at any depth, if `x` is secret or has a secret name inside."""
         if isinstance(x, Mapping):
             for name, value in x.items():
                 # All headers are secret, because any of them may identify the user to some server.
@@ -80,6 +81,7 @@ def redacted_beside(text: str, url: str) -> str:
     """The text without credentials, also without those of `url`: a library may show these without the rest of the
     URL.
     """
+    # "user:password" before the "@" of each URL, the password alone, and the values of secret parameters.
     parts = [x for m in _USER.finditer(url) for user in [m[0][len(m[1]) : -1]] for x in (user, user.partition(":")[2])]
     parts += [m[3] for m in _PARAMETER.finditer(url) if HIDDEN in _parameter(m)]
     for secret in sorted(
@@ -95,8 +97,8 @@ def has_credentials(text: str) -> bool:
 
 
 def shown_error(e: BaseException | None) -> BaseException | None:
-    """An exception that may be shown as the cause of another one. None if its text, or that of its causes, contains
-    credentials.
+    """An exception that may be shown as the cause of another one: `e`, or None if its text, or that of its causes,
+    contains credentials.
     """
     x = e
     while x is not None:

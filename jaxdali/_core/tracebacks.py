@@ -40,7 +40,7 @@ def boundary(f: F) -> F:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
             return f(*args, **kwargs)
-        except StopIteration:
+        except StopIteration:  # the usual end of an iteration, which nobody sees
             raise
         except Exception as e:
             shorten(e)
@@ -69,7 +69,7 @@ def shorten(e: BaseException):
     """
     if os.environ.get(_VARIABLE) == "full":
         return
-    frame = sys._getframe(1).f_back
+    frame = sys._getframe(1).f_back  # the caller of the function that users call
     while frame is not None:
         if in_package(frame.f_code.co_filename):
             return

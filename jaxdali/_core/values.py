@@ -104,6 +104,7 @@ class Value:
             if self.present is None or present is None:
                 return self.data
             return self.data.take(np.where(self.present, np.arange(len(self)), present.argmax()), axis=0)
+        # For each sample, the index of the sample whose value it gets: an absent one may get that of the first present.
         indices = np.arange(len(self))
         if present is not None and present.any():
             first = present.argmax()
