@@ -60,6 +60,8 @@ class ArchiveSamples:
 
     Attributes:
       bounds: ``i64[archives + 1]``, the first sample of each archive, and the number of samples.
+      _selection: the arguments of `_cpu.TarSamples` that select members.
+      _widths: words for each member in a line, for each index; see `_WIDTHS`.
 
     Args:
       files: the archives.
@@ -82,6 +84,7 @@ class ArchiveSamples:
     ):
         self._files, self._indices = files, indices
         self._selection = extensions, fold_case, missing
+        # An index's names are not kept, see `name`.
         self._samples = _cpu.TarSamples(*self._selection, keep_names=indices is None)
         self._widths: list[int] = []
         bounds = [0]
@@ -107,18 +110,22 @@ class ArchiveSamples:
         return self._samples.other_case(output)
 
     def extensions(self) -> list[str]:
-        """The extensions of the members of the first archive."""
+        """The extensions of the members of the first archive, or of the first part of a long index."""
+        # A line of an index has a few words for each member of a sample, of which the first is the extension.
         if self._indices is None:
-            lines, width = _cpu.tar_index(os.fsencode(self._files.path(0)), lambda size: None)[0], 4
+            lines, _, _ = _cpu.tar_index(os.fsencode(self._files.path(0)), lambda size: None)
+            width = _WIDTHS[b"v1.2"]
         else:
-            _, _, lines = next(chunks(self._indices[0], self._files.store)).partition(b"\n")
+            _, _, lines = next(chunks(self._indices[0], self._files.store)).partition(b"\n")  # without the head
             width = self._widths[0]
         return sorted(
             {word.decode("utf-8", "replace") for line in lines.splitlines() for word in line.split()[::width]}
         )
 
     def _hint(self, error: str) -> str:
-        """Advice for the end of an error: whether the missing member exists in other letters, upper or lower case."""
+        """Advice for the end of an error, if the missing member exists in other letters, upper or lower case; "" if it
+        does not, or the error is another.
+        """
         _, missing, output = error.rpartition(" has no member for output ")
         if not missing or not self.other_case(int(output)):
             return ""
@@ -129,10 +136,11 @@ class ArchiveSamples:
         if self._indices is None:
             return self._samples.name(i).decode("utf-8", "surrogateescape")
         # Ten million names are 200 MB, so they are not kept. A few lines of the index are read again instead, from the
-        # block with the sample.
+        # block with the sample. A block is (its first sample, the offset of that sample's line in the index).
         blocks, archive = self._samples.blocks(), int(np.searchsorted(self.bounds, i, "right")) - 1
         block = int(np.searchsorted(blocks[:, 0], i, "right")) - 1
         first, start = blocks[block].tolist()
+        # The last block of an index goes up to its end.
         size = (
             int(blocks[block + 1, 1]) - start
             if block + 1 < len(blocks) and blocks[block + 1, 0] < self.bounds[archive + 1]
@@ -152,10 +160,14 @@ class ArchiveSamples:
         return parsed.name(i - first).decode("utf-8", "surrogateescape") if is_unchanged else ""
 
     def _read_index(self, path: Path):
-        """Parses the index of one archive, and appends its samples."""
+        """Parses the index of one archive, and appends its samples. Raises RuntimeError if it is none, or lacks a
+        member.
+        """
+        # Bytes parsed so far; the number of lines by the head, -1 if it is damaged; words for each member, 0 if the
+        # version is unknown.
         offset, count, width = 0, -1, 0
         for lines in chunks(path, self._files.store):
-            if not offset:
+            if not offset:  # the first line: the version and the number of the other lines
                 size = len(lines) if is_url(plain(path)) else os.path.getsize(plain(path))
                 head, _, lines = lines.partition(b"\n")
                 version, _, number = head.removeprefix(codecs.BOM_UTF8).partition(b" ")
@@ -163,7 +175,7 @@ class ArchiveSamples:
                 count = int(number) if number.strip().isdigit() and len(number) < 20 else -1
                 if not width or count < 0:
                     break
-                self._samples.begin_file(min(count, size))
+                self._samples.begin_file(min(count, size))  # a damaged head may state any number
             if error := self._samples.parse(lines, width, offset):
                 raise RuntimeError(f"{os.fspath(path)}{error}{self._hint(error)}")
             offset += len(lines)

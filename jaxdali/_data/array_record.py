@@ -94,12 +94,15 @@ class PlainRecords(BlockedRanges):
         self._checked = np.zeros(len(size), bool)
 
     def read_to(self, index: np.ndarray, packed: Packed, first: int, pool: int) -> dict[int, str]:
+        """See `Ranges.read_to`. Reads the headers of chunks that were not checked yet, and checks these chunks."""
         failed = super().read_to(index, packed, first, pool)
         checked = self._checked[index]
         if checked.all():
             return failed
         unchecked = np.flatnonzero(~checked)
         unchecked = unchecked[[k not in failed for k in unchecked.tolist()]] if failed else unchecked
+        # From here on, item k is the k-th unchecked record: its header is row k, with all bytes before the record, of
+        # which fewer than 16 follow the chunk's header.
         chunks, samples = index[unchecked], first + unchecked
         header_sizes = record_begin(self.size[chunks]).astype(np.int64)
         headers = np.zeros((len(unchecked), CHUNK_HEADER + 16), np.uint8)
@@ -133,6 +136,7 @@ def joined(data: bytes, start: int) -> bytes:
     """The bytes of a file from `start` on, without the headers of blocks."""
     if start % BLOCK >= BLOCK_HEADER and start % BLOCK + len(data) <= BLOCK:
         return data
+    # `position` counts the bytes of `data`. Each block that it reaches may begin with (the rest of) a header.
     parts, position = [], 0
     while position < len(data):
         skip = max(BLOCK_HEADER - (start + position) % BLOCK, 0)
@@ -157,8 +161,9 @@ def only_record_of(chunk: memoryview, settings: Storage) -> memoryview:
     if len(chunk) < CHUNK_HEADER + 2:
         raise ValueError(f"a chunk of {len(chunk)} bytes has no record")
     data, kind, decoded_size = _checked_data(chunk)
-    if kind != ord("r") | 1 << 8:
+    if kind != ord("r") | 1 << 8:  # the kind of a chunk of records, with one record
         raise ValueError(f"a chunk of one record was expected, its kind is {kind}")
+    # The data are the kind of compression, the size of the compressed sizes, the sizes (skipped), and the value.
     length, offset = _varint(data, 1)
     record = _decompress(data[0], data[offset + length :], settings)
     if len(record) != decoded_size:
@@ -249,7 +254,7 @@ def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
     # The last block has a postscript: a message with the position of the footer (1) and a magic number (2). The footer
     # is a chunk. Its first record is metadata, which has the options of the writer; the others are the table.
     (postscript, *_) = records_of(_logical_bytes(files, i, logical(size - BLOCK), _BLOCK_DATA), files.store.settings)
-    fields = dict(_fields(postscript))
+    fields = dict(_fields(postscript))  # by number
     if fields.get(2) != _MAGIC:
         raise ValueError("it is not an ArrayRecord file: there is no postscript in its last 64 KB")
     footer, end = int(logical(fields.get(1, 0))), int(logical(size))
@@ -352,11 +357,13 @@ def _sizes_and_parts(files: Files, i: int, start: int, end: int) -> tuple[np.nda
         data_hasher.append(np.frombuffer(data, np.uint8))
 
     def parts() -> Iterator[bytes]:
+        """Reads, hashes and decompresses the values, `_PART` bytes of the file at a time."""
         num_bytes, inflate = 0, None if head[0] == 0 else _decompressor(head[0], decoded_size)
         for first in range(offset + length, size, _PART):
             data = _logical_bytes(files, i, data_start + first, min(_PART, size - first))
             data_hasher.append(np.frombuffer(data, np.uint8))
             if inflate is not None:
+                # Compressed values begin with their decompressed size, which is skipped.
                 data = inflate(data[_varint(data, 0)[1] if first == offset + length else 0 :])
             num_bytes += len(data)
             if first + _PART >= size:
@@ -413,6 +420,7 @@ def _decompress_whole(compression: int, packed: memoryview, size: int) -> memory
         raise ImportError(f'{name} of ArrayRecord files needs pyarrow: pip install "jaxdali[parquet]"') from e
     try:
         if name == "Brotli":
+            # One byte more than expected, to notice if there are more.
             with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(packed)), "brotli") as stream:
                 data = memoryview(stream.read_buffer(size + 1)) if packed else packed
         else:
@@ -443,7 +451,7 @@ def _decompress(compression: int, data: memoryview, settings: Storage) -> memory
     zstandard = _zstandard(compression)
     _threads.zstd = decompressor = getattr(_threads, "zstd", None) or zstandard.ZstdDecompressor()
     try:
-        if (stated := zstandard.frame_content_size(packed)) not in (-1, size):
+        if (stated := zstandard.frame_content_size(packed)) not in (-1, size):  # -1: the header states no size
             raise ValueError(f"a chunk has {size} bytes, zstd's header says {stated}")
         if size > _PLAUSIBLE * len(packed):
             return memoryview(_decompressor(compression, size)(packed))
@@ -460,6 +468,7 @@ def _decompressor(compression: int, max_size: int) -> Callable[[Any], bytes]:
     inflate, num_bytes = zstandard.ZstdDecompressor().decompressobj(), 0
 
     def decompress(data: Any) -> bytes:
+        """The decompressed bytes of the next part. Stops soon after the limit, before they take much memory."""
         nonlocal num_bytes
         pieces = []
         for first in range(0, len(data), _PIECE):
@@ -494,6 +503,7 @@ def _fields(message: Any) -> Iterator[tuple[int, Any]]:
     """
     offset = 0
     while offset < len(message):
+        # The tag is number * 8 + wire type. Wire type 2 is a length and as many bytes; the others here are varints.
         tag, offset = _varint(message, offset)
         x, offset = _varint(message, offset)
         if tag & 7 == 2:

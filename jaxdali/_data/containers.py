@@ -111,6 +111,7 @@ class ContainerRecords(Records):
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: Any) -> tuple[Any, ...]:
+        """See `Records.read_batch`. Native code finds, parses and copies the records, without `threads`."""
         # There are only a few native calls for each batch: after a batch was copied, the interpreter's code is no
         # longer in the caches. The first ones find the records and their shapes, then `fill` copies the values.
         specs = parts[0][0].specs
@@ -124,6 +125,7 @@ class ContainerRecords(Records):
                 batch.shape(shapes, first)
                 batches.append((first, batch))
                 first += len(index)
+            # For each output: the array or `Packed`, its buffer, and for a ragged one the offsets of its samples.
             outputs, data, offsets = [], [], []
             for k, (spec, rows) in enumerate(zip(specs, shapes)):
                 if rows is None:
@@ -158,8 +160,8 @@ class Extents:
     Attributes:
       table: ``i64[n, 2]``, offset and size of each record.
       bounds: ``i64[files + 1]``, the first record of each file, and the number of records.
-      stamps: ``i64[2 * files]``, size and modification time of each file.
-      checked: ``u8[n]``, 1 if the record's checksum was verified.
+      stamps: ``i64[2 * files]``, size and modification time (in ns; 0 of remote files) of each file.
+      checked: ``u8[n]``, 1 if the record was checked before, for example its checksum.
       digest: a digest of `files`, `table` and `bounds`.
 
     Args:
@@ -168,6 +170,7 @@ class Extents:
     """
 
     def __init__(self, files: Files, table: np.ndarray, bounds: np.ndarray):
+        """Looks at each local file for its stamp. Raises OSError if one is gone."""
         self.files = files
         self.table = table
         self.bounds = bounds
@@ -271,6 +274,7 @@ class RecordParts:
             for k, reason in oversized.items():
                 batch.fail(k, f"{self._parts[0].name(int(index[k]))}: {reason}")
             return
+        # The bytes of all parts of all records, in this order; b"" for those with an error.
         contents, errors = [], oversized
         for k, i in enumerate(index.tolist()):
             for part in self._parts:
@@ -329,12 +333,13 @@ def read_indices(paths: Sequence[Path], store: Store) -> tuple[np.ndarray, np.nd
     Raises:
       RuntimeError: a file can't be read, is empty, or has a line of another form.
     """
+    # First an upper bound of the number of lines before each file, then, file by file, the number itself.
     bounds = np.cumsum([0] + [sum(1 + chunk.count(b"\n") for chunk in chunks(p, store)) for p in paths])
     table = np.empty(2 * int(bounds[-1]), np.int64)
-    n = 0
+    n = 0  # numbers so far
     for k, path in enumerate(paths):
         bounds[k] = n // 2
-        lines = 0
+        lines = 0  # of this file so far
         for chunk in chunks(path, store):
             chunk = chunk.removeprefix(codecs.BOM_UTF8)
             count, bad_offset = _cpu.parse_integers(chunk, table[n:])
@@ -372,6 +377,8 @@ def indexed(
     warning.
 
     Args:
+      reader: name of the reader, for the warning.
+      indices: one for each container.
       make: makes the index of a local container, ``i64[n, 2]``.
     """
     existing = [i if i is not None and (is_url(plain(i)) or os.path.exists(plain(i))) else None for i in indices]

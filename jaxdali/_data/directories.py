@@ -100,6 +100,7 @@ def counted(counts: Mapping[str, int]) -> str:
 
 
 def _folders_text(folders: Sequence[tuple[int, str]], labels: bool) -> str:
+    """The text about hidden or system folders, (number, name) each; `labels`: whether the numbers are classes."""
     shown = ", ".join(f"{name} as class {number}" if labels else name for number, name in folders[:_SHOWN])
     remainder = f" and {len(folders) - _SHOWN} more" if len(folders) > _SHOWN else ""
     return f"hidden or system folders are listed like all others: {shown}{remainder}"
@@ -131,12 +132,13 @@ def in_directories(
     listing.folders = [
         (k, os.fsdecode(name)) for k, name in enumerate(folders) if name != b"." and _is_system_folder(name)
     ]
+    # By name: the first name of this kind in byte order, and the first one after all of them.
     system_files = {"._*": (_APPLE_DOUBLE, _AFTER_APPLE_DOUBLE)}
     system_files |= {os.fsdecode(name): (name, name + b"\0") for name in _SYSTEM_FILES if keep_file(name)}
     for folder, names in zip(folders, listing.names, strict=True):
         prefix = b"" if folder == b"." and is_url(listing.root) else folder + b"/"
         for name, (first, end) in system_files.items():
-            # `names` is sorted: the names with a prefix are between it and its successor.
+            # `names` is sorted, so those of this kind are between the two places.
             if count := bisect_left(names, prefix + end) - bisect_left(names, prefix + first):
                 listing.system_files[name] += count
     _count_deeper(listing, store, deeper, is_sample)
@@ -181,9 +183,9 @@ def _list_directories(
                     ):
                         deeper.append(folder + b"/" + entry.name)
             listing.names.append(sorted(names))
-    except OSError as entry:
+    except OSError as error:
         raise RuntimeError(
-            f"can't list file_root {_described_path(listing.root, os.fsdecode(entry.filename or listing.root))}: {entry.strerror}"
+            f"can't list file_root {_described_path(listing.root, os.fsdecode(error.filename or listing.root))}: {error.strerror}"
         ) from None
     return folders, deeper
 
@@ -191,16 +193,18 @@ def _list_directories(
 def _list_urls(
     listing: Listing, store: Store, keep_file: Test, keep_dir: Test, include_root: bool, is_sample: Test
 ) -> tuple[list[bytes], list[bytes]]:
-    """Does the same as `_list_directories` for a URL, and fills in the sizes."""
+    """Like `_list_directories`, for a URL: fills in names and sizes, and counts the samples that are left out. Returns
+    the sub-directories, and the directories in them.
+    """
     root, deeper, sizes = listing.root, list[bytes](), list[int]()
     try:
         (top,) = store.entries([root])
         folders = [entry.name for entry in top if entry.is_dir and keep_dir(os.fsencode(entry.name))]
         contents = store.entries([join(root, name) for name in folders])
-    except OSError as entry:
+    except OSError as error:
         raise RuntimeError(
-            f"can't list file_root {_described_path(root, entry.filename)}: {entry.strerror}"
-        ) from entry.__cause__
+            f"can't list file_root {_described_path(root, error.filename)}: {error.strerror}"
+        ) from error.__cause__
     listing.in_root = (
         0 if include_root else _count_visible((os.fsencode(entry.name) for entry in top if not entry.is_dir), is_sample)
     )
@@ -222,7 +226,10 @@ def _list_urls(
 
 
 def _count_deeper(listing: Listing, store: Store, folders: list[bytes], is_sample: Test):
-    """Counts the samples in folders, and in the folders below them, up to the limits `_DEEPER_...`."""
+    """Counts the samples in folders, and in the folders below them, up to the limits `_DEEPER_...`. Fills in `deeper`,
+    `example` and `complete` of the listing.
+    """
+    # Folders that may still be looked at. Each round looks at one level, and then goes to the one below.
     budget = _DEEPER_URLS if is_url(listing.root) else _DEEPER_FOLDERS
     while folders and budget:
         listing.complete &= len(folders) <= budget

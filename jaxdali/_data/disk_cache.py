@@ -42,6 +42,7 @@ class DiskCache:
     """
 
     def __init__(self, directory: str, limit: int, damaged: Callable[[], None] = lambda: None):
+        """Makes the folder if there is none. Raises ArgumentError if there is one that jaxdali did not make."""
         self._limit, self._damaged = limit, damaged
         self.folder = pathlib.Path(directory, _FOLDER)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -117,12 +118,13 @@ class DiskCache:
                     raise
 
     def _path(self, key: Any) -> pathlib.Path:
+        """The file of a key: two digits of its digest name a sub-folder, the next ones the file."""
         digest = _digest(key).hex()
         return self.folder / digest[:2] / f"{digest[2:40]}.record"
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[Any]:
-        """The open file ``.total``, locked against other writers."""
+        """The open file ``.total``, at its beginning, locked against other writers."""
         with open(self.folder / ".total", "a+b") as f:
             fcntl.flock(f, fcntl.LOCK_EX)
             f.seek(0)
@@ -142,6 +144,7 @@ class DiskCache:
                 entries = (
                     entry for entry in os.scandir(folder.path) if re.fullmatch(r"[0-9a-f]{38}\.record", entry.name)
                 )
+                # The times of their last use come first, so that sorting brings the oldest to the front.
                 files += [
                     (status.st_mtime_ns, status.st_size, entry.path)
                     for entry in entries

@@ -38,6 +38,7 @@ class EpochPlan:
     size: int | None
 
     def __post_init__(self):
+        """Checks the numbers and the policy. Raises ValueError."""
         if self.policy not in ("FILL", "DROP", "PARTIAL"):
             raise ValueError(f"policy must be 'FILL', 'DROP' or 'PARTIAL', got {self.policy!r}")
         if self.batch_size < 1:
@@ -50,7 +51,7 @@ class EpochPlan:
         """Whether the epochs of several shards and the readers' rounds drift apart. Then, after the first epoch, the
         remainder of an epoch can't be divided among another number of shards.
         """
-        full = len(set(self.sizes)) == 1 and self.sizes[0] % self.unit == 0
+        full = len(set(self.sizes)) == 1 and self.sizes[0] % self.unit == 0  # every epoch has full batches only
         return self.size is None and self.policy != "FILL" and not self.padded and len(self.sizes) > 1 and not full
 
     @staticmethod
@@ -198,12 +199,12 @@ class EpochCounter:
             self._ended = False
             return 0
         plan = self.plan
-        dropped = 0
-        if plan.policy == "DROP" and plan.padded:  # up to the end of the readers' shards
+        dropped = 0  # batches up to the end of the readers' shards, which this epoch does not have
+        if plan.policy == "DROP" and plan.padded:
             dropped = -(-(int(self._sizes().max()) - self._taken_before) // plan.unit) - self._num_batches
-        elif plan.policy == "DROP":
+        elif plan.policy == "DROP":  # the batch that the smallest shard does not fill
             dropped = int((int(self._sizes().min()) - self._taken_before) % plan.unit > 0)
-        elif plan.policy == "FILL" and not plan.padded:
+        elif plan.policy == "FILL" and not plan.padded:  # the next epoch has fewer samples left
             self._ahead += self._taken - self._sizes()
         self._round += 1
         self._num_batches = self._taken_before = self._empty_places = 0
@@ -273,6 +274,7 @@ class EpochCounter:
         Raises:
           ValueError: the iterator's epoch is not the readers' round, so its remaining samples are not known.
         """
+        # First the check for each old shard, then the state of the new ones: nothing of the remainder is read yet.
         old_walk, old_cursor = old_position
         for shard, remaining in enumerate(old._remaining):
             shard_cursor = old_walk.cursor_of_shard(old_cursor, shard)

@@ -50,9 +50,9 @@ def _values(kind: int, values: memoryview) -> list[Any]:
             if len(_message(x)) % 4:
                 raise ValueError("a list of numbers is damaged")
             result += np.frombuffer(_message(x), "<f4").tolist()
-        elif kind == 3 and isinstance(x, int):
+        elif kind == 3 and isinstance(x, int):  # each number is a field of its own
             result.append(_signed(x))
-        elif kind == 3:
+        elif kind == 3:  # all numbers are one field
             packed, offset = _message(x), 0
             while offset < len(packed):
                 number, offset = _varint(packed, offset)

@@ -80,6 +80,7 @@ class Files:
         self.store.ahead(map(self._range, index.tolist()), now)
 
     def _range(self, i: int) -> ByteRange:
+        """The whole of file `i`, with its size if that is known."""
         return ByteRange(self.path(i), 0, None if self.sizes is None or self.sizes[i] < 0 else self.sizes[i])
 
     @property
@@ -112,6 +113,7 @@ class Files:
         if not error.any():
             return packed
         for i in np.flatnonzero((error != 0) & ctx.present).tolist():
+            # The number of the part, and of the list of files, that sample i belongs to.
             part = next(k for k, block in enumerate(slices) if i < block.stop)
             files, index = parts[part]
             path = files.path(int(index[i - slices[part].start]))
@@ -216,7 +218,11 @@ def root_of(file_list: Path, file_root: Path | None) -> Path:
 
 
 def matcher(patterns: Sequence[str], case_sensitive: bool) -> Callable[[bytes], bool]:
-    """A predicate that tells whether a file name matches one of the glob patterns."""
+    """A predicate that tells whether a file name matches one of the glob patterns.
+
+    Args:
+      case_sensitive: if False, names match in any case.
+    """
     encoded = [os.fsencode(p if case_sensitive else p.lower()) for p in patterns]
     fold = (lambda name: name) if case_sensitive else bytes.lower
     suffixes = tuple(p[1:] for p in encoded if p.startswith(b"*") and not re.search(rb"[*?\[]", p[1:]))

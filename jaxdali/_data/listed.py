@@ -79,7 +79,7 @@ class Records:
         return None
 
     def read_by(self, shards: int) -> None:
-        """Tells the list the number of shards of this process that read it."""
+        """Tells the list the number of shards of this process that read it, for the size of a cache."""
 
     def name(self, i: int) -> str:
         """The origin of record `i`, for source_info."""
@@ -105,7 +105,8 @@ class Records:
         """The functions of metadata whose names are known in advance, by name; see `metadata`."""
         functions: dict[str, Callable[[int], Any]] = {"index": int, "source_info": self.name}
         if isinstance(self.stored, Files):
-            functions["filename"] = lambda i: self.full_name(i).replace("/./", "/")  # of a list's own directory
+            # Files of the root itself may be listed as "./name", see `in_directories`.
+            functions["filename"] = lambda i: self.full_name(i).replace("/./", "/")
         return functions
 
     def read(self, i: int) -> Sequence[np.ndarray]:
@@ -151,6 +152,7 @@ class Records:
         """
 
         def read(sample: tuple[Records, int]) -> Sequence[np.ndarray] | str:
+            """The arrays of a record; the reason as text if it can't be read."""
             records, i = sample
             try:
                 return records.read(i)
@@ -190,6 +192,9 @@ class Mixed(Records):
     Args:
       records: the list, which has `bounds`.
       weights: the weights of the containers, above 0.
+
+    Attributes:
+      _index: ``i64[entries]``, the record of `records` that each entry of this list is.
     """
 
     def __init__(self, records: Records, weights: Sequence[float]):
@@ -221,6 +226,7 @@ class Mixed(Records):
         return len(self._index)
 
     def groups(self) -> Groups | None:
+        """See `Records.groups`: the groups of `records` as groups of entries of this list."""
         groups = self._records.groups()
         if groups is None:
             return None
@@ -229,7 +235,8 @@ class Mixed(Records):
         by_record = np.argsort(self._index, kind="stable")
         records = self._index[by_record]
         repeat = np.arange(len(records)) - np.searchsorted(records, records)
-        # A group whose records come several times is several groups: one for each time.
+        # A group whose records come several times is several groups: one for each time. The key of such a group is
+        # time * number of groups + group, so that the first times come first.
         keys, sizes = np.unique(repeat * len(first) + np.searchsorted(first, records, "right") - 1, return_counts=True)
         originals = keys % len(first)
         return dataclasses.replace(
@@ -442,6 +449,7 @@ class Reader(SourceOperator, Order):
         raise NotImplementedError(self.name)
 
     def make_source(self, ops: Sequence[Reader], seed: int) -> Source:
+        """See `SourceOperator.make_source`. Opens a list for each set of arguments, besides those of the order."""
         lists: dict[Any, Records] = {}
         list_of_shard = []
         order_fields = {f.name for f in dataclasses.fields(Order)}
@@ -454,11 +462,19 @@ class Reader(SourceOperator, Order):
 
 
 def by_name(op: Reader, names: Sequence[str], nodes: Any) -> dict[str, Any]:
-    """The outputs of a reader as a dictionary: the arrays have these names, and the metadata their own."""
+    """The outputs of a reader as a dictionary: the arrays have the names `names`, and the metadata their own.
+
+    Args:
+      nodes: the reader's outputs; a single one is not in a list.
+
+    Raises:
+      ArgumentError: metadata and an array have the same name.
+    """
     ambiguous = [n for n in op.metadata_names if n in names]
     if ambiguous:
         raise ArgumentError(
-            f"metadata has {ambiguous[0]!r}, which is also the name of an array: leave out one (python_function makes an array of a text)"
+            f"metadata has {ambiguous[0]!r}, which is also the name of an array: leave out one of them; "
+            "fn.python_function can make an array of the metadata"
         )
     all_names = (*names, *op.metadata_names)
     return dict(zip(all_names, nodes if len(all_names) > 1 else [nodes], strict=True))
@@ -482,8 +498,9 @@ class _Texts(Sequence):
     def __getitem__(self, i):
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(len(self)))]
-        i = range(len(self))[i]
-        return redacted(self._functions[i * len(self._functions) // len(self)](int(self._index[i])))
+        i = range(len(self))[i]  # also from the end; raises IndexError
+        k = i * len(self._functions) // len(self)  # the number of the list
+        return redacted(self._functions[k](int(self._index[i])))
 
 
 class ListSource(Source):
@@ -518,6 +535,7 @@ class ListSource(Source):
         self._reader_seed = orders[0].seed
         for r in records:
             r.read_by(sum(x is r for x in records))
+        # A list is asked for groups only if it is read in random order.
         groups = {id(r): r.groups() for r, order in zip(records, orders) if order.shuffles(len(r.bounds) > 0)}
         self.walks = [
             order.walk(len(r), seed, r.bounds.tolist(), r.lengths, groups.get(id(r)))
@@ -576,6 +594,7 @@ class ListSource(Source):
 
     def _next(self, B: int, cursors: Sequence[Any]) -> tuple[np.ndarray, list[Any], SampleIds]:
         """(numbers of the next records of all shards, the cursors after them, the identity of the samples)."""
+        # (index, epoch, position, new cursor) of each shard.
         steps = [walk.take(cursor, B, B) for walk, cursor in zip(self.walks, cursors)]
         index, epoch, position = steps[0][:3] if len(steps) == 1 else map(np.concatenate, list(zip(*steps))[:3])
         names, paths = (
@@ -589,6 +608,7 @@ class ListSource(Source):
         return index, [cursor for *_, cursor in steps], SampleIds(epoch, position, names, paths, of_output=of_output)
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any], SampleIds]:
+        """See `Source.read`. Records that can't be read fail, are replaced, or are left out, as `on_error` says."""
         B, N = ctx.B, ctx.N
         index, new_cursors, ids = self._next(B, cursors)
         if self._read_ahead:
@@ -618,6 +638,9 @@ class ListSource(Source):
         return self._read_batch(dataclasses.replace(ctx, fail=fail), index), failed
 
     def _read_batch(self, ctx: HostContext, index: np.ndarray) -> tuple[Any, ...]:
+        """The outputs of the records with these numbers: arrays, then metadata. Calls ``ctx.fail`` for each that can't
+        be read.
+        """
         first = self._records[0]
         parts = [(first, index)] if self._one_list else list(zip(self._records, index.reshape(-1, ctx.B)))
         self._threads = self._threads or ThreadPoolExecutor(ctx.num_threads, "jaxdali-reader", show_name)
@@ -643,7 +666,7 @@ class ListSource(Source):
             functions = self._metadata[id(records)]
             for i in index.tolist():
                 row = [None] * len(functions)
-                if len(rows) not in failed:
+                if len(rows) not in failed:  # len(rows) is the number of this sample in the batch
                     try:
                         row = [function(i) for function in functions]
                     except OSError as e:
@@ -664,7 +687,8 @@ class ListSource(Source):
         index, step, outputs = index.copy(), 1, ()
         while failed and step <= max(map(len, self._records)):
             for i in failed:
-                index[i] = (index[i] + step) % len(self._records[i * len(self._records) // ctx.N])
+                records = self._records[i * len(self._records) // ctx.N]  # the list of the sample's shard
+                index[i] = (index[i] + step) % len(records)
             step *= 2
             outputs, failed = self._read(ctx, index)
             reasons |= {i: reason for i, (_, reason) in failed.items() if i not in reasons}

@@ -27,6 +27,7 @@ class Lmdb:
     """
 
     def __init__(self, path: Path):
+        """Opens the database and reads all keys. Raises RuntimeError if it can't be read, is truncated or empty."""
         try:
             import lmdb
         except ImportError:
@@ -34,6 +35,7 @@ class Lmdb:
                 'LMDB databases are read with the package lmdb, which is not installed: pip install "jaxdali[containers]"'
             ) from None
         self.path = os.fspath(path)
+        # A database is a file, or a folder with this file.
         self._file = self.path if os.path.isfile(self.path) else os.path.join(self.path, "data.mdb")
         try:
             self._stamp = _stamp(self._file)

@@ -67,7 +67,7 @@ def braces(text: str) -> list[str]:
     """
     for opening in re.finditer("{", text):
         begin, end, commas = opening.end(), *_closing_brace(text, opening.end())
-        if end < 0:
+        if end < 0:  # the brace is literal
             continue
         bounds = [begin - 1, *commas, end]
         if commas:
@@ -116,5 +116,6 @@ def _range_texts(text: str, body: str) -> list[str] | None:
 
 
 def _check_count(text: str, count: int):
+    """Raises RuntimeError if braces stand for too many paths."""
     if count > _MAX_PATHS:
         raise RuntimeError(f"the braces of {redacted(text)} stand for {count} paths; at most {_MAX_PATHS} are read")

@@ -137,6 +137,9 @@ class Processes:
             self._waiting.popleft()
 
     def _start(self):
+        """Starts the processes, if there are none, and sends them the data sets. Raises OSError if `close` is called
+        meanwhile, and RuntimeError if one ends at once.
+        """
         if self._workers:
             return
         data = self._pickled()
@@ -193,7 +196,7 @@ class Processes:
 
     def _receive(self):
         """Waits until a process answers or ends, and stores the rows of the answers."""
-        busy = [w for w in self._workers if w.requests or not w.ready]
+        busy = [w for w in self._workers if w.requests or not w.ready]  # those that owe an answer
         connections: dict[Any, _Worker] = {w.connection: w for w in busy}
         worker_of_sentinel = {w.process.sentinel: w for w in self._workers}
         for ready in multiprocessing.connection.wait([*connections, *worker_of_sentinel]):
@@ -202,12 +205,13 @@ class Processes:
                 self._raise_ended(worker_of_sentinel[ready])
             worker = connections[ready]
             try:
+                # The answers of `source_worker.main`. With "failed", `rows` is the text of a traceback.
                 kind, rows = worker.connection.recv()
                 if kind == "file":
                     rows = _mapped(worker.descriptor(), rows)
             except (EOFError, OSError):
                 self._raise_ended(worker)
-                raise AssertionError from None
+                raise AssertionError from None  # for type checkers: `_raise_ended` always raises
             if kind == "failed":
                 # "__main__", or "__mp_main__", which is the script's name in other processes.
                 is_from_main = "main__" in rows
@@ -269,6 +273,7 @@ class Processes:
         raise RuntimeError(text)
 
     def _check_open(self):
+        """Raises OSError if the pool was closed meanwhile."""
         if self._closing.is_set():
             raise OSError(errno.ECANCELED, "the reader was closed")
 
@@ -290,6 +295,7 @@ class _Worker:
     """
 
     def __init__(self):
+        """Starts the process. `begin` sends it the data sets."""
         context = multiprocessing.get_context("spawn")
         self.connection, child_connection = context.Pipe()
         self.requests: collections.deque[list[Item]] = collections.deque()
@@ -304,9 +310,11 @@ class _Worker:
         child_connection.close()  # otherwise the connection would stay open when the process ends
 
     def begin(self, data: bytes):
+        """Sends the pickled data sets."""
         self.connection.send_bytes(data)
 
     def request(self, items: list[Item]):
+        """Sends a request for items. Raises OSError if the process has ended."""
         self.requests.append(items)
         # Not by `send`, whose view of a BytesIO the traceback of an error keeps: Python 3.12.1 crashes where it
         # collects a cycle with one.

@@ -32,6 +32,7 @@ class Ranges:
     _read_packed = staticmethod(_cpu.read_packed_ranges)
 
     def __init__(self, files: Files, file: np.ndarray, start: np.ndarray, size: np.ndarray):
+        """Checks that all ranges lie inside their files, block by block, which needs little memory."""
         assert files.sizes is not None
         self.files = files
         self._file_sizes = np.array(files.sizes, np.int64)

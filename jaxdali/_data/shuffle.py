@@ -71,7 +71,7 @@ class _Reshuffled:
     def at(self, epoch: int) -> np.ndarray:
         """The order of an epoch, a copy."""
         with self._lock:
-            if epoch < self._epoch:
+            if epoch < self._epoch:  # the order before is not known any more
                 self._restart()
             shuffle_epochs(self._order, self._seed, self._epoch + 2, epoch + 1)  # DALI counts shuffles from 1
             self._epoch = epoch
@@ -181,7 +181,8 @@ def grouped_order(groups: Groups, seed: int, purpose: Draw, epoch: int) -> tuple
         total = np.bincount(containers, sizes)
         middle = np.cumsum(sizes) - (np.cumsum(total) - total)[containers] - sizes / 2
         order = order[np.argsort(middle / np.maximum(total[containers], 1), kind="stable")]
-    # The entries from the first one of each group on, one group after another.
+    # The entries from the first one of each group on, one group after another: at place p of the result, in a group
+    # that begins at place b there, is the entry first + p - b.
     sizes = groups.sizes[order]
     first = (np.cumsum(groups.sizes) - groups.sizes)[order]
     entries = np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
@@ -194,7 +195,7 @@ def grouped_order(groups: Groups, seed: int, purpose: Draw, epoch: int) -> tuple
 def fractions(seed: int, purpose: Draw, epoch: int, shard: int, n: int) -> np.ndarray:
     """n random numbers, ``f64[n]`` in [0, 1)."""
     bits = raw(seed, purpose, epoch, shard, n)
-    bits >>= np.uint64(11)
+    bits >>= np.uint64(11)  # 53 bits remain, as many as a double has
     return bits * 2.0**-53
 
 
@@ -253,7 +254,7 @@ def by_length(lengths: np.ndarray, run: int, seed: int | None, epoch: int, shard
     order = []
     for window_number, begin in enumerate(range(0, len(lengths), WINDOW * run)):
         window = begin + np.argsort(lengths[begin : begin + WINDOW * run], kind="stable")
-        num_full = len(window) // run
+        num_full = len(window) // run  # full runs; samples that fill none come last
         runs = window[: num_full * run].reshape(num_full, run)
         sort_keys = (
             runs.min(axis=1, initial=len(lengths))

@@ -88,9 +88,8 @@ class Source:
         raise NotImplementedError(type(self).__name__)
 
     def compact(self) -> tuple[Spec, Any] | None:
-        """(spec of a form of the first output that has fewer bytes, the `ProgramOperator` that makes the output from
-        it);
-        None: there is no such form.
+        """A form of the first output that has fewer bytes: its spec, and the `ProgramOperator` that makes the output
+        from it. None: there is no such form.
 
         It is for accelerators, see Note [The cut]. `read` returns the form that `HostContext.spec` has.
         """
@@ -252,6 +251,7 @@ def check_fingerprints(
     """
     for i, state in enumerate(saved):
         fingerprint = fingerprints[min(i, len(fingerprints) - 1)]
+        # The names of the values of both, each once.
         names = [n for n in (*fingerprint, *(n for n in state.fingerprint if n not in fingerprint)) if n not in ignored]
         different = [
             f"{n} is {fingerprint.get(n)!r} here and {state.fingerprint.get(n)!r} in the checkpoint"

@@ -106,6 +106,7 @@ class Storage:
     max_record_bytes: int = 1 << 30
 
     def __post_init__(self):
+        """Checks the settings, and hides the secrets in `options` from all texts."""
         for name, minimum in (("read_ahead", 0), ("cache_size", 1), ("retries", 0), ("max_record_bytes", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or value < minimum:
@@ -175,9 +176,11 @@ def origin(url: str) -> tuple[str, str]:
     an origin of its own.
     """
     protocol, _, remainder = url.partition("://")
+    # The host, maybe with a port, without "user:password@" before it.
     host = re.split(r"[/?#]", remainder, maxsplit=1)[0].rpartition("@")[2].lower()
     if "::" in url or not re.fullmatch(r"[\w.\[\]:-]*", host):
         return "", url
+    # The protocol's default port means the same as none.
     host_name, _, port = host.rpartition(":")
     return protocol.lower(), host_name if port and port == _PORTS.get(protocol.lower()) else host
 
@@ -248,7 +251,8 @@ class Store:
         """The entries of directories that are given by URLs, sorted by name."""
 
         def ls(fs: Any, name: str, **kw: Any) -> list[DirectoryEntry]:
-            fs.invalidate_cache(name)
+            """The entries of directory `name` of a filesystem. `kw` may have its timeout."""
+            fs.invalidate_cache(name)  # otherwise fsspec may return an earlier listing
             listing = [
                 (i["name"].rstrip("/"), i["type"] == "directory", i["size"]) for i in fs.ls(name, detail=True, **kw)
             ]
@@ -275,7 +279,7 @@ class Store:
         urls = [
             path
             for path in dict.fromkeys(all_paths)
-            if is_url(path) and not set("?[{").isdisjoint(path.split("/", 3)[-1])
+            if is_url(path) and not set("?[{").isdisjoint(path.split("/", 3)[-1])  # what follows protocol and host
         ]
         existing = dict(zip(urls, self._exist(urls)))
 
@@ -371,6 +375,7 @@ class Store:
     # --- requests -----------------------------------------------------------------------------------------------
 
     def _submit(self, byte_range: ByteRange) -> Future[bytes]:
+        """Requests a range in one of the store's threads, which the first request makes."""
         with self._lock:
             threads = self._threads = self._threads or _Threads(max(self.settings.read_ahead, 8))
         return threads.submit(self._fetch, byte_range)
@@ -396,12 +401,14 @@ class Store:
             raise TimeoutError(errno.ETIMEDOUT, text, redacted(path)) from None
 
     def _fetch(self, byte_range: ByteRange, ended: threading.Event) -> bytes:
+        """The bytes of a range, from the cache on disk or by a request. `ended`: see `_retry`."""
         path, start, size = byte_range
         if self._cache is not None and (data := self._cache.get(byte_range, size)) is not None:
             self._count(cached=1)
             return data
 
         def request(fs: Any, name: str, **kw: Any) -> bytes:
+            """Requests the range of file `name` of a filesystem."""
             if size == 0:
                 return b""
             data = fs.cat_file(name, start=start or None, end=None if size is None else start + size, **kw)
@@ -452,6 +459,7 @@ class Store:
             import fsspec.core
         except ImportError as e:
             raise ImportError('URLs need fsspec: pip install "jaxdali[remote]"') from e
+        # An origin that only data name does not get the options, which may have credentials.
         options = (
             dict(self.settings.options)
             if origin(url) in self._user_origins or origin(url) not in self._data_origins
@@ -532,6 +540,7 @@ class StoreFile(io.RawIOBase):
         return len(data)
 
     def read(self, size: int | None = -1) -> bytes:
+        """The next `size` bytes, or all up to the end (None or negative). Uses `fetched` if it has all of them."""
         remaining = max(self._size - self._position, 0)
         size = remaining if size is None or size < 0 else min(size, remaining)
         for begin, data in self.fetched.items():
@@ -550,7 +559,7 @@ def _short_read_message(length: int, size: int, start: int) -> str:
 
 
 def _error_with_path(e: Exception, path: str, suffix: str = "") -> Exception:
-    """An error of a request as an OSError with the path.
+    """An error of a request as an OSError with the path; an ImportError is returned unchanged.
 
     It has the text of the exception and not its `repr`, which may show the request with all headers.
     """
@@ -573,16 +582,18 @@ class _Threads:
 
     def __init__(self, max_threads: int):
         self._max_threads = max_threads
+        # Requests (future, function, its argument); None ends a thread.
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._ended = threading.Event()
-        self._lock = threading.Lock()  # guards `_threads` and `_open`
+        self._lock = threading.Lock()  # guards `_threads` and `_unanswered`
         self._unanswered = 0  # requests that are not answered yet
 
     def submit(self, f: Callable[..., Any], x: Any) -> Future[Any]:
         """Calls ``f(x, ended)`` in one of the threads. `ended` is set when the result is no longer needed."""
         future: Future[Any] = Future()
         with self._lock:
+            # Unless there is an idle thread, or there are as many as allowed.
             if len(self._threads) < min(self._unanswered + 1, self._max_threads):
                 thread = Thread(target=self._work, name="jaxdali-storage", daemon=True)
                 try:
@@ -597,6 +608,7 @@ class _Threads:
         return future
 
     def _work(self):
+        """Runs a thread: answers requests until `_next` has no more. After `close` it cancels them."""
         while (item := self._next()) is not None:
             future, f, x = item
             if self._ended.is_set():

@@ -62,6 +62,7 @@ def _in_groups(walk: Walk, groups: Groups, number: int) -> tuple[np.ndarray, np.
     """(index, position) as `_ungrouped`, for a shuffled list of `Groups`: see Note [Shuffled groups]."""
     shard = walk._shard(number)
     first, end = shard_bounds(walk.size, walk.num_shards, shard)
+    # With "global" and `shuffle_after_epoch` each round has an order of its own, otherwise all have the same.
     seed, purpose, epoch = walk.seed, Draw.EPOCH, number
     if walk.random_shuffle:
         seed, purpose, epoch = LIST_SEED, Draw.LIST, 0
@@ -92,6 +93,7 @@ def _unread(walk: Walk, cursor: str, number: int) -> tuple[np.ndarray, np.ndarra
         other_walk = dataclasses.replace(walk, shard_id=shard)
         other_cursor = walk.cursor_of_shard(json.loads(cursor), shard)
         entries, places = other_walk._round(number, other_cursor.get("rest"))
+        # All if the shard is in a later round, none if it is in an earlier one.
         num_read = (
             len(entries)
             if other_cursor["round"] > number
@@ -121,7 +123,7 @@ class Order:
       pad_last_batch: repeats the last sample of each shard until the shard has ``ceil(N/S)`` samples, and then until
         the batch is full.
       random_shuffle: shuffles the list once before it is split (in the same way for all seeds), and each round of a
-          shard by a shuffle buffer with `initial_fill` places.
+        shard by a shuffle buffer with `initial_fill` places.
       initial_fill: places of the shuffle buffer. With 1 every epoch has the order of the shuffled list.
       shuffle_after_epoch: instead of moving on to the next shard, every round takes the same part of a newly shuffled
         list. If the list has containers, only their order is shuffled. The orders are DALI's.
@@ -145,6 +147,7 @@ class Order:
     group_by_length: int = 0
 
     def __post_init__(self):
+        """Checks the arguments. Raises ArgumentError."""
         if self.num_shards < 1:
             raise ArgumentError(f"num_shards must be at least 1, got {self.num_shards}")
         if not 0 <= self.shard_id < self.num_shards:
@@ -202,7 +205,7 @@ class Order:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Lengths:
-    """Lengths of records, ``[N]``. Compared by identity, so that it can be part of a cache's key at any size."""
+    """Lengths of records, ``[N]``. It is compared by identity, so it can be part of a cache's key at any size."""
 
     values: np.ndarray
 
@@ -337,6 +340,7 @@ class Walk(Order):
                 # No sample remains for this shard: the last sample of another shard fills its batches.
                 if remainder is not None and not count:
                     entries, places, count = remainder[0][-1:], remainder[1][-1:], 1
+                # The number of samples of each shard with padding.
                 padded = -(-(self.size if remainder is None else len(remainder[0])) // self.num_shards)
                 # The last sample fills up a batch that reaches the end of the padded shard.
                 count_in_batch = min(n - done, batch_size - done % batch_size)
@@ -375,6 +379,8 @@ class Walk(Order):
         if self.pad_last_batch:  # rounds are equally long
             return cursor
         other_walk, division = dataclasses.replace(self, shard_id=shard_id), cursor.get("rest")
+        # All shards began round `begin` together. `num_taken` counts the samples since then, and `number` goes through
+        # the rounds of the other shard.
         number = begin = 0 if division is None else division["start"]
         num_taken = cursor["offset"]
         first_whole = number if division is None else number + 2  # the first round that no other shards began
@@ -385,8 +391,9 @@ class Walk(Order):
             cycles, extra_rounds = divmod(cursor["round"] - first_whole, rounds)
             num_taken += cycles * period + sum(self._count(first_whole + k, None) for k in range(extra_rounds))
         while num_taken >= (count := other_walk._count(number, division)):
-            if number >= first_whole and num_taken >= (cycle := other_walk._period(number))[1]:
-                number, num_taken = number + cycle[0] * (num_taken // cycle[1]), num_taken % cycle[1]
+            cycle_rounds, cycle_samples = other_walk._period(number)
+            if number >= first_whole and num_taken >= cycle_samples:
+                number, num_taken = number + cycle_rounds * (num_taken // cycle_samples), num_taken % cycle_samples
             else:
                 number, num_taken = number + 1, num_taken - count
         return self._cursor(number, num_taken, division)

@@ -22,6 +22,8 @@ def as_images(samples: Sequence[np.ndarray], layout: str) -> list[np.ndarray]:
     if not samples or any(s.dtype.kind not in "biufV" or 0 in s.shape for s in samples):
         return []
     images = []
+    # A sample without a layout is CHW if its first axis can be channels and its last one can't. If a sample is no image,
+    # `images` is shorter than `samples` at the end.
     for s in samples:
         if s.ndim == 2 and min(s.shape) > 1 and layout in ("", "HW"):
             images.append(s)

@@ -20,6 +20,11 @@ def translations(
 ) -> list[Augmentation]:
     """Makes translations along x and y, up to a fraction of the image's shape or up to a number of pixels.
 
+    Args:
+      use_shape: whether the limits are fractions.
+      max_abs, max_rel: the limit in pixels and as a fraction, of which only one is used; None: its default.
+      default_abs, default_rel: these defaults.
+
     Raises:
       ArgumentError: the limit that does not match `use_shape` is given.
     """
@@ -35,7 +40,10 @@ def translations(
     )
     height, width = height_and_width("max_translate_rel" if use_shape else "max_translate_abs", extent)
     x, y = (a.translate_x, a.translate_y) if use_shape else (a.translate_x_no_shape, a.translate_y_no_shape)
-    return [x.augmentation((0, width), True), y.augmentation((0, height), True)]
+    return [
+        x.augmentation((0, width), randomly_negate=True),
+        y.augmentation((0, height), randomly_negate=True),
+    ]
 
 
 def height_and_width(name: str, extent: float | tuple[float, float]) -> tuple[float, float]:

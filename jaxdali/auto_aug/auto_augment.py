@@ -210,7 +210,9 @@ def apply_auto_augment(policy: Policy, data: DataNode, seed: int | None = None, 
     augmentations = tuple(policy.augmentations.values())
     check_used(augmentations, kwargs, "apply_auto_augment")
     steps = max(map(len, policy.sub_policies))
-    seed_of_runs, seed_of_choice, seed_of_signs = _suites.derived_seeds(seed, 3)
+    seed_of_runs, seed_of_choice, seed_of_signs = _suites.derived_seeds(seed, num_draws=3)
+    # Of each sample: a number for each step, which is applied if the number is below its probability; the index of a
+    # sub-policy; and a sign for each step.
     draws = fn.random.uniform(range=[0, 1], shape=(steps,), dtype=types.FLOAT, seed=seed_of_runs)
     sub_policy = fn.random.uniform(values=list(range(len(policy.sub_policies))), dtype=types.INT32, seed=seed_of_choice)
     signs = (
@@ -220,6 +222,7 @@ def apply_auto_augment(policy: Policy, data: DataNode, seed: int | None = None, 
     )
     # Each step looks up its entry of the sample's sub-policy: a probability, a bin, and the index of an augmentation.
     for step in range(steps):
+        # Shorter sub-policies end with steps that are never applied.
         entries = [
             policy_steps[step] if step < len(policy_steps) else (a.identity, 0.0, None)
             for policy_steps in policy.sub_policies
@@ -260,7 +263,9 @@ def get_image_net_policy(
       max_translate_abs, max_translate_rel: see `auto_augment`.
     """
     return _policy(
-        "ImageNetPolicy", _IMAGE_NET, _suites.translations(use_shape, max_translate_abs, max_translate_rel, 250, 1.0)
+        "ImageNetPolicy",
+        _IMAGE_NET,
+        _suites.translations(use_shape, max_translate_abs, max_translate_rel, default_abs=250, default_rel=1.0),
     )
 
 
@@ -271,7 +276,7 @@ def get_reduced_cifar10_policy(
     return _policy(
         "ReducedCifar10Policy",
         _REDUCED_CIFAR10,
-        _suites.translations(use_shape, max_translate_abs, max_translate_rel, 250, 1.0),
+        _suites.translations(use_shape, max_translate_abs, max_translate_rel, default_abs=250, default_rel=1.0),
     )
 
 
@@ -279,7 +284,11 @@ def get_svhn_policy(
     use_shape: bool = False, max_translate_abs: _suites.Extent = None, max_translate_rel: _suites.Extent = None
 ) -> Policy:
     """The policy for SVHN; the arguments are those of `get_image_net_policy`."""
-    return _policy("SvhnPolicy", _SVHN, _suites.translations(use_shape, max_translate_abs, max_translate_rel, 250, 1.0))
+    return _policy(
+        "SvhnPolicy",
+        _SVHN,
+        _suites.translations(use_shape, max_translate_abs, max_translate_rel, default_abs=250, default_rel=1.0),
+    )
 
 
 def get_reduced_image_net_policy() -> Policy:
@@ -288,27 +297,34 @@ def get_reduced_image_net_policy() -> Policy:
 
 
 def _policy(name: str, rows: Sequence[str], translations: Sequence[Augmentation]) -> Policy:
-    """Makes a policy from rows of text, with the ranges of magnitudes of the paper."""
+    """Makes a policy with the ranges of magnitudes of the paper.
+
+    Args:
+      rows: sub-policies as text: ``"equalize 0.8; shear_y 0.8 4"``, see `_IMAGE_NET`.
+      translations: the augmentations translate_x and translate_y; empty: the policy has none.
+    """
+    # Ranges from the first to the last bin: fractions for shears, degrees, factors, bits, and values of pixels.
     with_ranges = [
         *translations,
-        a.shear_x.augmentation((0, 0.3), True),
-        a.shear_y.augmentation((0, 0.3), True),
-        a.rotate.augmentation((0, 30), True),
-        a.brightness.augmentation((0.1, 1.9), False, None),
-        a.color.augmentation((0.1, 1.9), False, None),
-        a.contrast.augmentation((0.1, 1.9), False, None),
-        a.sharpness.augmentation((0.1, 1.9), False, a.sharpness_kernel_shifted),
-        a.posterize.augmentation((0, 4), False, a.poster_mask_uint8),
-        a.solarize.augmentation((0, 256), False),
-        a.solarize_add.augmentation((0, 110), False),
+        a.shear_x.augmentation((0, 0.3), randomly_negate=True),
+        a.shear_y.augmentation((0, 0.3), randomly_negate=True),
+        a.rotate.augmentation((0, 30), randomly_negate=True),
+        a.brightness.augmentation((0.1, 1.9), randomly_negate=False, mag_to_param=None),
+        a.color.augmentation((0.1, 1.9), randomly_negate=False, mag_to_param=None),
+        a.contrast.augmentation((0.1, 1.9), randomly_negate=False, mag_to_param=None),
+        a.sharpness.augmentation((0.1, 1.9), randomly_negate=False, mag_to_param=a.sharpness_kernel_shifted),
+        a.posterize.augmentation((0, 4), randomly_negate=False, mag_to_param=a.poster_mask_uint8),
+        a.solarize.augmentation((0, 256), randomly_negate=False),
+        a.solarize_add.augmentation((0, 110), randomly_negate=False),
     ]
     augmentations_by_name = {x.name: x for x in (*with_ranges, a.invert, a.equalize, a.auto_contrast)}
 
     def entry(text: str) -> tuple[Augmentation, float, int | None]:
+        """The augmentation, probability and bin (None: without a magnitude) of a step."""
         augmentation, probability, *magnitude = text.split()
         return augmentations_by_name[augmentation], float(probability), int(magnitude[0]) if magnitude else None
 
-    return Policy(name, 11, [[entry(text) for text in row.split(";")] for row in rows])
+    return Policy(name, num_magnitude_bins=11, sub_policies=[[entry(text) for text in row.split(";")] for row in rows])
 
 
 if not TYPE_CHECKING:

@@ -107,8 +107,8 @@ def apply_rand_augment(
     if not augmentations:
         raise ArgumentError("apply_rand_augment: there is no augmentation to choose from")
     check_used(augmentations, kwargs, "apply_rand_augment")
-    seed_of_choice, seed_of_signs = _suites.derived_seeds(seed, 2)
-    shape = () if n == 1 else (n,)
+    seed_of_choice, seed_of_signs = _suites.derived_seeds(seed, num_draws=2)
+    shape = () if n == 1 else (n,)  # of the draws of a sample: one for each augmentation
     indices = fn.random.uniform(
         values=list(range(len(augmentations))), shape=shape, dtype=types.INT32, seed=seed_of_choice
     )
@@ -122,6 +122,7 @@ def apply_rand_augment(
 
 
 def _check_integer(name: str, x: Any, minimum: int, maximum: int | None = None):
+    """Raises ArgumentError unless `x` is a whole number in this range. `maximum` None: there is no limit."""
     if isinstance(x, bool) or not isinstance(x, int) or x < minimum or (maximum is not None and x > maximum):
         raise ArgumentError(
             f"{name} must be a whole number from {minimum}{'' if maximum is None else f' to {maximum}'}, got {x!r}"
@@ -139,11 +140,11 @@ def get_rand_augment_suite(
     """
     return [
         *_geometric(use_shape, max_translate_abs, max_translate_rel),
-        a.brightness.augmentation((0, 0.9), True, a.shift_enhance_range),
-        a.contrast.augmentation((0, 0.9), True, a.shift_enhance_range),
-        a.color.augmentation((0, 0.9), True, a.shift_enhance_range),
-        a.sharpness.augmentation((0, 0.9), True, a.sharpness_kernel),
-        a.posterize.augmentation((8, 4), False, a.poster_mask_uint8),
+        a.brightness.augmentation((0, 0.9), randomly_negate=True, mag_to_param=a.shift_enhance_range),
+        a.contrast.augmentation((0, 0.9), randomly_negate=True, mag_to_param=a.shift_enhance_range),
+        a.color.augmentation((0, 0.9), randomly_negate=True, mag_to_param=a.shift_enhance_range),
+        a.sharpness.augmentation((0, 0.9), randomly_negate=True, mag_to_param=a.sharpness_kernel),
+        a.posterize.augmentation((8, 4), randomly_negate=False, mag_to_param=a.poster_mask_uint8),
         a.solarize.augmentation((256, 0)),
         a.equalize,
         a.auto_contrast,
@@ -159,12 +160,12 @@ def get_rand_augment_non_monotonic_suite(
     """
     return [
         *_geometric(use_shape, max_translate_abs, max_translate_rel),
-        a.brightness.augmentation((0.1, 1.9), False, None),
-        a.contrast.augmentation((0.1, 1.9), False, None),
-        a.color.augmentation((0.1, 1.9), False, None),
-        a.sharpness.augmentation((0.1, 1.9), False, a.sharpness_kernel_shifted),
-        a.posterize.augmentation((0, 4), False, a.poster_mask_uint8),
-        a.solarize.augmentation((0, 256), False, None),
+        a.brightness.augmentation((0.1, 1.9), randomly_negate=False, mag_to_param=None),
+        a.contrast.augmentation((0.1, 1.9), randomly_negate=False, mag_to_param=None),
+        a.color.augmentation((0.1, 1.9), randomly_negate=False, mag_to_param=None),
+        a.sharpness.augmentation((0.1, 1.9), randomly_negate=False, mag_to_param=a.sharpness_kernel_shifted),
+        a.posterize.augmentation((0, 4), randomly_negate=False, mag_to_param=a.poster_mask_uint8),
+        a.solarize.augmentation((0, 256), randomly_negate=False, mag_to_param=None),
         a.equalize,
         a.auto_contrast,
         a.identity,
@@ -194,21 +195,21 @@ def get_rand_augment_tensorflow_suite(max_translate_abs: _suites.Extent = None) 
         a.auto_contrast,
         a.equalize,
         a.invert,
-        a.rotate.augmentation(float_magnitudes(30), True),
-        a.posterize.augmentation(whole_magnitudes(4), False, _mask_of_bits),
-        a.solarize.augmentation(whole_magnitudes(256), False, None),
-        a.color.augmentation(factors, False, None),
-        a.contrast_by_area.augmentation(factors, False, None),
-        a.brightness.augmentation(factors, False, None),
-        a.sharpness.augmentation(factors, False, a.sharpness_kernel_shifted),
+        a.rotate.augmentation(float_magnitudes(30), randomly_negate=True),
+        a.posterize.augmentation(whole_magnitudes(4), randomly_negate=False, mag_to_param=_mask_of_bits),
+        a.solarize.augmentation(whole_magnitudes(256), randomly_negate=False, mag_to_param=None),
+        a.color.augmentation(factors, randomly_negate=False, mag_to_param=None),
+        a.contrast_by_area.augmentation(factors, randomly_negate=False, mag_to_param=None),
+        a.brightness.augmentation(factors, randomly_negate=False, mag_to_param=None),
+        a.sharpness.augmentation(factors, randomly_negate=False, mag_to_param=a.sharpness_kernel_shifted),
         *(
-            a.pixel_shear_x.augmentation(float_magnitudes(0.3), True),
-            a.pixel_shear_y.augmentation(float_magnitudes(0.3), True),
+            a.pixel_shear_x.augmentation(float_magnitudes(0.3), randomly_negate=True),
+            a.pixel_shear_y.augmentation(float_magnitudes(0.3), randomly_negate=True),
         ),
-        a.translate_x_no_shape.augmentation(float_magnitudes(width), True),
-        a.translate_y_no_shape.augmentation(float_magnitudes(height), True),
-        a.cutout.augmentation(whole_magnitudes(40), False, None),
-        a.solarize_add.augmentation(whole_magnitudes(110), False, _shift),
+        a.translate_x_no_shape.augmentation(float_magnitudes(width), randomly_negate=True),
+        a.translate_y_no_shape.augmentation(float_magnitudes(height), randomly_negate=True),
+        a.cutout.augmentation(whole_magnitudes(40), randomly_negate=False, mag_to_param=None),
+        a.solarize_add.augmentation(whole_magnitudes(110), randomly_negate=False, mag_to_param=_shift),
     ]
 
 
@@ -223,11 +224,12 @@ def _shift(shift: float) -> np.ndarray:
 
 
 def _geometric(use_shape: bool, max_abs: _suites.Extent, max_rel: _suites.Extent) -> list[Augmentation]:
+    """Translations, shears and rotation: the part that two suites share."""
     return [
-        *_suites.translations(use_shape, max_abs, max_rel, 100, 100 / 224),
-        a.shear_x.augmentation((0, 0.3), True),
-        a.shear_y.augmentation((0, 0.3), True),
-        a.rotate.augmentation((0, 30), True),
+        *_suites.translations(use_shape, max_abs, max_rel, default_abs=100, default_rel=100 / 224),
+        a.shear_x.augmentation((0, 0.3), randomly_negate=True),
+        a.shear_y.augmentation((0, 0.3), randomly_negate=True),
+        a.rotate.augmentation((0, 30), randomly_negate=True),
     ]
 
 

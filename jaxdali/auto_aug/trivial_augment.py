@@ -70,7 +70,7 @@ def apply_trivial_augment(
     if not augmentations:
         raise ArgumentError("apply_trivial_augment: there is no augmentation to choose from")
     check_used(augmentations, kwargs, "apply_trivial_augment")
-    seed_of_choice, seed_of_bins, seed_of_signs = _suites.derived_seeds(seed, 3)
+    seed_of_choice, seed_of_bins, seed_of_signs = _suites.derived_seeds(seed, num_draws=3)
     index = fn.random.uniform(values=list(range(len(augmentations))), dtype=types.INT32, seed=seed_of_choice)
     bins = fn.random.uniform(values=list(range(num_magnitude_bins)), dtype=types.INT32, seed=seed_of_bins)
     magnitude: Any = signed_bin(bins, seed=seed_of_signs) if any(x.randomly_negate for x in augmentations) else bins
@@ -88,15 +88,15 @@ def get_trivial_augment_wide_suite(
       max_translate_abs, max_translate_rel: see there.
     """
     return [
-        *_suites.translations(use_shape, max_translate_abs, max_translate_rel, 32, 1.0),
-        a.shear_x.augmentation((0, 0.99), True),
-        a.shear_y.augmentation((0, 0.99), True),
-        a.rotate.augmentation((0, 135), True),
-        a.brightness.augmentation((0.01, 0.99), True, a.shift_enhance_range),
-        a.contrast.augmentation((0.01, 0.99), True, a.shift_enhance_range),
-        a.color.augmentation((0.01, 0.99), True, a.shift_enhance_range),
-        a.sharpness.augmentation((0.01, 0.99), True, a.sharpness_kernel),
-        a.posterize.augmentation((8, 2), False, a.poster_mask_uint8),
+        *_suites.translations(use_shape, max_translate_abs, max_translate_rel, default_abs=32, default_rel=1.0),
+        a.shear_x.augmentation((0, 0.99), randomly_negate=True),
+        a.shear_y.augmentation((0, 0.99), randomly_negate=True),
+        a.rotate.augmentation((0, 135), randomly_negate=True),
+        a.brightness.augmentation((0.01, 0.99), randomly_negate=True, mag_to_param=a.shift_enhance_range),
+        a.contrast.augmentation((0.01, 0.99), randomly_negate=True, mag_to_param=a.shift_enhance_range),
+        a.color.augmentation((0.01, 0.99), randomly_negate=True, mag_to_param=a.shift_enhance_range),
+        a.sharpness.augmentation((0.01, 0.99), randomly_negate=True, mag_to_param=a.sharpness_kernel),
+        a.posterize.augmentation((8, 2), randomly_negate=False, mag_to_param=a.poster_mask_uint8),
         a.solarize.augmentation((256, 0)),
         a.equalize,
         a.auto_contrast,

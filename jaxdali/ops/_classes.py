@@ -58,7 +58,7 @@ class OperatorClass:
         self._check_names(arguments)
         merged = dict(self._arguments)
         for name, x in arguments.items():
-            if x is None:
+            if x is None:  # not passed here: the constructor's value stays
                 merged.setdefault(name)
             elif merged.get(name) is None:
                 merged[name] = x
@@ -95,6 +95,7 @@ class PythonFunction(OperatorClass):
 
 
 def _without_none(**arguments: Any) -> dict[str, Any]:
+    """The arguments that are passed."""
     return {k: v for k, v in arguments.items() if v is not None}
 
 
@@ -110,6 +111,7 @@ class Classes(dict[str, Any]):
     def __init__(self, functions: types.ModuleType, name: str):
         super().__init__()
         self._name = name
+        # Functions of the module, and modules below it; not those that it only imports from elsewhere.
         for public, x in members(functions).items():
             if inspect.isfunction(x):
                 self[class_name(public)] = _make_class(x, class_name(public), name)
@@ -137,7 +139,9 @@ def _make_module(functions: types.ModuleType, name: str) -> types.ModuleType:
 
 
 def _make_class(function: Callable[..., Any], name: str, module: str) -> type[OperatorClass]:
-    """Makes the class of a function. Its signature has the keyword arguments, for help and completion."""
+    """Makes the class of a function. Its signature has the keyword arguments, for help and completion; inputs are passed
+    to its call.
+    """
     base = {
         "ExternalSource": ExternalSource,
         "PythonFunction": PythonFunction,

@@ -30,6 +30,7 @@ class Compose:
                 raise TypeError(f"Compose: operators must be callable, got {type(op).__name__}")
 
     def __call__(self, *inputs: Any) -> Any:
+        """Calls the operators. Returns the outputs of the last one: a single one as it is, several as a tuple."""
         values: Any = inputs
         for op in self._operators:
             if isinstance(op, OperatorClass) and op.device == "gpu":

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if finished:
         print(f"{len(finished)} of {packing.shards} shards are there from an earlier run")
     missing = [i for i in range(packing.shards) if i not in finished]
-    update, close = _progress(records, sum(r.records + len(r.bad) for r in finished.values()))
+    update, close = _progress(records, done=sum(r.records + len(r.bad) for r in finished.values()))
     run = _in_ray if options.ray else _in_processes
     try:
         for i, report in run(packing, missing, options.workers):
@@ -68,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    """The arguments of the command line."""
     parser = argparse.ArgumentParser(
         "python -m jaxdali.pack",
         usage="%(prog)s [options] (FOLDER | READER key=value ...) TARGET",
@@ -137,7 +138,7 @@ _quality.__name__ = "quality, 1 to 100,"
 
 def _packing(options: argparse.Namespace) -> Packing:
     """The options of a run from those of the command line. Raises ArgumentError for arguments that a reader can't have."""
-    source, *pairs = options.source
+    source, *pairs = options.source  # a folder, or a reader and "key=value" for each of its arguments
     if not pairs and os.path.isdir(source):
         reader, arguments = "readers.file", {"file_root": os.path.abspath(source)}
     else:
@@ -198,7 +199,8 @@ def _features(text: str) -> dict[str, Any]:
 
 def _count_records(packing: Packing) -> int:
     """Returns the number of records. It opens the reader and a writer, so that wrong arguments are reported at once."""
-    WRITERS[packing.format][0](os.path.join(packing.target, ".pack", "test")).close()
+    writer_class, _ = WRITERS[packing.format]
+    writer_class(os.path.join(packing.target, ".pack", "test")).close()
     os.unlink(os.path.join(packing.target, ".pack", "test"))
     executor, names = open_reader(packing, 0, 1)
     try:
@@ -217,7 +219,8 @@ def _write_manifest(packing: Packing, records: int):
     """
     path = os.path.join(packing.target, ".pack", f"{packing.prefix}.json")
     fields = dataclasses.asdict(packing)
-    fields.pop("target")
+    fields.pop("target")  # the folder may be moved
+    # As it is read from the file, to compare it: tuples have become lists.
     manifest = json.loads(
         json.dumps({**fields, "arguments": repr(sorted(packing.arguments.items())), "records": records})
     )
@@ -276,6 +279,10 @@ def _in_ray(packing: Packing, shards: Sequence[int], workers: int) -> Iterator[t
 def _progress(total: int, done: int) -> tuple[Callable[[int], object], Callable[[], object]]:
     """Returns two functions: one adds records to the progress bar, one closes it. There is a bar if tqdm is installed
     and the output is a terminal.
+
+    Args:
+      total: number of records.
+      done: how many of them earlier runs have written.
     """
     try:
         from tqdm import tqdm
@@ -304,7 +311,7 @@ def _summary(reports: Sequence[Report]) -> str:
 
 def _pattern(reports: Sequence[Report]) -> str:
     """The names of all files as one pattern, with braces as WebDataset expands them."""
-    first, last = reports[0].file, reports[-1].file
+    first, last = reports[0].file, reports[-1].file  # reports are in the order of their shards
     if first == last:
         return first
     a, b = (re.search(r"-(\d+)-of-", os.path.basename(f)) for f in (first, last))

@@ -72,7 +72,8 @@ class Packing:
 
     def file(self, shard: int) -> str:
         """The path of a shard."""
-        return os.path.join(self.target, f"{self.prefix}-{shard:05}-of-{self.shards:05}.{WRITERS[self.format][1]}")
+        _, extension = WRITERS[self.format]
+        return os.path.join(self.target, f"{self.prefix}-{shard:05}-of-{self.shards:05}.{extension}")
 
     def report(self, shard: int) -> str:
         """The path of the report of a finished shard. It is written last, so it marks the shard as complete."""
@@ -110,7 +111,7 @@ class Report:
 
 
 def write_shard(packing: Packing, shard: int) -> Report:
-    """Writes a shard under another name, and renames it when it is complete.
+    """Writes a shard under another name, and renames it when it is complete. Then writes its index and its report.
 
     Raises:
       OSError: it can't be written.
@@ -121,7 +122,8 @@ def write_shard(packing: Packing, shard: int) -> Report:
     partial = f"{path}.partial"
     bad: list[tuple[str, str]] = []
     records = images = 0
-    writer = WRITERS[packing.format][0](partial)
+    writer_class, _ = WRITERS[packing.format]
+    writer = writer_class(partial)
     with contextlib.closing(writer):
         for numbers, batch, paths in _records(packing, shard, bad):
             images += _encode(packing, batch, paths, bad)
@@ -153,7 +155,11 @@ def reader_of(name: str) -> Any:
 
 
 def open_reader(packing: Packing, shard: int, shards: int) -> tuple[Executor, list[str]]:
-    """Returns an executor that reads the records of a shard, and the names of its outputs."""
+    """Returns an executor that reads the records of a shard, batches of `_BATCH`, and the names of its outputs.
+
+    Args:
+      shard, shards: the reader's `shard_id` and `num_shards`.
+    """
     function = reader_of(packing.reader)
     with Pipeline(batch_size=_BATCH, num_threads=packing.num_threads, device_id=None, seed=0) as pipe:
         outputs = function(
@@ -177,6 +183,7 @@ def _names(packing: Packing, keys: Sequence[str] | None, outputs: int) -> list[s
       outputs: number of outputs, of which the last ones may be metadata.
     """
     default_names = keys or _NAMES.get(packing.reader.rpartition(".")[2])
+    # Readers of archives and tables have the names in one of these arguments.
     for argument in ("ext", "columns"):
         if default_names is None and argument in packing.arguments:
             argument_value = packing.arguments[argument]
@@ -197,7 +204,7 @@ def _records(
     packing: Packing, shard: int, bad: list[tuple[str, str]]
 ) -> Iterator[tuple[list[int], list[Record | None], list[str]]]:
     """Yields batches: the numbers of records in the data set, the records (None: bad), and the files that they came
-    from. Records that can't be read are added to `bad`.
+    from. Records that can't be read are added to `bad`, as (file, reason).
     """
     executor, names = open_reader(packing, shard, packing.shards)
     try:
@@ -208,11 +215,13 @@ def _records(
             first, end = shard_bounds(meta["epoch_size"], packing.shards, shard)
             state = executor.reader.initial_state
             for start in range(first, end, _BATCH):
+                # The batches of an epoch are read one after another; `state` is the place of the next one.
                 batch = executor.reader.read(state)
                 state = batch.after
                 assert batch.ids is not None
                 if batch.failures:
-                    raise sample_error(batch.failures[0][0], batch, *batch.failures[0][1:])
+                    step, i, code, reason = batch.failures[0]
+                    raise sample_error(step, batch, i, code, reason)
                 indices = range(min(_BATCH, end - start))  # the samples behind the shard's end are of the next round
                 bad += [(batch.ids.paths[i], reason) for i, reason in batch.ids.unread.items() if i in indices]
                 values = [batch.values[Ref(x.node.id, x.index)] for x in executor.graph.outputs]
@@ -233,7 +242,7 @@ def _entry(value: Value, i: int) -> Any:
     """Returns an entry of a record: bytes for files and strings, arrays for numbers."""
     x = value.sample(i)
     if value.spec.is_metadata:
-        x = np.asarray(x)[()]
+        x = np.asarray(x)[()]  # the Python object in an array without axes
         return x.encode() if isinstance(x, str) else x if isinstance(x, bytes) else json.dumps(x).encode()
     # One-dimensional bytes whose lengths differ are files.
     return x.tobytes() if x.ndim == 1 and x.dtype == np.uint8 and value.spec.shape is None else np.array(x)
@@ -246,7 +255,7 @@ def _encode(packing: Packing, batch: list[Record | None], paths: list[str], bad:
     if packing.resize_shorter is None:
         return 0
     shorter = packing.resize_shorter
-    images_to_encode = []
+    images_to_encode = []  # (number in the batch, name of the entry, encoded image)
     for i, record in enumerate(batch):
         if record is None:
             continue
@@ -277,7 +286,7 @@ def _encode(packing: Packing, batch: list[Record | None], paths: list[str], bad:
                 count += len(large)
             return count
         except SampleError as e:
-            i, *_ = images_to_encode.pop(e.index)
+            i, *_ = images_to_encode.pop(e.index)  # the decoder got the images of this list only
             batch[i], reason = None, e.reason.removeprefix(f"{e.source}: ")
             if packing.on_error == "raise":
                 raise RuntimeError(f"{paths[i]}: {reason}") from e

@@ -40,6 +40,7 @@ class WebDatasetWriter:
         self._tar = tarfile.open(path, "w", format=tarfile.USTAR_FORMAT)
 
     def write(self, number: int, record: Record):
+        """Adds a member for each entry of the record."""
         for name, x in record.items():
             data, extension = _encode_member(name, x)
             # Without times and owners, so that equal records give equal files.
@@ -57,6 +58,7 @@ _EXTENSIONS = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"GIF8": "gif", b"fLaC
 
 def _encode_member(name: str, x: Any) -> tuple[bytes, str]:
     """Encodes an entry of a record as a member of an archive. Returns its content and its extension."""
+    # Names that readers of WebDataset archives expect: the format of a file for usual names, "cls" and "json" for labels.
     if isinstance(x, bytes):
         extension = next(
             (known_extension for magic, known_extension in _EXTENSIONS.items() if x.startswith(magic)),
@@ -108,7 +110,7 @@ class ArrayRecordWriter:
         self._file.close()
 
 
-WRITERS = {
+WRITERS = {  # by format: the writer, and the extension of its files
     "webdataset": (WebDatasetWriter, "tar"),
     "tfrecord": (TFRecordWriter, "tfrecord"),
     "array_record": (ArrayRecordWriter, "array_record"),

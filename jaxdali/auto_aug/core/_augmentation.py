@@ -76,7 +76,16 @@ def signed_bin(
 
 
 class Augmentation:
-    """An operation on images whose parameter depends on a magnitude; made by the decorator `augmentation`."""
+    """An operation on images whose parameter depends on a magnitude; made by the decorator `augmentation`.
+
+    Args:
+      op: the function of the data and the parameter.
+      mag_range, randomly_negate, mag_to_param, param_device, name: see `augmentation`; None: not set. The properties of
+        these names have the defaults.
+
+    Attributes:
+      op: the function.
+    """
 
     def __init__(
         self,
@@ -95,7 +104,8 @@ class Augmentation:
             "name": name,
         }
         self.op = op
-        if len(_parameters(op)[0]) < 2:
+        positional, _, _ = _parameters(op)
+        if len(positional) < 2:
             raise ArgumentError(
                 f"an augmentation must take the data and a parameter by position, but {self.name} is {inspect.signature(op)}"
             )
@@ -181,16 +191,23 @@ class Augmentation:
 
     def accepts(self, name: str) -> bool:
         """Whether the function takes an argument of this name, besides data and parameter."""
-        return name in _parameters(self.op)[1]
+        _, named, _ = _parameters(self.op)
+        return name in named
 
     def _parameter(self, data: DataNode, magnitude_bin: Any, bins: int | None) -> Any:
-        """The parameter of each sample, from its bin; None: the augmentation has no magnitudes."""
+        """The parameter of each sample, from its bin; None: the augmentation has no magnitudes.
+
+        Args:
+          magnitude_bin: an int, a DataNode of ints, a `SignedBin`, or None: it is not passed.
+          bins: the number of bins; None: it is not passed.
+        """
         magnitudes = self._magnitudes(bins)
         if magnitudes is None:
             return None
         if magnitude_bin is None:
             raise ArgumentError(f"the augmentation {self.name} has magnitudes: pass magnitude_bin")
         number = magnitude_bin.bin if isinstance(magnitude_bin, SignedBin) else magnitude_bin
+        # Bins that come per sample are not known yet.
         if isinstance(number, int) and not 0 <= number < len(magnitudes):
             raise ArgumentError(
                 f"the augmentation {self.name} has the magnitude bins 0 to {len(magnitudes) - 1}, got {number}"

@@ -44,6 +44,7 @@ def augmentation(
     """
 
     def decorate(f: Callable[..., Any]) -> Augmentation:
+        """Makes the augmentation from its function."""
         if isinstance(f, Augmentation):
             raise ArgumentError(
                 f"{f.name} is already an augmentation: use its method `augmentation` for other settings, or decorate its `op`"
@@ -52,4 +53,4 @@ def augmentation(
             raise ArgumentError(f"augmentation decorates a function, got {f!r}")
         return (augmentation_cls or Augmentation)(f, mag_range, randomly_negate, mag_to_param, param_device, name)
 
-    return decorate if function is None else decorate(function)
+    return decorate if function is None else decorate(function)  # with or without arguments

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..._core.errors import ArgumentError
 from ._augmentation import Augmentation
 
-SubPolicy = Sequence[tuple[Augmentation, float, int | None]]
+SubPolicy = Sequence[tuple[Augmentation, float, int | None]]  # (augmentation, probability, magnitude bin or None)
 
 
 class Policy:
@@ -27,6 +27,7 @@ class Policy:
     """
 
     def __init__(self, name: str, num_magnitude_bins: int, sub_policies: Sequence[SubPolicy]):
+        """Checks the arguments, and copies `sub_policies` as tuples."""
         if isinstance(num_magnitude_bins, bool) or not isinstance(num_magnitude_bins, int) or num_magnitude_bins < 1:
             raise ArgumentError(f"num_magnitude_bins must be a positive number, got {num_magnitude_bins!r}")
         if not isinstance(sub_policies, (list, tuple)) or not all(isinstance(s, (list, tuple)) for s in sub_policies):
