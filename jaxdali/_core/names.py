@@ -279,7 +279,7 @@ def unexpected(function: str, name: str, parameters: Iterable[str]) -> str:
     return f"{function}: got an unexpected argument {name!r}{advice}"
 
 
-def named(f: F) -> F:
+def suggests_names(f: F) -> F:
     """Decorator for public functions and `__init__`: an unknown argument is a TypeError that suggests a similar
     name.
     """

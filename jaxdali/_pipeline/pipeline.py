@@ -17,7 +17,7 @@ from .._core.building import current_scope, refuse_tracing, warn
 from .._core.declaration import Range, Whole, checked
 from .._core.errors import OperatorError
 from .._core.graph import DataNode
-from .._core.names import named, unexpected
+from .._core.names import suggests_names, unexpected
 from .._core.tracebacks import boundaries
 from ..backend import TensorListCPU, TensorListGPU
 from ..types import DALIDataType, dali_type_of
@@ -110,7 +110,7 @@ class Pipeline:
       TypeError: an argument has a wrong type.
     """
 
-    @named
+    @suggests_names
     def __init__(
         self,
         batch_size: int | None = None,

@@ -177,7 +177,7 @@ def peekable_data_iterator(
 def peekable_data_iterator(
     pipeline_fn: None = None, output_map: Iterable[str] = ..., *args: Any, **options: Any
 ) -> Decorator[DALIGenericPeekableIterator]: ...
-@_names.named
+@_names.suggests_names
 def peekable_data_iterator(
     pipeline_fn: Callable[..., Any] | None = None,
     output_map: Iterable[str] = (),

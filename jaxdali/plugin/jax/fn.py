@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 MANY_SHAPES = 8  # a function that was compiled for more shapes than this is warned about
 
 
-@_names.named
+@_names.suggests_names
 def jax_function(
     function: Callable[..., Any] | None = None,
     num_outputs: int = 1,

@@ -112,7 +112,7 @@ class DALIGenericIterator(BaseIterator):
 
     _instead = "; pass last_batch_policy=LastBatchPolicy.PARTIAL and mask_name to get them"
 
-    @_names.named
+    @_names.suggests_names
     def __init__(
         self,
         pipelines: Pipeline | Sequence[Pipeline],
@@ -419,7 +419,7 @@ def data_iterator(
 def data_iterator(
     pipeline_fn: None = None, output_map: Iterable[str] = ..., *args: Any, **options: Any
 ) -> Decorator[DALIGenericIterator]: ...
-@_names.named
+@_names.suggests_names
 def data_iterator(
     pipeline_fn: Callable[..., Any] | None = None,
     output_map: Iterable[str] = (),

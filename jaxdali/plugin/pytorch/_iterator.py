@@ -147,7 +147,7 @@ class DALIGenericIterator(_TorchIterator):
     types are kept even if JAX has x64 disabled. Tensors stay valid after the next batch is taken.
     """
 
-    @_names.named
+    @_names.suggests_names
     def __init__(
         self,
         pipelines: Pipeline | Sequence[Pipeline],
@@ -179,7 +179,7 @@ class DALIClassificationIterator(DALIGenericIterator):
     Outputs after these that are metadata are named as the reader names them, e.g. ``"filename"``.
     """
 
-    @_names.named
+    @_names.suggests_names
     def __init__(
         self,
         pipelines: Pipeline | Sequence[Pipeline],
@@ -243,7 +243,7 @@ class DALIRaggedIterator(_TorchIterator):
     SPARSE_LIST_TAG = _SPARSE_LIST
     SPARSE_COO_TAG = _SPARSE_COO
 
-    @_names.named
+    @_names.suggests_names
     def __init__(
         self,
         pipelines: Pipeline | Sequence[Pipeline],
