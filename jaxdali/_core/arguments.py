@@ -86,6 +86,7 @@ class Arguments:
         spec = specs[self.inputs.index(name) - len(self.inputs)]
         if spec.shape is not None:
             return int(np.prod(spec.shape))
+        # A ragged value of vectors may have one length nevertheless.
         length = spec.extent(0) if spec.ndim == 1 else None
         return dict(self.measured).get(name) if length is None else length
 

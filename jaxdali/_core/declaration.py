@@ -282,7 +282,7 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
                 target.append(Mark.DTYPE)
             elif value_marks := [m for m in t.__metadata__ if m in MARKED]:
                 target.extend(value_marks)
-            elif Mark.INPUT not in t.__metadata__:
+            elif Mark.INPUT not in t.__metadata__:  # the operator looks at inputs itself
                 walk(t.__origin__, target)
         elif origin in (Union, python_types.UnionType):
             for part in parts:
@@ -347,6 +347,7 @@ def parse(name: str, annotation: Any, default: Any, skipped: tuple[type, ...] = 
     )
     if argument.default is None or argument.is_input or not argument.kinds:
         return argument
+    # A default has the same form as a checked value.
     return dataclasses.replace(argument, default=argument.convert(default))
 
 

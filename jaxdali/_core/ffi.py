@@ -65,7 +65,12 @@ _CUDA_MODULES = ("jaxdali._cuda", "jaxdali_cuda13._cuda")
 
 
 def _load_cuda() -> tuple[str, frozenset[str]]:
-    """Registers the CUDA kernels. Returns the line that `show_config` prints, and the kernels' names."""
+    """Registers the CUDA kernels with JAX, if there is a module of them for this version and driver. Otherwise warns
+    where a user would expect them.
+
+    Returns:
+      (the line that `show_config` prints, the kernels' names: none if they are not used).
+    """
     global _oldest
     for module in _CUDA_MODULES:  # the first one that is installed is used
         try:
@@ -76,7 +81,7 @@ def _load_cuda() -> tuple[str, frozenset[str]]:
                 return f"failed to load: {e}", frozenset()
         except ImportError as e:
             return f"failed to load: {e}", frozenset()
-    else:
+    else:  # there is no module
         description = _not_built()
         if has_nvidia_gpu() and _may_use_gpus(getattr(jax.config, "jax_platforms", None)):
             problem = "This machine has an NVIDIA GPU, but jaxdali's native operators run on the CPU"
@@ -84,9 +89,10 @@ def _load_cuda() -> tuple[str, frozenset[str]]:
         return description, frozenset()
     info = cuda.build_info()  # among others, "architectures" such as "sm_80 sm_90"
     if (version := info.get("version", "unknown")) != __version__:
+        own_module, _ = _CUDA_MODULES
         remedy = (
             f'pip install "jaxdali-cuda13=={__version__}"'
-            if module != _CUDA_MODULES[0]
+            if module != own_module
             else "install jaxdali again, which builds it"
         )
         problem = f"{module} is of version {version}, and jaxdali of {__version__}: {remedy}"

@@ -385,8 +385,10 @@ def _fold_ragged(ctx: LowerContext, y: Ragged, K: int) -> tuple[Ragged, Any]:
     """
     (out,) = ctx.out
     assert out is not None
+    # As in `_unfold_ragged`: for each sequence the number of frames, and the elements of a frame, also padded.
     count, size = out.shapes[:, 0], out.shapes[:, 1:].prod(axis=1, dtype=np.int32)
     rows = -(-size // ALIGNMENT) * ALIGNMENT
+    # A sequence begins where its first frame does, and its frames follow one another.
     flat = Ragged(y.data, y.offsets[::K], jnp.stack([count, rows], axis=1))
     data, code = _copy_rows(ctx, flat, Out(out.capacity, out.offsets, jnp.stack([count, size], axis=1)))
     return Ragged(data, out.offsets, out.shapes), code

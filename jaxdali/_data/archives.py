@@ -153,9 +153,10 @@ class ArchiveSamples:
             )
         except OSError:
             return ""
-        outputs = range(len(self._selection[0]))
+        extensions, _, _ = self._selection
+        # The index still has the sample at this line, with the same members.
         is_unchanged = i - first < len(parsed) and all(
-            (parsed.column(j)[i - first] == self.table(j)[i]).all() for j in outputs
+            (parsed.column(output)[i - first] == self.table(output)[i]).all() for output in range(len(extensions))
         )
         return parsed.name(i - first).decode("utf-8", "surrogateescape") if is_unchanged else ""
 

@@ -25,7 +25,8 @@ SUFFIXES = (".gz", ".tgz", ".z", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".zst",
 def refusal(head: bytes) -> str:
     """The reason why a file can't be read as a container, told by its first bytes; "" if it is not compressed."""
     name, program = next((x for magic, x in _COMPRESSED.items() if head.startswith(magic)), ("", ""))
-    if name == "bzip2" and head[4:10] != b"1AY&SY":
+    # The first bytes alone may be chance.
+    if name == "bzip2" and head[4:10] != b"1AY&SY":  # the magic number of its first block
         return ""
     if name in _WINDOW:
         try:

@@ -31,8 +31,9 @@ def read_header(f: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
     NumPy's own reader compiles the text, which is not thread-safe in CPython 3.11 ("AST constructor recursion depth
     mismatch").
     """
-    start = f.read(8)
+    start = f.read(8)  # the magic bytes, and the two numbers of the version
     _check_magic(start)
+    # Then comes the size of the description, in 2 bytes in version 1 and in 4 in later ones.
     return _parse_description(f.read(int.from_bytes(f.read(2 if start[6] == 1 else 4), "little")).decode("latin-1"))
 
 

@@ -96,6 +96,7 @@ class Processes:
         missing = {i for i in items if i not in self._rows}
         new = [i for i in missing if i not in self._requested]
         if new:
+            # About two requests for each process, before all that were announced.
             request_size = max(1, -(-len(new) // (2 * self._number)))
             self._waiting.extendleft(reversed([new[k : k + request_size] for k in range(0, len(new), request_size)]))
             self._requested.update(new)

@@ -118,7 +118,7 @@ def buffer_order(n: int, fill: int, seed: int, epoch: int, shard: int) -> np.nda
     order = np.empty(n, np.int64)
     # Of two neighbours in `by_place` with the same place, the second one's step returns the first one.
     order[by_place[1:][has_same_place] - fill] = by_place[:-1][has_same_place]
-    last = np.append(~has_same_place, True)
+    last = np.append(~has_same_place, True)  # marks the last entry of each place, which is left at the end
     order[steps:] = by_place[last][permutation(seed, Draw.REST, epoch, shard, fill)]
     order.flags.writeable = False
     return order

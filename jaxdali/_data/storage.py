@@ -328,6 +328,7 @@ class Store:
                 raise OSError(errno.EIO, _short_read_message(len(data), size, start), path)
             return data
         byte_range = ByteRange(path, start, size)
+        # A range that was announced is already being fetched.
         return self._wait(path, self._futures.get(byte_range) or self._submit(byte_range))
 
     def kept(self, key: tuple[Any, ...], make: Callable[[], bytes]) -> bytes:
@@ -568,6 +569,7 @@ def _error_with_path(e: Exception, path: str, suffix: str = "") -> Exception:
     errno_of_class = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES}
     error_class, number = next(((k, n) for k, n in errno_of_class.items() if isinstance(e, k)), (OSError, errno.EIO))
     text = os.strerror(number)
+    # Any other exception: its own text.
     if error_class is OSError:
         text = e.strerror if isinstance(e, OSError) and e.strerror else f"{type(e).__name__}: {e}".removesuffix(": ")
     return error_class(number, redacted_beside(f"{text}{suffix}", path), redacted(path))

@@ -89,6 +89,7 @@ def _unread(walk: Walk, cursor: str, number: int) -> tuple[np.ndarray, np.ndarra
       cursor: the cursor as JSON, which can be a key of the cache.
     """
     index, position = [], []
+    # Cursors are described in `Walk`.
     for shard in range(walk.num_shards):
         other_walk = dataclasses.replace(walk, shard_id=shard)
         other_cursor = walk.cursor_of_shard(json.loads(cursor), shard)

@@ -88,6 +88,7 @@ class PythonFunction(OperatorClass):
         batch_processing: bool | None = None,
         **arguments: Any,
     ):
+        # None counts as not passed: the call may pass it.
         passed = _without_none(
             function=function, num_outputs=num_outputs, device=device, batch_processing=batch_processing
         )
