@@ -235,7 +235,7 @@ class Values:
             raise ArgumentError(
                 f"argument {name} must have {' or '.join(map(str, declaration.lengths))} numbers per sample, got {x.shape[1]}"
             )
-        kind = declaration.kinds[0]
+        kind = declaration.kinds[0]  # the type of the numbers, and `members`, the only ones that are allowed
         if kind.members or not declaration.range.holds_all(x):
             valid = np.logical_or.reduce([x == m for m in kind.members]) if kind.members else declaration.range.holds(x)
             expected = kind.one if kind.members else str(declaration.range) or "finite"

@@ -187,7 +187,8 @@ def pinned_memory(device: jax.Device | TargetDevice, size: int) -> np.ndarray | 
     """
     if not _pinned or isinstance(device, TargetDevice) or not is_cuda(device) or why_no_kernels(device):
         return None
-    return _pinned[0](size, device.local_hardware_id)
+    (allocate,) = _pinned
+    return allocate(size, device.local_hardware_id)
 
 
 def register_kernel(name: str, library: str | os.PathLike[str], *, platform: Literal["cpu", "CUDA"] = "cpu") -> None:

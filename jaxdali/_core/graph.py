@@ -300,13 +300,13 @@ class Graph:
             nodes_by_id[node.id] = node
             pending += [x.node for x in dependencies(node) if x.node.id not in nodes_by_id]
         for number in nodes_by_id.keys() - own_ids:
-            if nodes_by_id[number].pipeline:
+            if nodes_by_id[number].pipeline:  # otherwise it was made outside of all definitions
                 raise nodes_by_id[number].error(
                     "it is made in the definition of another pipeline: call the operator in this definition, too"
                 )
         graph, random_indices = Graph(), dict[int, int]()
         branches: dict[Branch | None, Branch | None] = {None: None}  # the graph has copies of branches, too
-        for number in sorted(nodes_by_id):
+        for number in sorted(nodes_by_id):  # inputs come before their nodes
             node = nodes_by_id[number]
             name = node.name
             if number not in own_ids and not node.named:

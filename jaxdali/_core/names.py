@@ -203,8 +203,8 @@ def index(
 def lazy_index(
     module: str, contents: dict[str, Any]
 ) -> tuple[list[str], Callable[[], list[str]], Callable[[str], Any]]:
-    """`index` for a package whose names are in the stub `__init__.pyi`. The object of a name is imported when it is
-    first used.
+    """(``__all__``, ``__dir__``, ``__getattr__``) as `index`, for a package whose names are in the stub `__init__.pyi`.
+    The object of a name is imported when it is first used.
 
     Each line of the stub is ``from .module import name as name``; type checkers and editors read the same file.
     """
@@ -222,6 +222,7 @@ def lazy_index(
     def get(name: str) -> Any:
         if name not in modules or modules[name] == ".":  # ".": a submodule
             return missing(name)
+        # As a global of the module, which Python finds without `__getattr__` the next time.
         contents[name] = getattr(importlib.import_module(modules[name], module), name)
         return contents[name]
 

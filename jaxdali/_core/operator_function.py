@@ -289,8 +289,8 @@ class Declaration:
         if values == ["cpu"]:
             return f"{text}."
         positional = [p for p in self.signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
-        inputs = any(p.default is p.empty for p in positional)
-        return f"{text}: where the input is." if inputs else f"{text}: where the result is, by default the host."
+        has_inputs = any(p.default is p.empty for p in positional)
+        return f"{text}: where the input is." if has_inputs else f"{text}: where the result is, by default the host."
 
     def __call__(self, inputs: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
         """Calls the operator: checks the arguments, and makes nodes. Returns a DataNode or a list of them. Errors get

@@ -54,9 +54,11 @@ class Files:
     ):
         self.store = store or Store()
         self.root = self.store.named(root)
+        # Most names have no "://", so the slower tests for URLs are left out.
         self.names = names = [os.fsencode(plain(os.fsdecode(n))) if b"://" in n else n for n in names]
         self.sizes = sizes
         self.remote = is_url(self.root) or any(is_url(os.fsdecode(name)) for name in names if b"://" in name)
+        # All names in one text, and the end of each in it.
         blob = b"".join(names)
         ends = np.cumsum(np.fromiter(map(len, names), np.int64, len(names)))
         self.table = _cpu.FileTable(os.fsencode(self.root), blob, ends)

@@ -513,6 +513,11 @@ class ListSource(Source):
       on_error: see `Reader`.
       metadata: names of the metadata that are outputs after the arrays.
 
+    Attributes:
+      _one_list: whether all shards read the same list.
+      _read_ahead: the least number of records that are announced after a batch; 0: none.
+      _metadata: the functions of the metadata, in the order of their names, by `id` of the list.
+
     Raises:
       ValueError: the lists differ in type, or have no such metadata.
     """
@@ -594,7 +599,7 @@ class ListSource(Source):
 
     def _next(self, B: int, cursors: Sequence[Any]) -> tuple[np.ndarray, list[Any], SampleIds]:
         """(numbers of the next records of all shards, the cursors after them, the identity of the samples)."""
-        # (index, epoch, position, new cursor) of each shard.
+        # (index, epoch, position, new cursor) of each shard. A single shard's arrays need no copy.
         steps = [walk.take(cursor, B, B) for walk, cursor in zip(self.walks, cursors)]
         index, epoch, position = steps[0][:3] if len(steps) == 1 else map(np.concatenate, list(zip(*steps))[:3])
         names, paths = (

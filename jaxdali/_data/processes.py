@@ -323,8 +323,9 @@ class _Worker:
 
     def descriptor(self) -> int:
         """Receives the file descriptor that follows an answer. Raises OSError if there is none."""
+        # The socket object closes its descriptor at the end, hence `dup`.
         with socket.socket(fileno=os.dup(self.connection.fileno())) as connection:
-            _, descriptors, *_ = socket.recv_fds(connection, 1, 1)
+            _, descriptors, *_ = socket.recv_fds(connection, bufsize=1, maxfds=1)
         if not descriptors:
             raise OSError(errno.EPIPE, "the process ended before it sent its arrays")
         return descriptors[0]
