@@ -33,7 +33,7 @@ def image_layout_warning(image: Spec) -> str:
         return ""
     shape = f"({', '.join('?' if extent is None else str(extent) for extent in extents)})"
     usual = _LAYOUTS.get(image.ndim)
-    if usual is None or last_extent <= 4:
+    if usual is None or last_extent <= 4:  # up to four channels are plausible
         return ""
     # The axis that may have the channels instead of the last one: the second (FCHW, FCDHW), or the first (CHW, CFHW).
     axis = next((d for d in range(min(image.ndim - 3, 1), -1, -1) if extents[d] in _CHANNELS), None)

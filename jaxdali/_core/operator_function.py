@@ -422,6 +422,7 @@ class Declaration:
             raise ArgumentError(
                 f"{self.name}: lists of inputs must be equally long, got lengths {', '.join(map(str, sorted(lengths)))}"
             )
+        # Call i gets element i of each list of DataNodes, and the other inputs unchanged.
         return [
             tuple(x[i] if isinstance(x, list) and x and is_node(x[0]) else x for x in inputs)
             for i in range(lengths.pop())

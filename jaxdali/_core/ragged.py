@@ -334,6 +334,7 @@ class Capacities:
         """
         with self._lock:
             current = self._sets.index(self._current)
+            # The limit counts blocks, and these are elements: a set that passes can certainly be addressed.
             if (
                 current + 1 == len(self._sets)
                 and any(self._current.values())

@@ -112,6 +112,7 @@ class PlainRecords(BlockedRanges):
         )
         file = self.file[chunks].astype(np.int64)
         error = np.full(len(unchecked), ChunkError.NONE, np.int32)
+        # (item, error number) of each header that can't be read.
         for k, _ in _cpu.read_blocked(
             self.files.table,
             file,

@@ -249,6 +249,10 @@ class RecordParts:
 
     Args:
       parts: for each part, its extents of all records.
+
+    Attributes:
+      _files: the files, their stamps and bounds, see `Extents`; all parts have the same.
+      _tables, _checked: `Extents.table` and `Extents.checked` of each part.
     """
 
     def __init__(self, parts: Sequence[Extents]):

@@ -130,9 +130,10 @@ class EpochCounter:
             self._batches = -(-(int(remaining.max()) + self._empty_places) // self.plan.unit)
 
     def _sizes(self) -> np.ndarray:
-        """Samples of the shard that each pipeline reads in this epoch."""
+        """Samples of the shard that each pipeline reads in this epoch, by the pipeline's first shard."""
         if self._round in self._parts:
             return self._parts[self._round]
+        # Each pipeline moves to the next shard after each epoch, unless it keeps its shard.
         return self._shards if self.plan.stick else np.roll(self._shards, -self._round)
 
     @property
@@ -170,6 +171,7 @@ class EpochCounter:
         """
         plan = self.plan
         num_taken = self._num_batches * plan.unit
+        # Either each pipeline has a shard, or all take turns with the samples of a single one.
         if plan.size is None:
             remaining = [self._remaining[i] - num_taken for i in plan.shard_ids]
         else:

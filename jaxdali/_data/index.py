@@ -25,7 +25,7 @@ def tfrecord_extents(path: Path, progress: Progress = lambda n: None) -> np.ndar
         with open(path, "rb") as f:
             fd, size, offset = f.fileno(), os.fstat(f.fileno()).st_size, 0
             while offset < size:
-                head = os.pread(fd, 8, offset)
+                head = os.pread(fd, 8, offset)  # the size of the data
                 # A record: size (8 bytes), its checksum (4), the data, their checksum (4).
                 num_bytes = int.from_bytes(head, "little") + 16
                 if len(head) < 8 or num_bytes > size - offset:
@@ -49,7 +49,7 @@ def write_index(path: Path, index: Path, progress: Progress = lambda n: None) ->
         head = f.read(HEAD)
     if reason := refusal(head):
         raise RuntimeError(f"{os.fspath(path)}: {reason}")
-    if head[257:262] == b"ustar":
+    if head[257:262] == b"ustar":  # the magic bytes of a tar header
         lines, count, error = _cpu.tar_index(os.fsencode(path), progress)
         if error:
             raise RuntimeError(f"{os.fspath(path)}{error}")

@@ -42,6 +42,7 @@ class Lmdb:
             self._env = lmdb.open(
                 self.path, subdir=self._file != self.path, readonly=True, lock=False, max_readers=1 << 10
             )
+            # Pages up to the last one that is used, times the size of a page.
             size_in_use = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
             if self._stamp[0] < size_in_use:
                 raise RuntimeError(
@@ -99,6 +100,6 @@ def open_lmdb(path: Path) -> Lmdb:
     real_path = os.path.realpath(path)
     with _lock:
         database = _open.get(real_path)
-        if database is None or _stamp(database._file) != database._stamp:
+        if database is None or _stamp(database._file) != database._stamp:  # the file has changed
             database = _open[real_path] = Lmdb(path)
         return database

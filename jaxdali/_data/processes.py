@@ -371,14 +371,19 @@ def _cloudpickle() -> Any:
 
 
 def _mapped(descriptor: int, rows: Sequence[Any]) -> list[Any]:
-    """The rows of an answer whose arrays are in a file, with arrays that are views of the mapped file."""
+    """The rows of an answer whose arrays are in a file, with arrays that are views of the mapped file.
+
+    Args:
+      rows: (keys, (dtype, shape, offset in the file) of each array, objects), or the text of an error.
+    """
     with open(descriptor, "rb") as f:
         data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)  # the mapping exists as long as an array uses it
 
-    def arrays(places: Sequence[Any]) -> list[np.ndarray]:
-        return [np.frombuffer(data, dtype, math.prod(shape), offset).reshape(shape) for dtype, shape, offset in places]
+    def with_arrays(keys: Any, places: Sequence[Any], objects: Sequence[Any]) -> tuple[Any, ...]:
+        arrays = [np.frombuffer(data, dtype, math.prod(shape), start).reshape(shape) for dtype, shape, start in places]
+        return keys, arrays, objects
 
-    return [row if isinstance(row, str) else (row[0], arrays(row[1]), row[2]) for row in rows]
+    return [row if isinstance(row, str) else with_arrays(*row) for row in rows]
 
 
 def _end_workers(workers: list[_Worker]):

@@ -166,6 +166,7 @@ def main(connection):
         connection.send(("ready", None))
         while True:
             rows = [read(datasets, item, metadata) for item in connection.recv()]
+            # A row is (keys, arrays, objects), or the text of an error.
             arrays = [a for row in rows if not isinstance(row, str) for a in row[1]]
             result = _write_file(rows) if sum(a.nbytes for a in arrays) >= SHARED else None
             if result is None:

@@ -127,6 +127,7 @@ def contrast_by_area(data: DataNode, parameter: DataNode) -> DataNode:
 def cutout(data: DataNode, radius: DataNode, fill_value: Any = 128) -> DataNode:
     """Fills a square with sides of twice the radius, at a random place. It may reach beyond the image."""
     center = fn.random.uniform(range=(0.0, 1.0), shape=(2,))
+    # The centre is a fraction of the image's height and width, the square is in pixels.
     settings = {"normalized_anchor": True, "normalized_shape": False, "centered_anchor": True, "axis_names": "HW"}
     return fn.erase(data, anchor=center, shape=fn.stack(2 * radius, 2 * radius), fill_value=fill_value, **settings)
 
@@ -153,7 +154,7 @@ def sharpness(data: DataNode, kernel: DataNode) -> DataNode:
 def poster_mask_uint8(magnitude: float) -> np.ndarray:
     """The mask that keeps the given number of highest bits, at least 1."""
     bits = min(max(int(np.round(magnitude)), 1), 8)
-    return np.array(256 - 2 ** (8 - bits), np.uint8)
+    return np.array(256 - 2 ** (8 - bits), np.uint8)  # 0b11100000 for 3 bits
 
 
 @augmentation(mag_range=(0, 4), mag_to_param=poster_mask_uint8)

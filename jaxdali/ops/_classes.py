@@ -149,6 +149,7 @@ def _make_class(function: Callable[..., Any], name: str, module: str) -> type[Op
         "DLTensorPythonFunction": PythonFunction,
     }.get(name, OperatorClass)
     parameters = inspect.signature(function).parameters.values()
+    # The positional `source` of `external_source` is an argument, too.
     signature = inspect.Signature([p for p in parameters if p.kind is p.KEYWORD_ONLY or base is ExternalSource])
     attributes = {
         "function": staticmethod(function),

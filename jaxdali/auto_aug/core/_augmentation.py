@@ -187,6 +187,7 @@ class Augmentation:
                 f"the augmentation {self.name} needs the argument {', '.join(missing)}", self, tuple(missing)
             )
         parameter = self._parameter(data, magnitude_bin, num_magnitude_bins)
+        # `converted` makes `if` statements of the function work on DataNodes.
         return converted(self.op)(data, parameter, **{n: x for n, x in kwargs.items() if n in named})
 
     def accepts(self, name: str) -> bool:
@@ -231,7 +232,7 @@ class Augmentation:
         if isinstance(index, int):
             node = types.Constant(table[index], device="cpu")
         else:
-            node = taken(table, index)
+            node = taken(table, index)  # the row of each sample
         on_device = data.device == "gpu" if self.param_device == "auto" else self.param_device == "gpu"
         return node.gpu() if on_device else node
 
