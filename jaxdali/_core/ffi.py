@@ -226,6 +226,7 @@ def _register(name: str, path: str, platform: str):
         raise ValueError(
             f"{path} is not a library with the kernel {name!r}, compiled with ffi/common/extension.h: {e}"
         ) from None
+    # Gives the library the function that runs work on our thread pools, and gets the version of its headers.
     version = connect(ctypes.c_void_p(_cpu.run_on_pool()))
     if version != _cpu.EXTENSION_VERSION:
         raise ValueError(

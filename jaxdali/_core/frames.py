@@ -30,7 +30,7 @@ def per_frame(op: Operator, *specs: Spec) -> Operator:
       ArgumentError: an argument is a sequence but may not be, or the inputs it applies to are not sequences.
     """
     if op.name not in declared or not any(s.layout.startswith("F") for s in specs):
-        return op
+        return op  # it has no public function, or there is no sequence
     declarations = _declarations(op, len(specs))
     sequences = tuple(_layout(s, a).startswith("F") for s, a in zip(specs, declarations, strict=True))
     sequence_indices = [i for i, a in enumerate(declarations) if sequences[i] and (a.per_frame or not a.is_input)]
@@ -157,11 +157,11 @@ class Frames(Operator):
         """Makes samples of the frames: frame k of sample i is sample ``i * K + k``. Samples whose inputs differ in the
         number of frames fail.
 
-        Returns:
-          (context of `inner`, its inputs, number of frames in each sample ``i64[N]``).
-
         Args:
           out: spec of the output of `inner`.
+
+        Returns:
+          (context of `inner`, its inputs, number of frames in each sample ``i64[N]``).
         """
         declarations = _declarations(self.inner, len(values))
         first = self.sequences.index(True)

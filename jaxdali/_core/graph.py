@@ -242,6 +242,7 @@ class DataNode(Unreadable, Expression, metaclass=NodeType):
         NumPy turns ``array + node`` into the ufunc `add` and calls this method.
         """
         reflected = _REFLECTED.get(ufunc.__name__)
+        # An operator has an array on the left and the node on the right; with the node on the left, Python calls it.
         if (
             method == "__call__"
             and reflected

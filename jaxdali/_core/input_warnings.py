@@ -17,6 +17,7 @@ def flat_image_warning(image: Spec) -> str:
 
     The array may be one image, whose rows are taken for samples.
     """
+    # The samples may be rows, [W, C], of more than four pixels.
     if image.ndim != 2 or image.shape is None or image.layout or image.shape[1] not in _CHANNELS or image.shape[0] <= 4:
         return ""
     return (

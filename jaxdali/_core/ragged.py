@@ -311,6 +311,7 @@ class Capacities:
             fitting = [s for s in self._sets if all(n <= s.get(k, -1) for k, n in needs.items())] or [
                 self._add(self._largest)
             ]
+            # A smaller set is made if even the smallest one was far too large for `PATIENCE` batches in a row.
             self._small_needs = (
                 [*self._small_needs, needs] if sum(fitting[0].values()) > WASTE * sum(needs.values()) else []
             )

@@ -393,6 +393,7 @@ def _varints(data: Any) -> np.ndarray:
             raise ValueError("a number is damaged")
         part = raw[begin : begin + int(ends[-1]) + 1]
         starts = np.append(0, ends[:-1] + 1)
+        # 7 times the place of each byte in its number.
         shift = 7 * (np.arange(len(part), dtype=np.int64) - np.repeat(starts, ends - starts + 1))
         if shift.max() > 63:
             raise ValueError("a number is damaged")

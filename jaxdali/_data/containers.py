@@ -122,7 +122,7 @@ class ContainerRecords(Records):
             for records, index in parts:
                 batch = _cpu.RecordBatch(records.layout, len(index))
                 records.scan(batch, index, ctx.pool, stack)
-                batch.shape(shapes, first)
+                batch.shape(shapes, first)  # fills in the rows from `first` on
                 batches.append((first, batch))
                 first += len(index)
             # For each output: the array or `Packed`, its buffer, and for a ragged one the offsets of its samples.
@@ -390,6 +390,7 @@ def indexed(
     if not lacking:
         return read_indices([i for i in existing if i is not None], files.store)
     warn_no_index(reader, files, lacking)
+    # `read_indices` returns the lines first.
     tables = [make(files.path(k)) if i is None else read_indices([i], files.store)[0] for k, i in enumerate(existing)]
     bounds = np.cumsum([0] + [len(t) for t in tables])
     if not bounds[-1]:

@@ -80,7 +80,7 @@ class EpochPlan:
 
     @staticmethod
     def of_size(size: int, num_pipelines: int, batch_size: int, padded: bool, policy: str) -> EpochPlan:
-        """Makes a plan from the number of samples in an epoch of all pipelines together."""
+        """Makes a plan from the number of samples in an epoch of all pipelines together, which count as one shard."""
         return EpochPlan(
             sizes=(size,),
             shard_ids=(0,) * num_pipelines,
@@ -107,9 +107,8 @@ class EpochCounter:
         self._num_batches = 0  # batches taken in this epoch
         # Samples of this epoch that were taken with another batch size, before the batches that are counted.
         self._taken_before = 0
-        self._empty_places = (
-            0  # places without a sample in this epoch's batches, after the sources of some shards ended
-        )
+        # Places without a sample in this epoch's batches, after the sources of some shards ended.
+        self._empty_places = 0
         # Whether the previous epoch ended under another number of shards, and `reset` has not been called since.
         self._ended = False
         # Samples of this epoch that already filled up the previous one, for each walk, by its first shard.
@@ -225,7 +224,9 @@ class EpochCounter:
     # --- state --------------------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """A JSON-able state for `set_state` of a counter with as many shards and any batch size."""
+        """A JSON-able state for `set_state` of a counter with as many shards and any batch size. It lacks entries that
+        have their initial values.
+        """
         state: dict[str, Any] = {"round": self._round, "taken": self._taken, "ahead": self._ahead.tolist()}
         if self._parts:
             state["parts"] = {str(k): v.tolist() for k, v in self._parts.items()}

@@ -42,7 +42,7 @@ def _values(kind: int, values: memoryview) -> list[Any]:
     """The values of a BytesList (`kind` 1), a FloatList (2) or an Int64List (3)."""
     result: list[Any] = []
     for field, x in _fields(values):
-        if field != 1:
+        if field != 1:  # each of the lists has its values in field 1
             continue
         if kind == 1:
             result.append(_text(bytes(_message(x))))

@@ -171,6 +171,7 @@ class Processes:
             if by_value is None:
                 return pickle.dumps(payload)  # the process answers whether it can load them
             if not self._by_value:
+                # Classes of a main module that is no file can't be imported by other processes.
                 with contextlib.suppress(Exception):
                     data = pickle.dumps(payload)
                     if _main_is_a_file() or b"__main__" not in data:

@@ -201,6 +201,7 @@ class Store:
         self._lock = threading.Lock()  # guards `counts` and `_threads`
         self._threads: _Threads | None = None
         self._futures: dict[ByteRange, Future[bytes]] = {}  # the ranges that were announced by `ahead`
+        # By URL: its filesystem, and the file's name in it.
         self._filesystem = functools.lru_cache(maxsize=1024)(self._new_filesystem)
         self._cache = None
         if self.settings.cache_dir is not None:
@@ -256,10 +257,10 @@ class Store:
             listing = [
                 (i["name"].rstrip("/"), i["type"] == "directory", i["size"]) for i in fs.ls(name, detail=True, **kw)
             ]
-            children = [x for x in listing if x[0] != name.rstrip("/")]  # some stores list the directory itself
             entries = [
                 DirectoryEntry(path.rpartition("/")[2], is_dir, -1 if size is None else size)
-                for path, is_dir, size in children
+                for path, is_dir, size in listing
+                if path != name.rstrip("/")  # some stores list the directory itself
             ]
             return sorted(entries, key=lambda e: os.fsencode(e.name))
 
@@ -502,6 +503,7 @@ def _wraps_filesystem(protocol: str) -> bool:
     parameters = {
         name for cls in classes if "__init__" in vars(cls) for name in inspect.signature(cls.__init__).parameters
     }
+    # Names that fsspec's classes have for another file or file system.
     return not {"fo", "target_protocol", "target_options"}.isdisjoint(parameters)
 
 

@@ -35,7 +35,7 @@ def _whole_round(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
     index, position = _ungrouped(walk, number)
     if walk.lengths is None:
         return index, position
-    seed = walk.seed if walk.random_shuffle or walk.anew else None
+    seed = walk.seed if walk.random_shuffle or walk.anew else None  # None: runs do not come in random order
     order = by_length(walk.lengths.values[index], walk.group_by_length, seed, number, walk._shard(number))
     return index[order], position[order]
 

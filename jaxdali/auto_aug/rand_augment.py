@@ -184,13 +184,14 @@ def get_rand_augment_tensorflow_suite(max_translate_abs: _suites.Extent = None) 
     # Level 10 has the full strength of the paper; other levels are in proportion.
     tenths = np.arange(_LEVELS) / 10
 
+    # The magnitudes of all levels: fractions or degrees, and whole pixels, values or bits.
     def float_magnitudes(at_level_10: float) -> np.ndarray:
         return (tenths * at_level_10).astype(np.float32)
 
     def whole_magnitudes(at_level_10: float) -> np.ndarray:
         return np.trunc(tenths * at_level_10)
 
-    factors = (tenths * 1.8 + 0.1).astype(np.float32)
+    factors = (tenths * 1.8 + 0.1).astype(np.float32)  # 0.1 at level 0, 1.9 at level 10; 1 changes nothing
     return [
         a.auto_contrast,
         a.equalize,
@@ -202,10 +203,8 @@ def get_rand_augment_tensorflow_suite(max_translate_abs: _suites.Extent = None) 
         a.contrast_by_area.augmentation(factors, randomly_negate=False, mag_to_param=None),
         a.brightness.augmentation(factors, randomly_negate=False, mag_to_param=None),
         a.sharpness.augmentation(factors, randomly_negate=False, mag_to_param=a.sharpness_kernel_shifted),
-        *(
-            a.pixel_shear_x.augmentation(float_magnitudes(0.3), randomly_negate=True),
-            a.pixel_shear_y.augmentation(float_magnitudes(0.3), randomly_negate=True),
-        ),
+        a.pixel_shear_x.augmentation(float_magnitudes(0.3), randomly_negate=True),
+        a.pixel_shear_y.augmentation(float_magnitudes(0.3), randomly_negate=True),
         a.translate_x_no_shape.augmentation(float_magnitudes(width), randomly_negate=True),
         a.translate_y_no_shape.augmentation(float_magnitudes(height), randomly_negate=True),
         a.cutout.augmentation(whole_magnitudes(40), randomly_negate=False, mag_to_param=None),
@@ -215,7 +214,7 @@ def get_rand_augment_tensorflow_suite(max_translate_abs: _suites.Extent = None) 
 
 def _mask_of_bits(bits: float) -> np.ndarray:
     """The mask that keeps the given number of highest bits; unlike `poster_mask_uint8`, also 0."""
-    return np.array(256 - 2 ** (8 - min(int(bits), 8)), np.uint8)
+    return np.array(256 - 2 ** (8 - min(int(bits), 8)), np.uint8)  # 0b11100000 for 3 bits
 
 
 def _shift(shift: float) -> np.ndarray:

@@ -143,7 +143,7 @@ def _packing(options: argparse.Namespace) -> Packing:
         reader, arguments = "readers.file", {"file_root": os.path.abspath(source)}
     else:
         reader = source
-        reader_of(reader)
+        reader_of(reader)  # raises ArgumentError if there is no such reader
         arguments = dict(_argument(pair) for pair in pairs)
     for name in ("num_shards", "shard_id", "on_error", "name", "pad_last_batch", "stick_to_shard", "device"):
         if name in arguments:
@@ -189,6 +189,7 @@ def _features(text: str) -> dict[str, Any]:
                 f"features: expected NAME:TYPE with one of {', '.join(tfrecord.FeatureType.__members__)}, got {field!r}"
             )
         feature_type = tfrecord.FeatureType[type_name]
+        # A string is one value, numbers are a vector of any length; the last argument is the default.
         features[name] = (
             tfrecord.FixedLenFeature((), feature_type, "")
             if feature_type == tfrecord.string
@@ -261,7 +262,7 @@ def _in_processes(packing: Packing, shards: Sequence[int], workers: int) -> Iter
 
 
 def _in_ray(packing: Packing, shards: Sequence[int], workers: int) -> Iterator[tuple[int, Report]]:
-    """Writes shards as tasks of Ray, of which the cluster decides how many run at once."""
+    """Writes shards as tasks of Ray, of which the cluster decides how many run at once; `workers` has no effect."""
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError as e:
