@@ -148,7 +148,7 @@ class Values:
         self._arguments = arguments
         self._ctx = ctx
         self._inputs = inputs
-        self._arrays: dict[Any, np.ndarray] = {}
+        self._arrays: dict[Any, np.ndarray] = {}  # results of `get` by name, and of `vector` by its arguments
 
     def __contains__(self, name: str) -> bool:
         return name in self._arguments

@@ -369,6 +369,9 @@ def _unfold_ragged(ctx: LowerContext, x: Ragged, out: Out) -> tuple[Ragged, Any]
     """Splits sequences into ragged frames at the places of `out`. Returns the frames and the status ``i32[B]``.
 
     A sequence is copied as a matrix with one row of elements for each frame. The rows are padded to the alignment.
+
+    Args:
+      out: the places, with offsets ``i32[B, K]`` and shapes ``i32[B, K, ndim]``, K frames for each sequence.
     """
     # All frames of a sequence have one shape. For each sequence: elements of a frame, also padded; number of frames.
     size = out.shapes[:, 0].prod(axis=1, dtype=np.int32)

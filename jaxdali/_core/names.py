@@ -269,7 +269,7 @@ def did_you_mean(name: str, known_names: Iterable[str], use: Use | None = "name"
         return (
             f"; instead: {answer}" if use in ("name", "argument") else f": use {answer}" if is_code else f": {answer}"
         )
-    similar = [n for n in known_names if _is_respelling(n, leaf)] or difflib.get_close_matches(leaf, known_names, 1)
+    similar = [n for n in known_names if _is_respelling(n, leaf)] or difflib.get_close_matches(leaf, known_names, n=1)
     return f"; did you mean {similar[0]!r}?" if similar else ""
 
 
@@ -330,7 +330,7 @@ def _missing(module: str, name: str) -> str:
     if is_in_dali:  # it is not misspelled, so only an operator with a word in common can be of help
         subject = set(_words(name).split()) - {"decoder", "reader"}
         name_of_words = {words: n for words, n in name_of_words.items() if subject & set(words.split())}
-    similar = difflib.get_close_matches(_words(full_name), name_of_words, 1, 0.65)
+    similar = difflib.get_close_matches(_words(full_name), name_of_words, n=1, cutoff=0.65)
     suggestion = f"; the closest that is: fn.{name_of_words[similar[0]]}" if similar else ""
     if is_in_dali:
         return f"fn.{full_name} of DALI is not in jaxdali{suggestion}"

@@ -356,7 +356,7 @@ class Declaration:
                     values[name] = None if a.takes_none else a.default
                 else:
                     values[name] = self._value(a, x) if name in bound.arguments or a.required else x
-            elif self.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+            elif self.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:  # *inputs
                 inputs += bound.arguments.get(name, ())
             elif name in bound.arguments or not a.required:
                 inputs.append(bound.arguments.get(name))

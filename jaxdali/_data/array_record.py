@@ -455,7 +455,7 @@ def _decompress(compression: int, data: memoryview, settings: Storage) -> memory
     try:
         if (stated := zstandard.frame_content_size(packed)) not in (-1, size):  # -1: the header states no size
             raise ValueError(f"a chunk has {size} bytes, zstd's header says {stated}")
-        if size > _PLAUSIBLE * len(packed):
+        if size > _PLAUSIBLE * len(packed):  # maybe a wrong size: memory is only allocated for data that are there
             return memoryview(_decompressor(compression, size)(packed))
         return memoryview(decompressor.decompress(packed, max_output_size=size))
     except zstandard.ZstdError as e:

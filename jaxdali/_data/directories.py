@@ -79,6 +79,7 @@ class Listing:
           labels: whether the sub-directories are classes, so that an empty one counts, too.
         """
         folders = [(number, name) for number, name in self.folders if labels or self.names[number]]
+        # Each text is "" if there is nothing to say.
         texts = {
             "left_out": f"files in the sub-directories are not listed: {counted(self.left_out)}" * bool(self.left_out),
             "folders": _folders_text(folders, labels) * bool(folders),

@@ -145,6 +145,7 @@ class Processes:
             return
         data = self._pickled()
         workers: list[_Worker] = []
+        # Called by `close`, when the pool is no longer used, or at exit. It must not refer to the pool.
         self._finalizer = weakref.finalize(self, _end_workers, workers)
         try:
             for _ in range(self._number):

@@ -69,8 +69,9 @@ def _array(x, subject):
         array = np.asarray(x)
     except ValueError:  # lists of different lengths
         raise TypeError(_refusal(x, subject)) from None
-    if array.dtype.kind in "SU" and array.ndim == 0:
+    if array.dtype.kind in "SU" and array.ndim == 0:  # a string of NumPy
         return _array(array.item(), subject)
+    # Numbers, bools, and types such as bfloat16 ("V"), but no structured arrays.
     if array.dtype.kind not in "biufV" or array.dtype.names is not None:
         raise TypeError(_refusal(x, subject, array.dtype))
     if not array.dtype.isnative:
@@ -86,6 +87,7 @@ def _tensor_array(x, torch, subject):
     if x.dtype is torch.bfloat16:
         import ml_dtypes  # it comes with JAX
 
+        # NumPy itself has no such type, so PyTorch hands over the bits as another one.
         return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     return _array(x.numpy(), subject)
 

@@ -292,9 +292,10 @@ class Store:
         def matches(path: str) -> Sequence[str]:
             if not is_url(path):
                 return [m for m in glob.glob(path, recursive=True) if not os.path.isdir(m)]
-            return self._request_all(
+            (files,) = self._request_all(
                 [path], lambda fs, name, **kw: [fs.unstrip_protocol(m) for m in fs.glob(name, **kw)]
-            )[0]
+            )
+            return files
 
         return [
             name for path in all_paths for name in ([path] if existing.get(path) else expand(path, exists, matches))

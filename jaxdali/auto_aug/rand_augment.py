@@ -98,9 +98,9 @@ def apply_rand_augment(
       data, n, m, num_magnitude_bins, seed: see `rand_augment`.
       **kwargs: further arguments of the augmentations; each gets those that it accepts.
     """
-    _check_integer("n", n, 0)
-    _check_integer("num_magnitude_bins", num_magnitude_bins, 1)
-    _check_integer("m", m, 0, num_magnitude_bins - 1)
+    _check_integer("n", n, minimum=0)
+    _check_integer("num_magnitude_bins", num_magnitude_bins, minimum=1)
+    _check_integer("m", m, minimum=0, maximum=num_magnitude_bins - 1)
     if n == 0:
         warnings.warn("apply_rand_augment: n is 0, so nothing is applied", stacklevel=2)
         return data
