@@ -161,6 +161,7 @@ def _bool(x: Any) -> bool:
 
 
 def _int(x: Any) -> int:
+    """A whole number, also from the float 2.0. Raises TypeError for fractions."""
     number = _number(x)
     if not math.isfinite(number) or number != int(number):
         raise TypeError
@@ -317,6 +318,7 @@ def mapping_kind(kind: type) -> ValueKind:
     """Dicts from names to instances of a class."""
 
     def convert(x: Any) -> Any:
+        """The dict, unchanged. Raises ValueError if it is empty."""
         if not isinstance(x, Mapping) or not all(isinstance(k, str) and isinstance(v, kind) for k, v in x.items()):
             raise TypeError
         if not x:
@@ -330,6 +332,7 @@ def dict_kind(elements: Mapping[str, tuple[str, Callable[[Any], Any]]]) -> Value
     """A dict with exactly these keys. Each key has the description of its value, for messages, and a converter."""
 
     def convert(x: Any) -> Any:
+        """The dict with converted values. Raises ValueError if it has other keys."""
         if not isinstance(x, Mapping):
             raise TypeError
         if x.keys() != elements.keys():

@@ -182,6 +182,7 @@ class _BoundMethod:
         return repr(self._method)
 
     def __iter__(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuses a use as an array. All methods of arrays below are this one."""
         name, node = self._method.__name__, self._method.__self__.node  # pyright: ignore[reportAttributeAccessIssue]
         raise TypeError(
             f"{name} of a DataNode is a method, and x.{name}() a value of the pipeline: the node {missing_value_reason(node)}"

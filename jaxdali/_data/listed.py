@@ -429,6 +429,7 @@ class Reader(SourceOperator, Order):
     weights: float | Sequence[float] | None = None
 
     def __post_init__(self):
+        """Checks the arguments. Raises ArgumentError."""
         SourceOperator.__post_init__(self)
         Order.__post_init__(self)
         if self.weights is not None and min(as_list(self.weights), default=0) <= 0:
@@ -587,6 +588,7 @@ class ListSource(Source):
         return [_cursor(walk, saved) for walk in self.walks]
 
     def check_restart(self, saved: Sequence[Saved]) -> None:
+        """See `Source.check_restart`. Values that only matter within an epoch may differ."""
         check_fingerprints(
             self.fingerprint(),
             saved,
@@ -722,6 +724,7 @@ class ListSource(Source):
             )
 
     def counts(self) -> Mapping[str, int]:
+        """See `Source.counts`. A list that several shards read counts once."""
         total: Counter[str] = Counter()
         for records in {id(r): r for r in self._records}.values():
             total.update(dict(records.counts()))  # a copy, because a request that is running may add a count

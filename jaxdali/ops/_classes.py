@@ -110,6 +110,7 @@ class Classes(dict[str, Any]):
     """
 
     def __init__(self, functions: types.ModuleType, name: str):
+        """Makes the classes of all functions at once, also of those in submodules."""
         super().__init__()
         self._name = name
         # Functions of the module, and modules below it; not those that it only imports from elsewhere.
