@@ -81,7 +81,7 @@ class StageOperands {
   std::vector<std::string_view> names_;
 };
 
-// The operands and attributes of stage k.
+// Gives a batch the operands and attributes of stage k. The type of `set_up` chooses one of the overloads of SetUp.
 ffi::Error SetUpStage(StageOperands* operands, size_t k, ResizeBatch* batch) {
   operands->Begin(k, {"first_axis", "num_axes", "antialias"});
   ffi::Error (*set_up)(ResizeBatch*, F32, I32, int32_t, int32_t, bool) = SetUp;
@@ -100,7 +100,8 @@ ffi::Error SetUpStage(StageOperands* operands, size_t k, WindowBatch* batch) {
 
 #ifdef JAXDALI_CUDA
 
-// Launches the kernel of stage 0, which writes the window of stage 1. values: input, image between, output.
+// Launches the kernel of stage 0, which writes the window of stage 1. values: input, image between, output. B is the
+// batch of stage 0.
 template <class B>
 ffi::Error Launch(StageOperands* operands, const std::vector<Batch>& values, Device device, I32 control,
                   ffi::ResultBuffer<ffi::S32> status, uint8_t* plans) {
@@ -114,10 +115,10 @@ ffi::Error Launch(StageOperands* operands, const std::vector<Batch>& values, Dev
   return LaunchKernel(launch, b, device, control, status, plans);
 }
 
-// On a GPU there are few chains: see chain.cu.
+// Runs the stages. On a GPU there are few chains: see chain.cu.
 ffi::Error RunChain(const std::vector<std::string_view>& kernels, std::vector<Batch> values, StageOperands* operands,
                     Device device, I32 control, ffi::ResultBuffer<ffi::S32> status, ffi::ResultBuffer<ffi::U8> memory,
-                    bool) {
+                    bool /*timed*/) {
   if (kernels.size() != 2 || kernels[1] != "window") return ffi::Error::InvalidArgument("chain: stages");
   if (static_cast<int64_t>(memory->element_count()) < values[2].n * kPlanBytes)
     return ffi::Error::InvalidArgument("too little working memory");
@@ -148,6 +149,7 @@ ffi::Error MakeDecode(StageOperands* operands, const Batch& in, const Batch& out
   return error;
 }
 
+// SetUpStage for the kernel `resample`, whose batch is that of `resize`.
 ffi::Error SetUpResample(StageOperands* operands, size_t k, ResizeBatch* batch) {
   operands->Begin(k, {"first_axis", "num_axes", "antialias", "convention"});
   ffi::Error (*set_up)(ResizeBatch*, F32, I32, int32_t, int32_t, bool, int32_t) = SetUp;
@@ -217,8 +219,8 @@ ffi::Error RunChain(const std::vector<std::string_view>& kernels, std::vector<Ba
 
 #endif  // JAXDALI_CUDA
 
-// A value between two stages has no memory. It has a type, and shapes: of each of the n samples or, without these, the
-// one of `value`.
+// Describes a value between two stages as a batch without memory. It has a type, and shapes: of each of the n samples
+// or, without these, the one of `value`, whose first axis is the batch.
 ffi::Error ToValueBetween(ffi::AnyBuffer value, I32 shapes, int n, Batch* b) {
   const bool is_dense = shapes.element_count() == 0;
   const auto dims = value.dimensions();

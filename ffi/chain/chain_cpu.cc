@@ -87,7 +87,7 @@ bool DecodeStage::IsPixels(int i) const {
   return static_cast<Format>(file.format) == Format::kRaw && file.status == kOk && IsDecodable(file) &&
          IsOrdered(file, options) && out.dtype == (file.depth == 16 ? DType::kU16 : DType::kU8) &&
          file.region_w == file.width && !(options.adjust_orientation && file.orientation != 1) &&
-         OutputFits(file, options.type, false, out.dim(i, 0), out.dim(i, 1), out.dim(i, 2)) &&
+         OutputFits(file, options.type, /*adjust_orientation=*/false, out.dim(i, 0), out.dim(i, 1), out.dim(i, 2)) &&
          in.size(i) == int64_t{file.height} * file.width * file.channels * (file.depth / 8);
 }
 
@@ -147,7 +147,8 @@ Rows DecodeStage::MakeRows(int i, const ImageRegion& output, const jpeg::Strip* 
   return {next, gray};
 }
 
-// The rows of the strips are counted as those of the sample, whose region may begin below the top of the file.
+// The rows of the strips are counted as those of the sample, whose region may begin below the top of the file. Only
+// JPEG files have strips, see StartRows.
 std::vector<jpeg::Strip> DecodeStage::Cut(int i, const ImageRegion& output) const {
   ImageInfo region;
   // A file that may end early is decoded by one thread, which finds the end.
@@ -210,6 +211,7 @@ bool ResizeStage::RunOnRows(int i, const ImageRegion& input, const Rows& rows, c
                             void* to) const {
   ResizeJob job;
   ResizePart part;
+  // ResizeRows takes rows of the first axis that is resized.
   if (batch.first_axis != 0 || JobOf(i, input, output, &job, &part) != kOk) return false;
   job.out = to;
   return ResizeRows(job, part, rows.next, rows.gray);
@@ -226,6 +228,7 @@ Status ResizeStage::Run(int i, const ImageRegion& input, const void* from, const
 
 Status WarpStage::ArgsOf(int i, const ImageRegion& output, WarpArgs* a) const {
   if (Status s = batch.Sample(i, a); s != kOk) return s;
+  // A row of `map` has the factors of x, y and z, and the offset. The offset moves to the first pixel of `output`.
   for (int s = 0; s < 2; s++) {  // source axis: 0 is x, 1 is y, the reverse of the image's axes
     a->map[s][3] += output.axis[1].begin * a->map[s][0] + output.axis[0].begin * a->map[s][1];
     a->out_size[s] = output.axis[1 - s].size();
@@ -257,6 +260,7 @@ Status WarpStage::Run(int i, const ImageRegion& input, const void* from, const I
   if (Status s = ArgsOf(i, output, &a); s != kOk) return s;
   a.in = from;
   a.out = to;
+  // Source coordinates count from the first pixel of `input`. Source axis 0 is x, which is axis 1 of the image.
   for (int s = 0; s < 2; s++) {
     a.map[s][3] -= input.axis[1 - s].begin * kOnePixel;
     a.in_size[s] = input.axis[1 - s].size();
@@ -357,7 +361,7 @@ bool Chain::Stream(int i, int k, const ImageRegion* regions, void* to) const {
   const int64_t start = ticks.empty() ? 0 : Ticks();
   const std::vector<jpeg::Strip> strips = maker.Cut(i, regions[k + 1]);
   if (!ticks.empty()) ticks[k] += Ticks() - start;
-  if (strips.empty()) return RunRows(i, k, regions[k + 1], nullptr, regions[k + 2], to);
+  if (strips.empty()) return RunRows(i, k, regions[k + 1], /*first=*/nullptr, regions[k + 2], to);
 
   // A job for each strip: the output rows that depend on no row above the strip, up to those of the next strip. Jobs
   // overlap in their input, because the taps of neighbouring output rows do.

@@ -46,7 +46,7 @@ struct Batch {
   int ndim;                // axes of one sample
   const int32_t* offsets;  // [n] in units of kAlignment elements; null: dense, all samples of shape `dense`
   const int32_t* shapes;   // [n, ndim]; unused when dense
-  int64_t dense[8];
+  int64_t dense[8];        // extents of each sample when dense: at most 8 axes
 
   // Extent of axis d of sample i.
   JAXDALI_HD int64_t dim(int i, int d) const { return offsets ? shapes[static_cast<int64_t>(i) * ndim + d] : dense[d]; }

@@ -159,7 +159,8 @@ inline bool SizesAgree(I32 control, const Batch& in, const Batch& out, ffi::Resu
 
 #ifdef JAXDALI_CUDA
 
-// launch(batch, samples, stream) returns null or an error message.
+// Launches a kernel. launch(batch, samples, stream) returns null or an error message. `plans`: working memory for the
+// plans of the samples, see Samples.
 template <class B>
 inline ffi::Error LaunchKernel(const char* (*launch)(const B&, const Samples&, void*), const B& batch, Device device,
                                I32 control, ffi::ResultBuffer<ffi::S32> status, uint8_t* plans) {
@@ -176,7 +177,7 @@ inline ffi::Error LaunchKernel(const char* (*launch)(const B&, const Samples&, v
 // memory, which is otherwise unused on the CPU.
 class CallTime {
  public:
-  // In units of 100 ns. An i32 holds up to three minutes.
+  // The time since the object was made, in units of 100 ns. An i32 holds up to three minutes.
   int32_t elapsed() const {
     const std::chrono::duration<double, std::ratio<1, 10'000'000>> units = std::chrono::steady_clock::now() - start_;
     return static_cast<int32_t>(std::min(units.count(), 2e9));

@@ -15,7 +15,8 @@ JAXDALI_HD inline void AtomicMin(uint32_t* p, uint32_t v) {
   atomicMin(p, v);
 #else
   uint32_t current = __atomic_load_n(p, __ATOMIC_RELAXED);
-  while (v < current && !__atomic_compare_exchange_n(p, &current, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  while (v < current &&
+         !__atomic_compare_exchange_n(p, &current, v, /*weak=*/true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
   }
 #endif
 }
@@ -25,7 +26,8 @@ JAXDALI_HD inline void AtomicMax(int32_t* p, int32_t v) {
   atomicMax(p, v);
 #else
   int32_t current = __atomic_load_n(p, __ATOMIC_RELAXED);
-  while (v > current && !__atomic_compare_exchange_n(p, &current, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  while (v > current &&
+         !__atomic_compare_exchange_n(p, &current, v, /*weak=*/true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
   }
 #endif
 }
@@ -40,7 +42,7 @@ JAXDALI_HD inline uint32_t AtomicAdd(uint32_t* p, uint32_t v) {
 
 JAXDALI_HD inline uint32_t BigEndian(uint32_t v) {
 #if defined(__CUDA_ARCH__)
-  return __byte_perm(v, 0, 0x0123);
+  return __byte_perm(v, 0, 0x0123);  // the four bytes in reverse order
 #else
   return __builtin_bswap32(v);
 #endif
@@ -79,9 +81,9 @@ struct ScanRows {
   V carry;
 };
 
-// Sums up get(0) to get(n - 1) in one block, and calls put(i, sum before i, sum including i). Each get(i) is called
-// again right before its put, which may overwrite the value. Afterwards `carry` is the total. kScanned values are done
-// at a time.
+// Sums up get(0) to get(n - 1) in one block, where op(a, b) is the sum of two values, and calls put(i, sum before i, sum
+// including i). Each get(i) is called again right before its put, which may overwrite the value. Afterwards `carry` is
+// the total. kScanned values are done at a time.
 inline constexpr int kScanned = 8 * kThreads;
 template <class V, class Block, class Get, class Op, class Put>
 JAXDALI_HD void ScanAll(const Block& block, ScanRows<V>& s, int n, Get get, Op op, Put put) {

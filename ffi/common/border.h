@@ -32,14 +32,14 @@ JAXDALI_HD inline int64_t Reflect(int64_t i, int64_t n, int at_centre = 1) {
   return i < n ? i : period - i - (1 - at_centre);
 }
 
-// The same for any border. -1: no element.
+// The element in [0, n) that stands for element i under a border rule. -1: none does, so the constant value is used.
 JAXDALI_HD inline int64_t Inside(Border border, int64_t i, int64_t n) {
   if (i >= 0 && i < n) return i;
   switch (border) {
     case Border::kReflect101:
       return Reflect(i, n);
     case Border::kReflect1001:
-      return Reflect(i, n, 0);
+      return Reflect(i, n, /*at_centre=*/0);
     case Border::kWrap:
       i %= n;
       return i < 0 ? i + n : i;

@@ -60,7 +60,7 @@ JAXDALI_HD inline Out ConvertTo(V v) {
   }
 }
 
-// The same, but rounds half to even, as DALI's resampling does.
+// Like ConvertTo, but rounds half to even, as DALI's resampling does.
 template <class Out, class V>
 JAXDALI_HD inline Out ConvertEvenTo(V v) {
   if constexpr (sizeof(Out) <= 2 && std::is_integral_v<Out> && !std::is_same_v<Out, bool>) {
@@ -143,6 +143,7 @@ JAXDALI_HD inline V LoadElement(DType type, const void* from, int64_t i) {
       return static_cast<V>(static_cast<const T*>(from)[i]);
   });
 }
+// Stores `v` as element i of such an array.
 template <class V>
 JAXDALI_HD inline void StoreElement(DType type, void* to, int64_t i, V v) {
   WithType(type, [&](auto t) { static_cast<decltype(t)*>(to)[i] = ConvertTo<decltype(t)>(v); });

@@ -17,6 +17,7 @@ struct Cpu {
   bool avx512f = false, avx512bw = false, avx512vbmi = false, avx512vnni = false;
 
   Cpu() {
+    // The registers that CPUID sets (EAX ... EDX), and bits of its leaves 1 and 7, as in Intel's manual, volume 2A.
     uint32_t a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return;
     const auto bit = [](uint32_t word, int i) { return (word >> i & 1) != 0; };
@@ -27,6 +28,7 @@ struct Cpu {
       uint32_t high;
       __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
     }
+    // Bits of XCR0: 1 and 2 are the registers XMM and YMM; 5 to 7 are the masks and ZMM of AVX-512.
     const bool ymm = (saved & 0x06) == 0x06, zmm = (saved & 0xe6) == 0xe6;
     f16c = ymm && bit(c, 29);
     fma = ymm && bit(c, 12);

@@ -16,7 +16,8 @@ class KeptMemory {
   KeptMemory& operator=(const KeptMemory&) = delete;
   ~KeptMemory() { std::free(data_); }
 
-  // Discards the contents. 0 releases a large block before samples that need no memory.
+  // Returns memory of at least `bytes` bytes, and discards its contents. 0 releases a large block before samples that
+  // need no memory.
   void* OfSize(int64_t bytes) {
     if (bytes > size_ || (size_ > kKept && bytes < size_ / 8)) {
       std::free(data_);

@@ -22,6 +22,8 @@ struct KernelCall;
 
 template <class B, class... Params, ffi::Error (*kSetUp)(B*, Params...), auto kRun>
 struct KernelCall<kSetUp, kRun> {
+  // The custom call: makes the batches, lets kSetUp check and take the other operands, and runs the kernel for each
+  // sample (CPU) or launches it (CUDA).
   static ffi::Error Handle([[maybe_unused]] Device device, ffi::AnyBuffer data, I32 data_offsets, I32 data_shapes,
                            I32 result_offsets, I32 result_shapes, I32 control, ffi::Span<const int64_t> empty,
                            Params... params, ffi::Result<ffi::AnyBuffer> out, ffi::ResultBuffer<ffi::S32> status,

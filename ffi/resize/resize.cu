@@ -7,9 +7,11 @@
 namespace jaxdali {
 namespace {
 
-// The taps of one axis for the output samples of one thread.
+// The taps of one axis for the output samples of one thread. MoveTo goes to an output sample; Index and Weight are then
+// the source sample and the normalized weight of its tap j, j < count().
 class TapsOfThread {
  public:
+  // `accumulate` and `relative`: see Nearest.
   JAXDALI_HD void Start(const Axis& axis, const FilterTables& tables, bool accumulate, bool relative) {
     axis_ = &axis;
     table_ = tables[axis.filter];
@@ -20,8 +22,9 @@ class TapsOfThread {
     output_ = -1;
   }
 
-  // Goes to output sample o. Neighbouring pixels mostly share it along two of the axes.
+  // Goes to output sample o.
   JAXDALI_HD void MoveTo(int64_t o) {
+    // A thread's next pixel mostly differs along x only.
     if (o == output_) return;
     norm_ = 1;
     if (!is_nearest_) {
@@ -52,12 +55,12 @@ class TapsOfThread {
 
   const Axis* axis_;
   FilterTable table_;
-  Nearest nearest_;
-  TapWindow window_;
+  Nearest nearest_;   // with nearest neighbours
+  TapWindow window_;  // with other filters: the taps of `output_`
   bool is_nearest_;
-  int count_, last_, index_;
-  int64_t output_;
-  float norm_;
+  int count_, last_, index_;  // taps; the last source sample; the source sample of the nearest neighbour
+  int64_t output_;            // the current output sample; -1: none yet
+  float norm_;                // makes the sum of the weights 1
 };
 
 // The plan of a volume. A piece is kThreads output pixels.
@@ -68,6 +71,7 @@ struct VolumePlanner : ResizeBatch {
     Axes axes;
   };
 
+  // Makes the plan of sample i. An empty output has no pixels.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     s->pixels = 0;
     if (Status e = Sample(i, &s->job); e != kOk) return e;
@@ -92,6 +96,7 @@ struct ResizeVolumes : VolumePlanner {
     FilterTables tables;
   };
 
+  // One CUDA block: its pieces first ... end - 1 of all samples. Thread t makes pixel t of each piece.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     Share(block, tables, &s.tables);
@@ -104,16 +109,16 @@ struct ResizeVolumes : VolumePlanner {
   }
 
  private:
-  // Makes pixels begin, begin + kThreads, ...
+  // Makes pixels begin, begin + kThreads, ... (below `end`) of the output, which is [outer, z, y, x].
   JAXDALI_HD static void Work(const Plan& s, const FilterTables& tables, int64_t begin, int64_t end) {
     if (begin >= end) return;
     const Axis* axis = s.axes.axis;
     const In* in_data = static_cast<const In*>(s.job.in);
     const int64_t channels = s.job.inner;
     TapsOfThread z, y, x;
-    z.Start(axis[0], tables, true, s.axes.second == 0);
-    y.Start(axis[1], tables, true, s.axes.second == 1);
-    x.Start(axis[2], tables, false, s.axes.second == 2);
+    z.Start(axis[0], tables, /*accumulate=*/true, /*relative=*/s.axes.second == 0);
+    y.Start(axis[1], tables, /*accumulate=*/true, /*relative=*/s.axes.second == 1);
+    x.Start(axis[2], tables, /*accumulate=*/false, /*relative=*/s.axes.second == 2);
     for (int64_t p = begin; p < end; p += kThreads) {
       const Quotient row = Divide(p, axis[2].n_out), slice = Divide(row.quotient, axis[1].n_out),
                      image = Divide(slice.quotient, axis[0].n_out);

@@ -23,7 +23,8 @@
 
 namespace jaxdali {
 
-// A filter as a table, with linear interpolation between entries, and 0 outside.
+// A filter as a table. The weight at x, counted in entries, is interpolated linearly between two entries; outside it is
+// 0.
 struct FilterTable {
   const float* entries;
   int size;
@@ -36,8 +37,8 @@ struct FilterTable {
 };
 
 // The tables of all filters except the linear one, which is computed: 32 entries for each source pixel of the filter's
-// width (cubic and Lanczos, 4 and 6 pixels wide); the Gaussian has 64 entries for its width. resize_filters.cc fills
-// them.
+// width (cubic and Lanczos, 4 and 6 pixels wide), and one for its end; the Gaussian has 64 entries for its width, and
+// one for its end. resize_filters.cc fills them.
 struct FilterTables {
   float cubic[129], lanczos[193], gaussian[65];
 
@@ -73,6 +74,8 @@ struct Axis {
   double support;   // number of taps; may be too large to allocate, see Taps::Make
   int base;         // source sample from which tap positions are counted
 
+  // Maps n_out samples to the source interval lo ... hi, in source samples; hi < lo: mirrored. `min_filter` is used if
+  // the axis shrinks, otherwise `mag_filter`.
   JAXDALI_HD static Axis Make(int64_t n_in, int64_t n_out, float lo, float hi, Interp min_filter, Interp mag_filter,
                               bool antialias) {
     Axis a;  // without a constructor, since it is in shared memory
@@ -90,6 +93,7 @@ struct Axis {
     if (a.filter == Interp::kGaussian) {
       // DALI computes sigma first, which makes the width slightly less than an even number. So at the first few
       // integral positions of an image it uses the pixel after the centre instead of the one before.
+      // sigma is widen / (2 sqrt(2)); the width is 4 sqrt(2) sigma = 2 widen.
       float sigma = static_cast<float>(static_cast<double>(widen * 0.5f) / 1.4142135623730951);
       width = static_cast<float>(4 * 1.4142135623730951) * sigma;
     }
@@ -105,7 +109,7 @@ struct Axis {
   // Distance from the start of the interval to the first tap of output 0.
   JAXDALI_HD float first_tap_offset() const { return 0.5f * scale - 0.5f - anchor(); }
 
-  // How many source samples are used.
+  // The number of source samples that are used. SecondPass compares it, so it is computed as in DALI.
   JAXDALI_HD double extent_in_use() const {
     const float width = scale * static_cast<float>(n_out);
     if (filter == Interp::kNN) return ceil(fabs(width));
@@ -140,10 +144,12 @@ struct TapWindow {
   int first;
   float t;  // table entry of tap 0
 
+  // The taps of output o: from the first source sample at or behind x, the filter's left end.
   JAXDALI_HD static TapWindow Of(const Axis& a, int64_t o) {
     float x = static_cast<float>(o) * a.scale + a.start, up = ceilf(x);
     return {Bounded(up, -(1 << 30), 1 << 30) + a.base, (up - x) * a.step};
   }
+  // The weight of tap j of the linear filter: 1 at entry 1, and 0 from entries 0 and 2 on.
   JAXDALI_HD float Linear(const Axis& a, int j) const {
     float w = 1 - fabsf(t + static_cast<float>(j) * a.step - 1);
     return w > 0 ? w : 0;
@@ -157,8 +163,8 @@ struct TapWindow {
 // accumulates the scale along all axes but the innermost (`accumulate`: position 0 is At(0), and each next one adds
 // `scale`), and counts from the first source row or column in use (`relative`) along the axis of its second pass.
 struct Nearest {
-  float begin, scale;
-  int base, last;
+  float begin, scale;  // start of the source interval, counted from `base`; source samples per output sample
+  int base, last;      // source sample from which positions are counted; the last source sample
   bool accumulate;
 
   JAXDALI_HD static Nearest Make(const Axis& a, bool accumulate, bool relative) {
@@ -171,6 +177,7 @@ struct Nearest {
     n.accumulate = accumulate;
     return n;
   }
+  // The position of output o, computed by a multiplication.
   JAXDALI_HD float At(int64_t o) const { return begin + (static_cast<float>(o) + 0.5f) * scale; }
   // The position of sample o that `accumulate` defines, with fewer additions: as long as all sums have the same
   // exponent, the rounded step is the same (with a tie, from the second step on, because the sum is even then).
@@ -181,6 +188,8 @@ struct Nearest {
       // follow.
       const float b = a + scale, c = b + scale, d = c + scale;
       if (b == a) return a;  // infinite, or so far that the scale has no effect
+      // Bits of a float: 0xFF800000 is the sign and the exponent, 0x007FFFFF the mantissa. One step at a time: where
+      // few are left, the exponent changes, or it is 0 (subnormal numbers).
       const uint32_t exponent = AsBits(b) & 0xFF800000;
       if (o - i < 8 || (AsBits(c) & 0xFF800000) != exponent || (AsBits(d) & 0xFF800000) != exponent ||
           exponent << 1 == 0) {
@@ -203,11 +212,12 @@ struct Nearest {
     }
     return a;
   }
+  // The source sample at a position, or the nearest one inside.
   JAXDALI_HD int Index(float position) const { return Bounded(floorf(position), -base, last - base) + base; }
 };
 
-// The axis, 1 (y) or 2 (x), of DALI's second pass. DALI chooses the cheaper order, and adds 10 % to the cost of passes
-// along x. (Measured: the factor is between 1.09 and 1.15.)
+// The axis, 1 (y) or 2 (x), of DALI's second pass. DALI chooses the cheaper order, and weighs passes along x more. Its
+// factor was measured: between 1.09 and 1.15; 1.115 lies between.
 JAXDALI_HD inline int SecondPass(const Axis& y, const Axis& x) {
   // The cost of a pass: its taps times the samples that it makes.
   double ny = static_cast<double>(y.n_out), nx = static_cast<double>(x.n_out);
@@ -265,14 +275,16 @@ struct Axes {
   bool nearest;  // all axes use nearest neighbours
   int second;    // if two axes use nearest neighbours: see SecondPass; else -1
 
-  // kEmpty, kTooLarge or kOk.
+  // Describes the axes of a job. Returns kEmpty if an axis of the source has no samples, kTooLarge if a filter is too
+  // wide to be represented, or kOk.
   JAXDALI_NOINLINE JAXDALI_HD Status Make(const ResizeJob& job) {
     const int skip = 3 - job.num_axes;  // axes that are missing
     nearest = true;
     for (int d = 0; d < 3; d++) {
       const int a = d - skip;
       if (a < 0) {
-        axis[d] = Axis::Make(1, 1, 0, 1, Interp::kNN, Interp::kNN, false);
+        axis[d] = Axis::Make(/*n_in=*/1, /*n_out=*/1, /*lo=*/0, /*hi=*/1, Interp::kNN, Interp::kNN,
+                             /*antialias=*/false);
         continue;
       }
       if (job.in_extent[a] == 0) return kEmpty;
@@ -284,8 +296,8 @@ struct Axes {
     // Only the axis of DALI's second pass counts positions from the first source sample in use: see Nearest,
     // CountFromFirst.
     second = nearest && job.num_axes == 2 ? SecondPass(axis[1], axis[2]) : -1;
-    const bool filters = axis[1].filter != Interp::kNN && axis[2].filter != Interp::kNN;
-    if (filters && job.num_axes == 2) axis[SecondPass(axis[1], axis[2])].CountFromFirst();
+    const bool both_filtered = axis[1].filter != Interp::kNN && axis[2].filter != Interp::kNN;
+    if (both_filtered && job.num_axes == 2) axis[SecondPass(axis[1], axis[2])].CountFromFirst();
     return kOk;
   }
 };
@@ -294,18 +306,20 @@ struct Axes {
 // `in` contain only these. All numbers count from the beginning of the whole axis.
 struct ResizePart {
   Range output[3], source[3];
+  // All outputs and the whole source.
   static ResizePart Whole(const ResizeJob& job);
 };
 
-// Sets `source` to the source samples that `output` depends on, exactly those that Axes and Taps compute.
+// Sets part->source to the source samples that part->output depends on, exactly those that Axes and Taps compute.
 Status SourceOf(const ResizeJob& job, ResizePart* part);
 
 // Resizes a part on the CPU.
 Status ResizeSome(const ResizeJob& job, const ResizePart& part);
 
-// The same, with rows that `next` writes one after another, those of part.source[0]. It keeps no more rows than the
-// filter has taps, and takes all rows of the source. False: only ResizeSome supports this resize, or a row was missing;
-// then the contents of `out` are undefined. `gray`: the rows have one channel, to which the job's three are equal.
+// ResizeSome with rows that `next` writes one after another, those of part.source[0]; `next` returns false if a row is
+// missing. It keeps no more rows than the filter has taps, and takes all rows of the source. False: only ResizeSome
+// supports this resize, or a row was missing; then the contents of `out` are undefined. `gray`: the rows have one
+// channel, to which the job's three are equal.
 bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::function<bool(uint8_t*)>& next, bool gray);
 
 // Whether there is a kernel for these types: from any type to itself, or to a float of at most 32 bits.
@@ -322,7 +336,8 @@ struct ResizeBatch {
   bool antialias;
   Convention convention;
 
-  // Describes sample i, which lies inside both buffers.
+  // Describes sample i, which lies inside both buffers. The axes before the resized ones become `outer`, those after
+  // them `inner`; they must be equal in input and output, otherwise the result is kInternal.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, ResizeJob* job) const {
     job->in_type = in.dtype;
     job->out_type = out.dtype;

@@ -37,7 +37,8 @@ inline Vec4 Load4(const float* p) {
   return v;
 }
 
-// The vertical pass: out[i] (+)= sum_j w[j] * rows[j][begin + i], j < k. Blocks of 32 sums stay in registers.
+// The vertical pass: out[i] = sum_j w[j] * rows[j][begin + i], j < k, i < n. With kAdd the sum is added to out[i].
+// Blocks of 32 sums stay in registers.
 template <bool kAdd, class In>
 void WeighSomeRows(const In* const* rows, const float* w, int k, int64_t begin, int64_t n, float* out) {
   constexpr int kBlock = 32;
@@ -104,6 +105,8 @@ inline __attribute__((always_inline)) void ConvertImpl(const float* in, int64_t 
 // A few rows at a time, because hardware prefetchers can't follow hundreds of streams.
 constexpr int kRows = 12;
 
+// The row operations of ResizeFloat for any CPU: WeighRows is the vertical pass, see WeighSomeRows, WeighPixels the
+// horizontal one, see WeighPixelsImpl.
 struct Portable {
   template <class In>
   static void WeighRows(const In* const* rows, const float* w, int k, int64_t begin, int64_t n, float* out) {
@@ -133,7 +136,7 @@ JAXDALI_SIMD_FMA inline __m256 Load8(const Half* p) { return LoadFloats(p); }
 JAXDALI_SIMD_FMA inline __m256 Load8(const BFloat16* p) { return LoadFloats(p); }
 JAXDALI_SIMD_FMA inline __m256 Load8(const float* p) { return _mm256_loadu_ps(p); }
 
-// Compilers do not vectorize the conversions in WeighSomeRows.
+// WeighSomeRows with AVX2 (or NEON, see simd.h), because compilers do not vectorize its conversions to float.
 template <bool kAdd, class In>
 JAXDALI_SIMD_FMA void WeighSomeRowsSimd(const In* const* rows, const float* w, int k, int64_t begin, int64_t n,
                                         float* out) {
@@ -151,6 +154,7 @@ JAXDALI_SIMD_FMA void WeighSomeRowsSimd(const In* const* rows, const float* w, i
   if (i < n) WeighSomeRows<kAdd>(rows, w, k, begin + i, n - i, out + i);
 }
 
+// The same operations as Portable's, with AVX2 or NEON.
 struct Simd {
   template <class In>
   static void WeighRows(const In* const* rows, const float* w, int k, int64_t begin, int64_t n, float* out) {
@@ -181,7 +185,7 @@ struct Scratch {
   U8Resizer u8;
   std::vector<float> line, row, ring, slice, weight;
   std::vector<int64_t> ring_rows;  // source row in each slot of the ring
-  std::vector<uint8_t> rows;
+  std::vector<uint8_t> rows;       // of ResizeRows: a ring of source rows, and a row of gray pixels
 };
 
 template <class T>
@@ -199,6 +203,8 @@ JAXDALI_INLINE Out ElementAs(In v) {
     return ConvertTo<Out>(static_cast<float>(v));
 }
 
+// Copies nearest neighbours: pixel x.first[i] of source row y.first[o] becomes pixel i of output row o. `row_size`:
+// elements of a source row; `c`: channels.
 template <class In, class Out>
 void CopyNearest(const In* in, const Taps& y, const Taps& x, int64_t row_size, int64_t c, Out* out) {
   const int64_t out_row = x.n * c;
@@ -220,9 +226,11 @@ void CopyNearest(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
   }
 }
 
-// Resizes one image by two passes in floats. K is Portable or Simd.
+// Resizes one image by two passes in floats. K is Portable or Simd. `row_size`: elements of a source row. `c`:
+// channels.
 template <class K, class In, class Out>
 void ResizeFloat(const In* in, const Taps& y, const Taps& x, int64_t row_size, int64_t c, Scratch& s, Out* out) {
+  // Elements of a source row that are used, the first of them, and elements of an output row.
   const int64_t used = int64_t{x.hi - x.lo} * c, begin = x.lo * c, out_row = x.n * c;
   float* line = AtLeast(s.line, used + kMargin);
   float* row = AtLeast(s.row, out_row + kMargin);
@@ -236,7 +244,7 @@ void ResizeFloat(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
       for (int j = 0; j < k; j++) padded[o * k + j] = j < x.k ? x.weight[o * x.k + j] : 0;
     weight = padded;
   }
-  auto finish = [&](const float* values, int64_t o) {
+  auto finish = [&](const float* values, int64_t o) {  // stores output row o
     if constexpr (std::is_same_v<Out, float>)
       memcpy(out + o * out_row, values, out_row * sizeof(float));
     else
@@ -279,7 +287,8 @@ void ResizeFloat(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
   }
 }
 
-// Resizes one image: rows [y], pixels [x], `c` interleaved channels. `fixed`: s.u8 is initialized for it.
+// Resizes one image by the taps of its rows (y) and columns (x). `row_size`: elements of a source row; `c`: interleaved
+// channels; `nearest`: all axes use nearest neighbours; `fixed`: s.u8 is initialized for this resize.
 template <class In, class Out>
 void ResizeImage(const In* in, const Taps& y, const Taps& x, int64_t row_size, int64_t c, bool nearest, bool fixed,
                  Scratch& s, Out* out) {
@@ -300,7 +309,8 @@ void ResizeImage(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
   ResizeFloat<Portable>(in, y, x, row_size, c, s, out);
 }
 
-// `extent`: extents of the source in memory. The taps of the axes are in s.taps.
+// Resizes all images or volumes of a sample. `extent`: extents of the source in memory. The taps of the axes are in
+// s.taps.
 template <class In, class Out>
 void ResizeSample(const ResizeJob& job, const int64_t* extent, bool nearest, Scratch& s) {
   const In* in = static_cast<const In*>(job.in);
@@ -310,6 +320,7 @@ void ResizeSample(const ResizeJob& job, const int64_t* extent, bool nearest, Scr
   const int64_t c = job.inner, row_size = extent[rank - 1] * c;
   const int64_t in_slice = row_size * (rank > 1 ? extent[rank - 2] : 1), out_slice = y.n * x.n * c;
   bool fixed = false;
+  // 8 stands for all larger numbers of channels, which Init refuses, too.
   if constexpr (std::is_same_v<In, uint8_t> && std::is_same_v<Out, uint8_t>)
     fixed = !nearest && s.u8.Init(y, x, static_cast<int>(std::min<int64_t>(c, 8)));
   if (rank < 3) {
@@ -334,7 +345,7 @@ void ResizeSample(const ResizeJob& job, const int64_t* extent, bool nearest, Scr
       else
 #endif
         Portable::WeighRows(slices.data(), &z.weight[o * z.k], z.k, 0, in_slice, slice);
-      ResizeImage<float, Out>(slice, y, x, row_size, c, false, false, s, out);
+      ResizeImage<float, Out>(slice, y, x, row_size, c, /*nearest=*/false, /*fixed=*/false, s, out);
     }
   }
 }
@@ -356,12 +367,14 @@ Scratch& ScratchOfThread() {
   return s;
 }
 
-// Makes the taps of axis `d` of Axes. DALI accumulates positions of nearest neighbours along z and y, see Nearest.
+// Makes the taps of axis `d` of Axes (0: z, 1: y, 2: x). False: the filter is too wide. DALI accumulates positions of
+// nearest neighbours along z and y, see Nearest.
 bool MakeTaps(const Axes& axes, int d, Range outputs, Taps* taps) {
-  return taps->Make(axes.axis[d], d < 2, d == axes.second, outputs);
+  return taps->Make(axes.axis[d], /*accumulate=*/d < 2, /*relative=*/d == axes.second, outputs);
 }
 
-// Makes the taps of a job's axes, counted from the first source sample in memory.
+// Makes the taps of a job's axes, counted from the first source sample in memory. kTooLarge: a filter is too wide;
+// kInternal: a tap lies outside the source in memory.
 Status TapsOf(const Axes& axes, const ResizeJob& job, const ResizePart& part, Scratch& s) {
   for (int a = 0; a < job.num_axes; a++) {
     const int d = a + 3 - job.num_axes;
@@ -438,7 +451,7 @@ Status ResizeSome(const ResizeJob& job, const ResizePart& part) {
     if (Status status = axes.Make(job); status != kOk) return status;
     if (Status status = TapsOf(axes, job, part, s); status != kOk) return status;
     // An image of one row: the vertical pass has one output and one tap.
-    if (job.num_axes == 1 && !MakeTaps(axes, 1, {0, 1}, &s.taps[1])) return kTooLarge;
+    if (job.num_axes == 1 && !MakeTaps(axes, /*d=*/1, /*outputs=*/{0, 1}, &s.taps[1])) return kTooLarge;
     return ResizeTyped(job, extent, axes.nearest, s);
   } catch (const std::bad_alloc&) {
     return kOutOfMemory;
@@ -455,6 +468,7 @@ bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::functio
   const Taps &y = s.taps[1], &x = s.taps[2];
   if (!std::is_sorted(y.first.begin(), y.first.begin() + y.n)) return false;  // mirrored
   const int64_t channels = gray ? 1 : job.inner;
+  // 8 stands for all larger numbers of channels, which Init refuses, too.
   if (!s.u8.Init(y, x, static_cast<int>(std::min<int64_t>(channels, 8)))) return false;
   // A ring, in which any y.k neighbouring rows have different slots, and a resized row of gray pixels.
   const int64_t row_size = part.source[1].size() * channels;

@@ -32,8 +32,8 @@ const FilterTables& FilterTables::Get() {
   return tables;
 }
 
-// Writes first[o] and the k weights of each output. `raw` has the weights of all taps of the filter, inside the source
-// or not.
+// Writes first[o] and the k weights of each output. `raw` has the weights of all `support` taps of the filter, inside
+// the source or not; `last` is the last source sample.
 bool Taps::Make(const Axis& axis, bool accumulate, bool relative, Range outputs) {
   if (!axis.representable()) return false;
   n = outputs.size();

@@ -36,6 +36,7 @@ struct ResizePlanner : Call {
   FilterTables tables;
   int64_t tiles_wanted;  // number of tiles of a sample that suits the GPU, see TilesOfSample
 
+  // Makes the plan of sample i. An empty output has no tiles.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     s->tiles = 0;
     const ResizeBatch& image = this->image();
@@ -45,6 +46,7 @@ struct ResizePlanner : Call {
       if (Status e = s->axes.Make(s->job); e != kOk) return e;
     }
     if constexpr (!Plan::kWhole) {
+      // In a chain of two stages, the window is stage 1.
       if (Status e = s->window.Set(this->window, i); e != kOk) return InStage(1, e);
     }
     if (this->out.size(i) == 0) return kOk;
@@ -103,6 +105,7 @@ struct ResizeTiles : ResizePlanner<Call> {
 
   WorkSplit split;
 
+  // One CUDA block: its tiles first ... end - 1 of all samples, one after another.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     Share(block, this->tables, &s.tables);
@@ -125,25 +128,26 @@ struct ResizeTiles : ResizePlanner<Call> {
   }
 
  private:
-  // Makes a tile by nearest neighbours.
+  // Makes a tile by nearest neighbours. The first phase finds the source element of each element of a row, and the
+  // source row of each row. `next` describes the next tile, in the first phase.
   template <class Block, class Next>
   JAXDALI_HD static void Copy(const Block& block, Shared& s, const typename Tile::OutputTile& p, Next next) {
     const Axis &y = s.plan.axes.axis[1], &x = s.plan.axes.axis[2];
     block.Phase([&](int thread) {
       next(thread);
-      const Nearest nearest = Nearest::Make(x, false, s.plan.axes.second == 2);
+      const Nearest nearest = Nearest::Make(x, /*accumulate=*/false, /*relative=*/s.plan.axes.second == 2);
       if (thread < p.elements) {
         const Quotient q = Divide(thread, p.channels);
         const int64_t column = s.plan.window.At(1, p.x + q.quotient);
         s.place[thread] = nearest.Index(nearest.At(column)) * s.plan.job.inner + q.rest * s.plan.window.Step(2);
       }
       if (thread < p.rows) {
-        const Nearest down = Nearest::Make(y, true, s.plan.axes.second == 1);
+        const Nearest down = Nearest::Make(y, /*accumulate=*/true, /*relative=*/s.plan.axes.second == 1);
         s.first_y[thread] = down.Index(down.Accumulated(s.plan.window.At(0, p.y + thread)));
       }
     });
     block.Phase([&](int thread) {
-      Tile::Write(thread, s, p, 0, p.rows, [&](int row, int e) {
+      Tile::Write(thread, s, p, /*begin=*/0, p.rows, [&](int row, int e) {
         const In v = p.in[s.first_y[row] * x.n_in * s.plan.job.inner + s.place[e]];
         if constexpr (std::is_same_v<In, Out>)
           return v;
@@ -164,7 +168,7 @@ inline int64_t TilesOfSample(const Batch& in, const Batch& out) {
   return std::clamp<int64_t>(std::max({out_elements / kOutput, in_elements / kInput, to_fill}), 1, kMost);
 }
 
-// The call is Whole<ResizeBatch> or Windowed<ResizeBatch>.
+// Launches the kernel. The call is Whole<ResizeBatch> or Windowed<ResizeBatch>. Returns null or an error message.
 template <class In, class Out, class Call>
 const char* LaunchResizeTiles(const Call& call, const Samples& samples, void* stream) {
   if (samples.n == 0) return nullptr;

@@ -41,7 +41,7 @@ struct ResizePasses {
     int tap, taps;   // the first vertical tap, and how many
   };
 
-  // `next(thread)` is called in the first phase.
+  // Makes tile `p`, in the phases that the file's comment lists. `next(thread)` is called in the first phase.
   template <class Block, class Next>
   JAXDALI_HD static void Filter(const Block& block, Shared& s, const OutputTile& p, Next next) {
     block.Phase([&](int thread) {
@@ -49,7 +49,7 @@ struct ResizePasses {
       Begin(thread, s, p);
     });
     const Extent x(s.plan, s.first_x[0], s.first_x[p.columns - 1]);
-    const bool one_y = s.plan.count_y <= s.plan.taps_y;
+    const bool one_y = s.plan.count_y <= s.plan.taps_y;  // one chunk has all vertical taps
     const int tile_rows =
         p.rows;  // read before the last phase: after it, a fast thread may describe another tile there
     Source from;
@@ -59,6 +59,7 @@ struct ResizePasses {
         from.end = x.high - from.begin < x.chunk ? x.high : from.begin + x.chunk;
         for (from.tap = 0; from.tap < s.plan.count_y; from.tap += s.plan.taps_y) {
           from.taps = s.plan.count_y - from.tap < s.plan.taps_y ? s.plan.count_y - from.tap : s.plan.taps_y;
+          // Whether the weights of the columns must be made: not by Begin, and only once if one chunk has all columns.
           const bool fill_x = from.tap == 0 && !x.ready && (from.row == 0 || !x.one);
           if (fill_x || !one_y) {
             block.Phase([&](int thread) {
@@ -68,7 +69,9 @@ struct ResizePasses {
           }
           block.Phase([&](int thread) { Down(thread, s, p, from); });
         }
-        block.Phase([&](int thread) { Across(thread, s, p, from, from.begin == x.low, from.end == x.high); });
+        block.Phase([&](int thread) {
+          Across(thread, s, p, from, /*is_first=*/from.begin == x.low, /*is_last=*/from.end == x.high);
+        });
       }
     }
   }
@@ -92,17 +95,18 @@ struct ResizePasses {
   // busy with the elements.
   JAXDALI_NOINLINE JAXDALI_HD static void Begin(int thread, Shared& s, const OutputTile& p) {
     const EdgeTaps x(s.plan.axes.axis[2], s.tables);
-    auto first = [&](int column) { return x.First(s.plan.window.At(1, p.x + column), false); };
+    auto first = [&](int column) { return x.First(s.plan.window.At(1, p.x + column), /*accumulate=*/false); };
     const Extent extent(s.plan, first(0), first(p.columns - 1));
-    Source from{extent.low, extent.high, 0, 0, 0, s.plan.count_y};
+    Source from{extent.low, extent.high, /*row=*/0, /*rows=*/0, /*tap=*/0, s.plan.count_y};
     if (extent.ready) {
+      // Thread 0, and so its warp of 32 threads, is busy with the next tile.
       if (thread == 32) SetChunk(s, p, from);
       SetElement(thread, s, p, from, first);
     }
     for (int k = kThreads - 1 - thread; k < p.columns + p.rows; k += kThreads) {
       if (k < p.columns) {
         const int64_t column = s.plan.window.At(1, p.x + k);
-        const int first_tap = x.First(column, false);
+        const int first_tap = x.First(column, /*accumulate=*/false);
         const float norm = x.Norm(column);
         s.first_x[k] = first_tap;
         if (extent.ready) {
@@ -115,7 +119,7 @@ struct ResizePasses {
         const EdgeTaps y(s.plan.axes.axis[1], s.tables);
         const int row = k - p.columns;
         const int64_t image_row = s.plan.window.At(0, p.y + row);
-        s.first_y[row] = y.First(image_row, true);
+        s.first_y[row] = y.First(image_row, /*accumulate=*/true);
         s.norm_y[row] = y.Norm(image_row);
         if (s.plan.count_y <= s.plan.taps_y) WeighRow(s, p, from, row);
       }
@@ -133,11 +137,13 @@ struct ResizePasses {
     c.words = (lead + (from.end - from.begin) * p.channels + kEach - 1) / kEach;
     c.items = (c.words + 1) / 2;
     c.per_items = 1 / static_cast<float>(c.items);
+    // Words are read for whole pixels only, and if `pitch` fits into an int. -1: never.
     c.last_row =
         s.plan.whole_pixels && pitch >> 31 == 0 ? static_cast<int>(y.n_in) - s.plan.margin - s.plan.count_y : -1;
     c.aligned = SameInWord(s);
   }
-  // The same for the horizontal pass: an element of an output row. first(column) is the first tap of a column.
+  // Sets the values that the horizontal pass needs for one element of an output row, for one range of source columns:
+  // its taps, as far as they lie in the range. first(column) is the first tap of a column.
   template <class First>
   JAXDALI_HD static void SetElement(int thread, Shared& s, const OutputTile& p, const Source& from, First first) {
     if (thread >= p.elements) return;
@@ -201,10 +207,12 @@ struct ResizePasses {
   JAXDALI_HD static bool SameInWord(const Shared& s) {
     return s.plan.axes.axis[2].n_in * s.plan.job.inner * static_cast<int64_t>(sizeof(In)) % 4 == 0;
   }
+  // The first element of a range of source columns, in source row 0.
   JAXDALI_HD static const In* Start(const Shared& s, const OutputTile& p, const Source& from) {
     return p.in + from.begin * s.plan.job.inner;
   }
-  // Elements of the first word before the source's first element.
+  // Elements of the first word before the source's first element. 0 if rows begin at different offsets in a word: then
+  // words are read from the first element on.
   JAXDALI_HD static int Lead(const Shared& s, const OutputTile& p, const Source& from) {
     if (!SameInWord(s) || !s.plan.whole_pixels) return 0;
     return static_cast<int>(reinterpret_cast<uintptr_t>(Start(s, p, from)) & 3) / static_cast<int>(sizeof(In));
@@ -212,6 +220,7 @@ struct ResizePasses {
 
   // The vertical pass.
   JAXDALI_HD static void Down(int thread, Shared& s, const OutputTile& p, const Source& from) {
+    // First taps rise or fall monotonically along the rows, so the larger of these two is the last one of the band.
     const int a = s.first_y[from.row], b = s.first_y[from.row + from.rows - 1];
     if ((a < b ? b : a) > s.chunk.last_row)
       DownElements(thread, s, p, from);
@@ -234,7 +243,7 @@ struct ResizePasses {
       weight = s.weight_y + (from.taps == s.plan.count_y ? tile_row : band_row) * s.plan.row_weights;
     }
   };
-  // The sums of the taps so far, for two rows.
+  // Unpacks the sums of the taps so far, for two rows.
   JAXDALI_HD static void Continue(const Pair& old, Sum* upper, Sum* lower) {
     if constexpr (Tile::kIntegers) {
       *upper = Mid::template Again<0>(old);
@@ -271,6 +280,8 @@ struct ResizePasses {
         return start + 4 * word + uint64_t{static_cast<uint32_t>(s.first_y[row.tile_row] + from.tap)} * stride;
       };
       const uint8_t* lines[2] = {line(rows[0]), line(rows[1])};
+      // Reads both words of both rows for one tap, and goes to the source row of the next tap. Rows that don't begin
+      // with a word take two words from three aligned ones; Funnel uses the lowest five bits of `shift`.
       auto load = [&](uint32_t (&words)[2][2]) {
         JAXDALI_UNROLL
         for (int r = 0; r < 2; r++) {
@@ -294,6 +305,7 @@ struct ResizePasses {
             const uint32_t weights = rows[r].weight[j / 2];
             JAXDALI_UNROLL
             for (int w = 0; w < 2; w++) {
+              // The bytes of taps j and j + 1 side by side: a0 b0 a1 b1, and a2 b2 a3 b3.
               const uint32_t low = Permute(a[r][w], b[r][w], 0x5140), high = Permute(a[r][w], b[r][w], 0x7362);
               v[r][w][0] = WeighBytes<0>(weights, low, v[r][w][0]);
               v[r][w][1] = WeighBytes<1>(weights, low, v[r][w][1]);
@@ -375,7 +387,7 @@ struct ResizePasses {
                          pixel.rest * s.plan.window.Step(2);
         JAXDALI_UNROLL_BY(1)
         for (int j = 0; j < from.taps; j++) {
-          if constexpr (Tile::kIntegers)
+          if constexpr (Tile::kIntegers)  // a word has the weights of two taps, 16 bits each
             v[r] += static_cast<int16_t>(row.weight[j / 2] >> (j % 2 * 16)) * line[j * stride];
           else
             v[r] = MulAdd(Mid::Read(line[j * stride]), row.weight[j], v[r]);

@@ -26,8 +26,7 @@ JAXDALI_HD inline float MulAdd(float a, float b, float c) {
 #endif
 }
 
-// Intermediate elements between the passes, for two rows together.
-// (`mid`). This is the general form, in floats.
+// Intermediate elements between the passes (`mid`), for two rows together. This is the general form, in floats.
 template <class In, class Out>
 struct Middle {
   struct Pair {
@@ -74,15 +73,19 @@ struct Middle<uint8_t, uint8_t> {
   static constexpr float kOne = 16384;                              // the weight 1
   // The sums of the vertical pass: 8 bits more than `mid` has. It begins with a half, for rounding.
   static constexpr int32_t kHalf = 128, kStart = 128 * 64 * 256 + kHalf;
+  // Permute numbers the bytes of its first operand 0 to 3, and those of the second 4 to 7, from the lowest on; so does
+  // the selector. Pack takes the two middle bytes of each sum: a1 a2 b1 b2.
   JAXDALI_HD static Pair Pack(int32_t a, int32_t b) {
     return Permute(static_cast<uint32_t>(a), static_cast<uint32_t>(b), 0x6521);
   }
+  // The sum from which Pack took these bytes, rounded, with a half again: the bytes kHalf, low, high, 0.
   template <int kRow>
-  JAXDALI_HD static int32_t Again(Pair p) {  // the sum that Pack made of it, with a half
+  JAXDALI_HD static int32_t Again(Pair p) {
     return static_cast<int32_t>(Permute(p, kHalf, kRow ? 0x5324 : 0x5104));
   }
   template <int kRow>
   JAXDALI_HD static float Unpack(Pair p) {
+    // The bytes 0, low, high, 0x47. The float 0x47000000 is 2^15.
     return AsFloat(Permute(p, 0x47000000, kRow ? 0x7324 : 0x7104));
   }
   JAXDALI_HD static uint8_t Finish(float sum) { return static_cast<uint8_t>(AsBits(Rounded(sum))); }
@@ -102,7 +105,7 @@ struct Middle<uint8_t, uint8_t> {
 struct EdgeTaps {
   const Axis& axis;
   FilterTable table;
-  int support, count, last;
+  int support, count, last;  // taps of the filter; taps inside the source; the last source sample
 
   JAXDALI_HD EdgeTaps(const Axis& a, const FilterTables& tables)
       : axis(a),
@@ -111,10 +114,11 @@ struct EdgeTaps {
         count(support < a.n_in ? support : static_cast<int>(a.n_in)),
         last(static_cast<int>(a.n_in) - 1) {}
 
+  // The weight of tap j of the filter, before normalization.
   JAXDALI_HD float Raw(const TapWindow& w, int j) const {
     return axis.filter == Interp::kLinear ? w.Linear(axis, j) : w.Weight(axis, table, j);
   }
-  // The first tap of output o.
+  // The first tap of output o. `accumulate`: see Nearest.
   JAXDALI_HD int First(int64_t o, bool accumulate) const {
     if (axis.filter == Interp::kNN) {
       const Nearest n = Nearest::Make(axis, accumulate, false);
@@ -122,6 +126,7 @@ struct EdgeTaps {
     }
     return Inside(TapWindow::Of(axis, o));
   }
+  // The window's first source sample, moved so that `count` samples from there on are inside.
   JAXDALI_HD int Inside(const TapWindow& w) const {
     const int most = last + 1 - count;
     return w.first < 0 ? 0 : w.first > most ? most : w.first;
@@ -146,7 +151,7 @@ struct EdgeTaps {
     return sum;
   }
   JAXDALI_HD float Norm(int64_t o) const { return axis.filter == Interp::kNN ? 1 : Norm(TapWindow::Of(axis, o)); }
-  // Calls put(weight) for source samples `sample` to sample + n - 1 of output o.
+  // Calls put(weight) for source samples `sample` to sample + n - 1 of output o. `norm`: its Norm.
   template <class Put>
   JAXDALI_HD void Weigh(int64_t o, int sample, int n, float norm, Put put) const {
     const bool nearest = axis.filter == Interp::kNN;
@@ -246,7 +251,8 @@ struct ResizeTile {
     };
   };
 
-  // Neighbouring blocks work on the same rows, for the caches.
+  // Describes tile k of the sample. Tiles are numbered strip by strip along the rows first, so that neighbouring blocks
+  // work on the same rows, for the caches.
   JAXDALI_NOINLINE JAXDALI_HD static OutputTile TileAt(const Shared& s, int64_t k) {
     const Axis &y = s.plan.axes.axis[1], &x = s.plan.axes.axis[2];
     const Quotient strip = Divide(k, s.plan.strips), tile_row = Divide(strip.quotient, s.plan.tile_rows),
@@ -285,8 +291,8 @@ struct ResizeTile {
                     [&](int e) { return get(item.row, e); });
     }
   }
-  // Stores one element of these rows, of which there are at most kBand. Neighbouring threads store neighbouring
-  // elements, so they fill the sectors of the caches together.
+  // Stores element `element` of rows begin ... begin + rows - 1 of the tile, of which there are at most kBand.
+  // Neighbouring threads store neighbouring elements, so they fill the sectors of the caches together.
   JAXDALI_HD static void WriteSums(int element, const Shared& s, const OutputTile& p, int begin, int rows,
                                    const float (&sum)[kBand]) {
     if constexpr (!kWhole) {

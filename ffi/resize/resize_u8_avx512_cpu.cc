@@ -69,8 +69,10 @@ struct Order {
     constexpr int kUsed = kOutputs<C> * C;
     for (int i = 0; i < 16; i++) {
       output[i] = i < kUsed ? i / C : 0;
+      // Bytes 0 and 1 of an int32 are the int16 of the first tap, bytes 2 and 3 that of the second, C elements later.
       for (int b = 0; b < 4; b++) taps[4 * i + b] = static_cast<uint8_t>(2 * (i % C + b / 2 * C) + b % 2);
     }
+    // Packs work on lanes of 128 bits: a lane gets its four numbers from each of the groups' registers in turn.
     for (int b = 0; b < kGroups * kUsed; b++) {
       const int group = b / kUsed, i = b % kUsed;
       packed[b] = static_cast<uint8_t>(i / 4 * 16 + group * 4 + i % 4);
@@ -91,6 +93,7 @@ JAXDALI_VBMI void Fill(int64_t n, const int32_t* offset, const int16_t* w, int t
     // How far each output's taps begin behind the group's first, in elements; twice that in bytes, for all four bytes.
     const __m512i from = _mm512_sub_epi32(_mm512_i32gather_epi32(output, offset, 4), _mm512_set1_epi32(*first++));
     _mm512_store_si512(blocks++, _mm512_add_epi8(bytes, _mm512_mullo_epi32(from, _mm512_set1_epi32(0x02020202))));
+    // Two weights of each output are an int32: `pair` counts these.
     for (int j = 0; j < taps; j += 2) _mm512_store_si512(blocks++, _mm512_i32gather_epi32(pair, w + j, 4));
   }
 }
@@ -155,6 +158,7 @@ WideHorizontal Choose(int taps, int span) {
                              : nullptr;
 }
 
+// MakeWideHorizontal for C channels, on a CPU that has the instructions.
 template <int C>
 WideHorizontal Make(int64_t n, const int32_t* offset, const int16_t* w, int taps, std::vector<int32_t>* first,
                     std::vector<Block>* blocks) {

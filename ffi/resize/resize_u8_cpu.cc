@@ -21,8 +21,8 @@ namespace {
 // With more taps the rounding of 16-bit weights adds up to a mean error above ~0.03 levels.
 constexpr int kMaxTaps = 64, kMaxNegativeTaps = 32;
 
-// Weights as integers whose sum is -`one`. They are negated because int16 holds -1 in Q15 but not 1; with 32767 for 1,
-// exact ties (frequent at simple ratios) would be rounded down.
+// Stores the k weights w, whose sum is 1, as integers whose sum is -`one`. They are negated because int16 holds -1 in
+// Q15 but not 1; with 32767 for 1, exact ties (frequent at simple ratios) would be rounded down.
 JAXDALI_INLINE void Quantize(const float* w, int k, int one, int16_t* out) {
   int sum = 0, largest = 0;  // index of the largest weight
   float most = w[0];
@@ -38,14 +38,14 @@ JAXDALI_INLINE void Quantize(const float* w, int k, int one, int16_t* out) {
   out[largest] = static_cast<int16_t>(std::max(out[largest] - one - sum, -32768));
 }
 
-// K: number of taps, for loops of known length; 0: `taps`.
+// QuantizeAll for K taps, for loops of known length; 0: for `taps`.
 template <int K>
 void QuantizeSome(const float* w, int64_t n, int taps, int one, int stride, int16_t* out) {
   const int k = K ? K : taps;
   for (int64_t o = 0; o < n; o++, w += k, out += stride) Quantize(w, k, one, out);
 }
 
-// Quantizes the weights of n outputs, and stores the results `stride` apart.
+// Quantizes the k weights of each of n outputs, and stores the results `stride` apart. `one`: the integer for 1.
 void QuantizeAll(const float* w, int64_t n, int k, int one, int stride, int16_t* out) {
   const auto run = k == 2 ? QuantizeSome<2> : k == 3 ? QuantizeSome<3> : k == 4 ? QuantizeSome<4> : QuantizeSome<0>;
   run(w, n, k, one, stride, out);
@@ -91,6 +91,7 @@ JAXDALI_SIMD void VerticalSimd(const uint8_t* const* rows, const int16_t* w, int
   }
 }
 
+// VerticalSimd for k taps. Up to six have loops of known length.
 JAXDALI_SIMD void Vertical(const uint8_t* const* rows, const int16_t* w, int k, int64_t begin, int64_t n,
                            int16_t* out) {
   switch (k) {
@@ -111,7 +112,7 @@ JAXDALI_SIMD void Vertical(const uint8_t* const* rows, const int16_t* w, int k, 
   }
 }
 
-// The same for eight values; below_half is 2^(shift - 1) - 1.
+// ShiftEven for eight values; below_half is 2^(shift - 1) - 1.
 JAXDALI_SIMD inline __m256i ShiftEven(__m256i v, __m256i below_half, __m128i shift) {
   const __m256i odd = _mm256_and_si256(_mm256_srl_epi32(v, shift), _mm256_set1_epi32(1));
   return _mm256_sra_epi32(_mm256_add_epi32(_mm256_add_epi32(v, below_half), odd), shift);
@@ -163,7 +164,7 @@ JAXDALI_SIMD void HorizontalSimd(const int16_t* line, const int32_t* offset, con
                                        ShiftEven(sum23, below_half, bits));  // outputs 0 2 | 1 3
     bytes = _mm256_packus_epi16(bytes, bytes);
     __m128i pixels = _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
-    if (C == 3) pixels = _mm_shuffle_epi8(pixels, pack3);
+    if (C == 3) pixels = _mm_shuffle_epi8(pixels, pack3);  // drops the unused fourth byte of each pixel
     if (o + (C == 3 ? 6 : 4) <= n) {  // a whole register fits before the row's end
       _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + o * C), pixels);
     } else {
@@ -223,7 +224,7 @@ void HorizontalPortable(const int16_t* line, const int32_t* offset, const int16_
 }  // namespace
 
 bool U8Resizer::Init(const Taps& y, const Taps& x, int channels) {
-  // Fixed-point formats of the two kinds of filters: see the class.
+  // Fixed-point formats of the two kinds of filters, and so `one` and shift_: see the class.
   bool negative = y.negative || x.negative;
   int limit = negative ? kMaxNegativeTaps : kMaxTaps;
   if (y.k > limit || x.k > limit || (channels != 1 && channels != 3 && channels != 4)) return false;
@@ -284,6 +285,7 @@ void U8Resizer::Row(int64_t y, const uint8_t* const* rows, uint8_t* dst) {
     if (horizontal_) return horizontal_(line_.data(), group_offset_.data(), blocks_.data(), kx_, shift_, nx_, dst);
     auto run = [&](auto kernel) { kernel(line_.data(), offset_.data(), wx_.data(), kx_, shift_, nx_, dst); };
     if (channels_ == 1) return run(HorizontalGreySimd);
+    // Linear, cubic and Lanczos filters have 2, 4 and 6 taps where an image is enlarged: loops of known length.
     if (channels_ == 4)
       return run(kx_ == 2 ? HorizontalSimd<4, 2> : kx_ == 4 ? HorizontalSimd<4, 4> : HorizontalSimd<4, 0>);
     return run(kx_ == 2   ? HorizontalSimd<3, 2>
