@@ -81,9 +81,9 @@ struct ScanRows {
   V carry;
 };
 
-// Sums up get(0) to get(n - 1) in one block, where op(a, b) is the sum of two values, and calls put(i, sum before i, sum
-// including i). Each get(i) is called again right before its put, which may overwrite the value. Afterwards `carry` is
-// the total. kScanned values are done at a time.
+// Sums up get(0) to get(n - 1) in one block, where op(a, b) is the sum of two values, and calls put(i, sum before i,
+// sum including i). Each get(i) is called again right before its put, which may overwrite the value. Afterwards `carry`
+// is the total. kScanned values are done at a time.
 inline constexpr int kScanned = 8 * kThreads;
 template <class V, class Block, class Get, class Op, class Put>
 JAXDALI_HD void ScanAll(const Block& block, ScanRows<V>& s, int n, Get get, Op op, Put put) {

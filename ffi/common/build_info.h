@@ -7,8 +7,8 @@
 
 namespace jaxdali {
 
-// How this module was built, and the SIMD level of this machine; for jaxdali.show_config(). A codec that was left out is
-// "".
+// How this module was built, and the SIMD level of this machine; for jaxdali.show_config(). The text of a codec that
+// was left out is "".
 std::map<std::string, std::string> BuildInfo();
 
 }  // namespace jaxdali

@@ -29,7 +29,7 @@ inline ListedKernel& ListKernel(std::string name, const void* function) {
 template <class Kernel>
 std::string NameOfKernel() {
   const std::string text = __PRETTY_FUNCTION__;  // ... [with Kernel = NAME; ...]
-  const size_t key = text.find("Kernel = ");  // nine characters
+  const size_t key = text.find("Kernel = ");     // nine characters
   if (key == std::string::npos) return text;
   return text.substr(key + 9, text.find_first_of(";]", key) - key - 9);
 }

@@ -145,7 +145,7 @@ class Divisor {
 
  private:
   int64_t n_;
-  uint32_t multiplier_;
+  uint32_t multiplier_;  // see the class; 0: all quotients of numbers below 2^31 are 0
   int32_t shift_;
 };
 
@@ -230,7 +230,7 @@ int64_t BlocksAtOnce() {
   return is_known && per_processor > 0 ? int64_t{per_processor} * processors : 1024;
 }
 
-// Returns null or an error message.
+// Starts a kernel with a number of blocks. Returns null or an error message.
 template <class Kernel>
 const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void* stream) {
   if (blocks <= 0) return nullptr;
@@ -287,6 +287,8 @@ struct HostBlock {
   }
 };
 
+// The emulation: blocks run one after another in a random order, and each finds garbage in its shared memory, so that
+// kernels that depend on either give wrong results. The seed is fixed, so that failures repeat.
 template <class Kernel>
 const char* LaunchBlocks(const Kernel& kernel, int64_t blocks, void*) {
   __atomic_fetch_add(&kListed<Kernel>.launches, 1, __ATOMIC_RELAXED);
@@ -439,6 +441,7 @@ struct PlanSamples {
     int64_t total;
   };
 
+  // One CUDA block: n samples from `first` on. One thread of each warp plans a sample, then all threads copy the plans.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     const int first = block.index * split.group, remaining = split.samples.n - first;
@@ -487,7 +490,8 @@ const char* LaunchPlans(const Planner& planner, const WorkSplit& split, void* st
   return LaunchBlocks(PlanSamples<Planner>{planner, split}, split.planners, stream);
 }
 
-// pieces: an upper bound.
+// Plans all samples, then runs the kernel on their pieces, of which there are at most `pieces`. Returns null or an
+// error message.
 template <class Kernel>
 const char* LaunchPlanned(Kernel kernel, const Samples& samples, int64_t pieces, void* stream) {
   if (samples.n == 0) return nullptr;
@@ -528,6 +532,7 @@ struct SampleKernel : Kernel {
     Plan plan;
   };
 
+  // One CUDA block: its pieces first ... end - 1 of all samples. Thread t does unit t of each piece.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     split.ForEach(block, s, [&](int64_t first, int64_t end) {
@@ -538,6 +543,7 @@ struct SampleKernel : Kernel {
   }
 };
 
+// Launches a kernel whose threads are independent, see above. Returns null or an error message.
 template <class Kernel>
 const char* Launch(const Kernel& kernel, const Samples& samples, void* stream) {
   const int64_t pieces = kernel.out.capacity / kPiece + samples.n;

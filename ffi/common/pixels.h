@@ -55,6 +55,7 @@ JAXDALI_SIMD JAXDALI_INLINE __m128i JoinPart(const Planes& p) {
   static constexpr ByteOrder kOrder[3] = {JoinOrder(kPart, 0), JoinOrder(kPart, 1), JoinOrder(kPart, 2)};
   return _mm_or_si128(_mm_or_si128(kOrder[0](p.plane[0]), kOrder[1](p.plane[1])), kOrder[2](p.plane[2]));
 }
+// Writes sixteen pixels.
 JAXDALI_SIMD JAXDALI_INLINE void JoinPixels(const Planes& p, uint8_t* to) {
   __m128i* out = reinterpret_cast<__m128i*>(to);
   _mm_storeu_si128(out, JoinPart<0>(p));

@@ -16,6 +16,7 @@ JAXDALI_INLINE V Number(T v) {
     return static_cast<V>(v);
 }
 
+// Loads n elements, `step` elements apart, as numbers.
 template <class T, class V>
 JAXDALI_INLINE void Load(const T* from, int64_t step, int64_t n, V* to) {
   switch (step) {  // constant steps become shuffles
@@ -114,6 +115,7 @@ struct Simd {
 
 #endif
 
+// LoadRow for floats and doubles: chooses the element's C++ type and the version for this CPU. So does StoreAny.
 template <class V>
 void LoadAny(DType type, const void* array, int64_t first, int64_t step, int64_t n, V* to) {
   WithType(type, [&](auto t) {

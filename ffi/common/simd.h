@@ -49,6 +49,8 @@ JAXDALI_SIMD JAXDALI_INLINE __m256 LoadFloats(const BFloat16* from) {
 JAXDALI_SIMD JAXDALI_INLINE void StoreFloats(__m256 v, Half* to) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
+// As the constructor of BFloat16: adding 0x7FFF and the lowest bit that stays rounds half to even, and a NaN becomes
+// 0x7FC0 with its sign.
 JAXDALI_SIMD JAXDALI_INLINE void StoreFloats(__m256 v, BFloat16* to) {
   const __m256i bits = _mm256_castps_si256(v), upper = _mm256_srli_epi32(bits, 16);
   const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));

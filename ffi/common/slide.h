@@ -50,7 +50,7 @@ JAXDALI_HD inline void Slide(int taps, Next next, OfTap of_tap, Result (&result)
     if (taps >= n) return SlideInAnyOrder<n, V>(taps, next, of_tap(0), result);
   V v[n];  // the next values, from v[k % n] on, while tap k is done
   Unrolled<0, n - 1>(n, [&](int i) { v[i] = next(); });
-  auto step = [&](int k, int first) {
+  auto step = [&](int k, int first) {  // tap k; `first` is k % n, as a constant
     v[(first + n - 1) % n] = next();
     const auto add = of_tap(k);
     JAXDALI_UNROLL
@@ -108,7 +108,7 @@ JAXDALI_HD inline void StoreFour(DType type, void* to, const Four& four) {
   } else if constexpr (std::is_same_v<T, float>) {
     WriteFloats(static_cast<float*>(to), four.v);
   } else {
-    StorePart<T>(type, to, 4, four);
+    StorePart<T>(type, to, /*n=*/4, four);
   }
 }
 

@@ -12,10 +12,10 @@ namespace jaxdali {
 // The elements of the input, in the order of the output. Axes are outermost first.
 struct Strided {
   int ndim;
-  int64_t size;   // elements
-  int64_t start;  // of element 0
-  Divisor extent[8];
-  int64_t stride[8];
+  int64_t size;       // elements
+  int64_t start;      // of element 0
+  Divisor extent[8];  // elements along each axis
+  int64_t stride[8];  // elements of the input from one to the next
 
   JAXDALI_HD void Clear() {
     ndim = 0;
@@ -53,12 +53,14 @@ class Walk {
  private:
   static constexpr int64_t kMost = 1 << 30;
 
+  // Goes to the beginning of the next row, along the second innermost axis.
   JAXDALI_HD void NextRow() {
     if (--left_[1] == 0) return Find();
     const int64_t n = from_.extent[from_.ndim - 1].n();
     left_[0] = Left(n);
     offset_ += from_.stride[from_.ndim - 2] - n * step_;
   }
+  // Finds the offset of element i_ by division, and how many elements and rows are left along the two inner axes.
   JAXDALI_HD void Find() {
     offset_ = from_.start;
     left_[0] = left_[1] = 1;
@@ -75,9 +77,9 @@ class Walk {
   JAXDALI_HD static int32_t Left(int64_t n) { return static_cast<int32_t>(n < kMost ? n : kMost); }
 
   const Strided& from_;
-  int64_t i_, offset_;
-  const int64_t step_;
-  int32_t left_[2];
+  int64_t i_, offset_;  // number of the element in the output, and its place in the input
+  const int64_t step_;  // stride of the innermost axis
+  int32_t left_[2];     // elements of this row and rows from here on, kMost at most
 };
 
 // The plans of copies. Sources has `in`, `out` and Find(i, Strided*).
@@ -107,6 +109,8 @@ struct StridedKernel : StridedPlanner<Sources> {
   using typename Planner::Plan;
   static constexpr int kEach = kUnit / sizeof(T);
 
+  // Makes units first, first + kThreads, ... of the output: by words where the unit's elements are contiguous in the
+  // input, otherwise element by element.
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     for (int64_t k = first; k < end; k += kThreads) {
       const int64_t i = s.to.First(k);
@@ -128,9 +132,9 @@ struct StridedKernel : StridedPlanner<Sources> {
   // false if they are not, or if words of the input would reach outside its buffer.
   JAXDALI_HD bool ReadRuns(const Plan& s, int64_t i, const Walk& walk, uint32_t* words) const {
     if (walk.step() != 1 || s.from.extent[s.from.ndim - 1].n() < kEach) return false;
-    if (!Read(s, walk.offset(), 0, words)) return false;
+    if (!Read(s, walk.offset(), /*first=*/0, words)) return false;
     if (walk.left() >= kEach) return true;
-    const int left = walk.left() * static_cast<int>(sizeof(T));
+    const int left = walk.left() * static_cast<int>(sizeof(T));  // bytes of the first run
     uint32_t next[kUnitWords];
     if (!Read(s, Walk(s.from, i + walk.left()).offset(), left, next)) return false;
     JAXDALI_UNROLL
@@ -150,6 +154,7 @@ struct StridedKernel : StridedPlanner<Sources> {
   }
 };
 
+// Launches a copy. Only the size of the elements matters, not their type. Returns null or an error message.
 template <class Sources>
 const char* LaunchStrided(const Sources& sources, const Samples& samples, void* stream) {
   switch (SizeOf(sources.in.dtype)) {

@@ -30,19 +30,20 @@ class U8Resizer {
 
  private:
   int channels_ = 0;
-  int shift_ = 0;                     // bits after the point of a horizontal sum
-  int ky_ = 0, kx_ = 0;               // taps of a row and of a column; kx_ is padded, see Init
-  int64_t nx_ = 0;                    // output columns
-  int64_t begin_ = 0, width_ = 0;     // the first element of a source row that is read, and how many are
-  std::vector<int16_t> wy_;      // [n_y, ky]
-  std::vector<int16_t> wx_;      // in the order the horizontal kernel reads them
-  std::vector<int32_t> offset_;  // [n_x, padded]: element of the line where each output's taps begin
-  std::vector<int16_t> line_;    // the result of the vertical pass: width_ elements and a margin
+  int shift_ = 0;                  // bits after the point of a horizontal sum
+  int ky_ = 0, kx_ = 0;            // taps of a row and of a column; kx_ is padded, see Init
+  int64_t nx_ = 0;                 // output columns
+  int64_t begin_ = 0, width_ = 0;  // the first element of a source row that is read, and how many are
+  std::vector<int16_t> wy_;        // [n_y, ky]
+  std::vector<int16_t> wx_;        // in the order the horizontal kernel reads them
+  std::vector<int32_t> offset_;    // [n_x, padded]: element of the line where each output's taps begin
+  std::vector<int16_t> line_;      // the result of the vertical pass: width_ elements and a margin
 
   // Null: AVX2's kernels make this pass; see resize_u8_avx512.h.
   resize_u8::WideVertical vertical_ = nullptr;
   resize_u8::WideHorizontal horizontal_ = nullptr;
-  // For horizontal_: where the taps of each group of outputs begin in the line, and the groups' byte orders and weights.
+  // For horizontal_: where the taps of each group of outputs begin in the line, and the groups' byte orders and
+  // weights.
   std::vector<int32_t> group_offset_;
   std::vector<resize_u8::Block> blocks_;
 };

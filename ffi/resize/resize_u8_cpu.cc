@@ -165,7 +165,7 @@ JAXDALI_SIMD void HorizontalSimd(const int16_t* line, const int32_t* offset, con
     bytes = _mm256_packus_epi16(bytes, bytes);
     __m128i pixels = _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
     if (C == 3) pixels = _mm_shuffle_epi8(pixels, pack3);  // drops the unused fourth byte of each pixel
-    if (o + (C == 3 ? 6 : 4) <= n) {  // a whole register fits before the row's end
+    if (o + (C == 3 ? 6 : 4) <= n) {                       // a whole register fits before the row's end
       _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + o * C), pixels);
     } else {
       uint8_t last[16];
