@@ -28,6 +28,7 @@ namespace nb = nanobind;
 namespace jaxdali {
 namespace {
 
+// Throws if a number names no file of the table.
 void CheckFiles(const FileTable& table, const Vector<const int64_t>& index) {
   for (size_t i = 0; i < index.size(); i++)
     if (index.data()[i] < 0 || index.data()[i] >= table.size()) throw nb::value_error("there is no such file");
@@ -98,8 +99,9 @@ std::vector<int64_t> Taken(const Column& x, const Vector<const int64_t>& index) 
   return values;
 }
 
-// Like `Read` for ranges index[i] of a list, into a packed batch: the ranges are its samples from `first` on. A row of
-// `data` is a shard's buffer, and `offsets` of all samples count units of kAlignment in it.
+// Like `Read`, for ranges index[i] of a list, into a packed batch: the ranges are its samples from `first` on. A row of
+// `data` is a shard's buffer, and `offsets` of all samples count units of kAlignment in it. file, start, size: the
+// columns of the list, one number for each range.
 template <ReadParts* read>
 std::vector<std::pair<int, int32_t> > ReadPacked(const FileTable& table, const Column& file, const Column& start,
                                                  const Column& size, Vector<const int64_t> index,
@@ -296,8 +298,7 @@ void DefineFiles(nb::module_& m) {
       },
       nb::arg("before"),
       "Given the bytes of an archive before a member's header: returns why the member can't be read if PAX 0.0 marks "
-      "it "
-      "as a sparse file, or \"\"; and whether more bytes are needed to know.");
+      "it as a sparse file, or \"\"; and whether more bytes are needed to know.");
   m.def("read_ranges", &Read<ReadRanges>,
         "Reads ranges of files, each to its place in a buffer. Returns (range, error) for those that can't be read.");
   m.def("read_packed_ranges", &ReadPacked<ReadRanges>,

@@ -31,10 +31,10 @@ using Pairs = nb::ndarray<T, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
 
 // A packed batch of encoded images of all shards, from jaxdali._core.ragged.Packed.
 struct EncodedBatch {
-  const uint8_t* bytes;
-  const int32_t* offsets;
-  const int64_t* sizes;
-  int64_t n, per_shard, capacity;
+  const uint8_t* bytes;            // [shards, capacity]
+  const int32_t* offsets;          // [n] in units of kAlignment, in the row of the sample's shard
+  const int64_t* sizes;            // [n] in bytes
+  int64_t n, per_shard, capacity;  // samples; samples of a shard; bytes of a shard's row
 
   EncodedBatch(const nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig>& data, const Vector<const int32_t>& starts,
                const Vector<const int64_t>& lengths)
@@ -93,7 +93,7 @@ int64_t ParseHeaders(nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig> data,
   return most;
 }
 
-// The next four functions: host/windows.h with checks of shapes.
+// The next four functions are those of host/windows.h with checks of shapes.
 void GetUprightExtents(Rows info, bool adjust_orientation, Pairs<int64_t> extents) {
   const auto n = static_cast<int64_t>(extents.shape(0));
   UprightExtents(Info(info, n), n, adjust_orientation, extents.data());
@@ -122,6 +122,8 @@ void DrawWindows(nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device
                 start.data(), size.data());
 }
 
+// jpeg::MakeTable (cuda_jpeg/table.h) for each image of a batch. An image that is not usable, no JPEG file, or not
+// supported gets the coding kNone.
 void MakeJpegTables(nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig> data, Vector<const int32_t> offsets,
                     Vector<const int64_t> sizes, Rows info, Vector<const bool> usable, Rows tables, int pool_id) {
   const EncodedBatch batch(data, offsets, sizes);
@@ -181,7 +183,7 @@ int64_t PlanJpegWorkspace(Rows tables, int64_t shards, int subsequence_bits, int
   return most;
 }
 
-// The DType of an array's element type.
+// The DType of an array's element type. The arrays are ordered by the size of an element, which is 2^log_bytes bytes.
 DType TypeOf(const AnyArray& a) {
   const auto [code, bits] = std::pair(a.dtype().code, a.dtype().bits);
   if (code == static_cast<uint8_t>(nb::dlpack::dtype_code::Bfloat) && bits == 16) return DType::kBF16;
@@ -195,6 +197,7 @@ DType TypeOf(const AnyArray& a) {
   throw nb::type_error("unknown element type");
 }
 
+// Decodes each image into its array [H, W, C], on a thread pool. Returns the status of each.
 std::vector<int> DecodeImages(const std::vector<Vector<const uint8_t> >& data, Rows info,
                               const std::vector<AnyArray>& out, int output_type, bool adjust_orientation,
                               bool fast_idct, int pool_id) {
@@ -265,6 +268,7 @@ nb::list EncodeJpegs(const std::vector<Pixels>& images, int quality, int factor_
 template <typename Sample>
 using PlaneArray = nb::ndarray<const Sample, nb::ndim<2>, nb::device::cpu>;
 
+// An array as a plane, after a check of its extents. Its rows may be apart.
 template <typename Sample>
 Plane<Sample> PlaneOf(const PlaneArray<Sample>& x, int64_t height, int64_t width) {
   if (static_cast<int64_t>(x.shape(0)) != height || static_cast<int64_t>(x.shape(1)) != width || x.stride(1) != 1)
@@ -272,7 +276,7 @@ Plane<Sample> PlaneOf(const PlaneArray<Sample>& x, int64_t height, int64_t width
   return {x.data(), x.stride(0)};
 }
 
-// Planes of u and v may have half the extents of y along either axis.
+// Converts a frame to RGB (YuvToRgb). Planes of u and v may have half the extents of y along either axis.
 template <typename Sample>
 void ConvertYuv(const PlaneArray<Sample>& y, const PlaneArray<Sample>& u, const PlaneArray<Sample>& v,
                 const std::array<int16_t, 6>& factors,

@@ -23,7 +23,7 @@ namespace nb = nanobind;
 namespace jaxdali {
 namespace {
 
-// Records in memory, one for each part of each sample.
+// Scans records in memory, one for each part of each sample.
 void ScanMemory(RecordBatch& batch, const std::vector<Vector<const uint8_t> >& records, int pool_id) {
   if (records.size() != static_cast<size_t>(batch.n()) * batch.layout().parts)
     throw nb::value_error("scan_memory: number of records");
@@ -37,8 +37,9 @@ void ScanMemory(RecordBatch& batch, const std::vector<Vector<const uint8_t> >& r
 
 using Rows = nb::ndarray<const int64_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
 
-// Records in files. bounds: the first record of each file; extents and checked: of all records, for each part of a
-// sample.
+// Scans records in files. stamps: the size and the modification time (ns) of each file; bounds: the first record of
+// each file, and their number; index: the record of each sample; extents and checked: of all records, for each part of
+// a sample. See RecordBatch::ScanFiles (host/records.h).
 void ScanFiles(RecordBatch& batch, const FileTable& table, Vector<const int64_t> stamps, Vector<const int64_t> bounds,
                Vector<const int64_t> index, const std::vector<Rows>& extents,
                const std::vector<Vector<uint8_t> >& checked, int pool_id) {
@@ -63,7 +64,7 @@ void ScanFiles(RecordBatch& batch, const FileTable& table, Vector<const int64_t>
   batch.ScanFiles(table, stamps.data(), bounds.data(), index.data(), part_extents, pool.get());
 }
 
-// Types and counts are [records, fields], dims [records, fields, 3].
+// Writes the FieldInfo of all fields of all parts: types and counts are [records, fields], dims [records, fields, 3].
 void Describe(const RecordBatch& batch, nb::ndarray<int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> types,
               nb::ndarray<int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> counts,
               nb::ndarray<int64_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> dims) {
@@ -82,6 +83,7 @@ void Describe(const RecordBatch& batch, nb::ndarray<int32_t, nb::ndim<2>, nb::c_
     }
 }
 
+// (record, error) of those that can't be read.
 std::vector<std::pair<int, std::string> > Errors(const RecordBatch& batch) {
   std::vector<std::pair<int, std::string> > errors;
   for (int i = 0; i < batch.n(); i++)
@@ -92,6 +94,7 @@ std::vector<std::pair<int, std::string> > Errors(const RecordBatch& batch) {
 // Rows of an array for the whole batch. A RecordBatch may be a part of it, from sample `first` on.
 using Shapes = nb::ndarray<int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
+// Writes the shapes of all outputs to rows `first` and on of their arrays. An output of fixed shape has None.
 void ShapeOutputs(RecordBatch& batch, const std::vector<std::optional<Shapes> >& shapes, int64_t first) {
   const auto& outputs = batch.layout().outputs;
   if (shapes.size() != outputs.size() || first < 0) throw nb::value_error("shape: outputs");
@@ -108,8 +111,8 @@ void ShapeOutputs(RecordBatch& batch, const std::vector<std::optional<Shapes> >&
   batch.Shape(rows);
 }
 
-// An output of fixed shape has None for offsets. The data of other outputs are [S, capacity], with offsets in units of
-// kAlignment.
+// Copies the values of all outputs to their places in `data`, from sample `first` of the whole batch on. An output of
+// fixed shape has None for offsets. The data of other outputs are [S, capacity], with offsets in units of kAlignment.
 void FillOutputs(RecordBatch& batch, const std::vector<AnyArray>& data,
                  const std::vector<std::optional<Vector<const int32_t> > >& offsets, int64_t first, int pool_id) {
   const auto& outputs = batch.layout().outputs;
@@ -139,6 +142,7 @@ void FillOutputs(RecordBatch& batch, const std::vector<AnyArray>& data,
     for (int i = 0; i < n; i++) {
       if (!batch.error(i).empty()) continue;
       const FieldInfo& info = batch.info(i, o.field);
+      // Elements that are written: the substitute of a missing field, bytes in whole elements, or the values.
       const int64_t count = info.type == ValueType::kNone ? static_cast<int64_t>(t.missing.size()) / bytes * t.count
                             : o.type == ValueType::kBytes ? (info.count + bytes - 1) / bytes
                                                           : info.count;
@@ -158,7 +162,7 @@ void FillOutputs(RecordBatch& batch, const std::vector<AnyArray>& data,
 int64_t PlanOffsets(const int64_t* shapes, int64_t n, int ndim, int64_t shards, int32_t* offsets) {
   int64_t most = 0, end = 0;
   for (int64_t i = 0; i < n; i++) {
-    if (i % (n / shards) == 0) end = 0;
+    if (i % (n / shards) == 0) end = 0;  // the first sample of a shard
     int64_t size = 1;
     for (int k = 0; k < ndim; k++)
       if (__builtin_mul_overflow(size, shapes[i * ndim + k], &size)) return INT64_MAX;

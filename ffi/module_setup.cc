@@ -72,7 +72,7 @@ void Mirror(Matrix<int64_t> start, Matrix<int64_t> step, Matrix<const int64_t> e
   MirrorWindows(n, ndim, axis, which.data(), extent.data(), start.data(), step.data());
 }
 
-// Copies the rows of arrays [S, ...] to their places in the rows of a buffer.
+// Copies the rows of arrays [S, ...] to their places in the rows of a buffer. `places`: where each begins, in bytes.
 void PackRows(const std::vector<Field>& arrays, const std::vector<int64_t>& places, Matrix<int32_t> out) {
   const size_t rows = out.shape(0), row_bytes = out.shape(1) * sizeof(int32_t);
   if (arrays.size() != places.size()) throw nb::value_error("pack_rows: lengths differ");

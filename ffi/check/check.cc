@@ -22,8 +22,9 @@ const char* TextOf(int32_t status) {
   }
 }
 
-// steps: one line for each column of `status`, its name. samples: the size of the whole batch, of which a device may
-// have a part.
+// Returns the error of the first failed status. steps: one line for each column of `status`, its name. samples: the
+// size of the whole batch, of which a device may have a part. The remaining operands are outputs, aliased to the
+// results: they pass through unchanged, so that their readers wait for the check.
 ffi::Error Check(I32 status, ffi::RemainingArgs, ffi::RemainingRets, std::string_view steps, int32_t samples) {
   const auto dims = status.dimensions();
   if (dims.size() != 2) return ffi::Error::InvalidArgument("check: status must be [N, steps]");

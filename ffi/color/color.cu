@@ -19,6 +19,7 @@ struct ColorPlanner : ColorBatch {
     float matrix[kMaxColors * (kMaxColors + 1)];
   };
 
+  // Makes the plan of sample i.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     s->pixels = Pixels(i);
     s->units = (s->pixels + pixels_of_unit - 1) / pixels_of_unit;
@@ -35,6 +36,7 @@ struct Colors : ColorPlanner {
   using Planner = ColorPlanner;
   static constexpr int kPixels = kIn > 0 ? 4 : 1;
 
+  // Maps units first, first + kThreads, ..., each of kPixels pixels.
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     for (int64_t k = first; k < end; k += kThreads) {
       int64_t p = k * kPixels;
@@ -68,7 +70,7 @@ struct Colors : ColorPlanner {
     }
     StoreElements<Out, kPixelsAtOnce * kOut>(reinterpret_cast<Out*>(s.to) + p * kOut, to);
   }
-  // The same for one pixel of any type and number of channels.
+  // Maps pixel p, of any type and number of channels.
   JAXDALI_HD void AnyPixel(const Plan& s, int64_t p) const {
     V pixel[kMaxColors];
     for (int k = 0; k < in_channels; k++) pixel[k] = LoadElement<V>(in.dtype, s.from, p * in_channels + k);

@@ -19,8 +19,8 @@ struct ColorBatch {
   const float* matrix;  // [n, out_channels, in_channels + 1]
   int in_channels, out_channels;
 
-  // Number of pixels of sample i, which lies inside both buffers. -1: the sizes are not multiples of the channels, or
-  // differ.
+  // Number of pixels of sample i. The caller has checked that it lies inside both buffers. -1: the sizes are not
+  // multiples of the channels, or differ.
   JAXDALI_HD int64_t Pixels(int i) const {
     const int64_t n = in.size(i) / in_channels;
     return n * in_channels == in.size(i) && n * out_channels == out.size(i) ? n : -1;

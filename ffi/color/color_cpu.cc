@@ -49,7 +49,8 @@ JAXDALI_SIMD void MapSimd(const float* matrix, int in_channels, int out_channels
   Map(matrix, in_channels, out_channels, in, n, plane, out);
 }
 
-// Maps pixels of three bytes, sixteen at a time, with the same operations. Returns how many it did.
+// Maps pixels of three bytes, sixteen at a time, with the operations of Map in the same order. Returns the number of
+// pixels that it has mapped; fewer than sixteen are left.
 JAXDALI_SIMD int64_t MapBytes(const float* matrix, const uint8_t* in, int64_t pixels, uint8_t* out) {
   int64_t p = 0;
   for (; p + 16 <= pixels; p += 16) {
@@ -79,7 +80,7 @@ JAXDALI_SIMD int64_t MapBytes(const float* matrix, const uint8_t* in, int64_t pi
 }
 #endif
 
-// Maps all pixels of a sample. V: float or double.
+// Maps all pixels of sample i. V: float or double.
 template <class V>
 void Colors(const ColorBatch& b, int i, int64_t pixels) {
   V in[kMaxColors][kRow], out[kMaxColors * kRow], plane[kRow];
@@ -102,7 +103,7 @@ void Colors(const ColorBatch& b, int i, int64_t pixels) {
   }
 }
 
-// Maps one channel of bytes through a table of all 256 values.
+// Maps the n bytes of sample i, which has one channel, through a table of all 256 values.
 void ByTable(const ColorBatch& b, int i, int64_t n) {
   const float factor = b.Matrix(i)[0], offset = b.Matrix(i)[1];
   const uint8_t* from = b.in.bytes(i);

@@ -490,8 +490,8 @@ const char* LaunchPlans(const Planner& planner, const WorkSplit& split, void* st
   return LaunchBlocks(PlanSamples<Planner>{planner, split}, split.planners, stream);
 }
 
-// Plans all samples, then runs the kernel on their pieces, of which there are at most `pieces`. Returns null or an
-// error message.
+// Plans all samples, then runs the kernel on their pieces. `pieces` is an upper bound of these; only the number of
+// blocks depends on it. Returns null or an error message.
 template <class Kernel>
 const char* LaunchPlanned(Kernel kernel, const Samples& samples, int64_t pieces, void* stream) {
   if (samples.n == 0) return nullptr;

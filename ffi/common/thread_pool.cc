@@ -62,26 +62,27 @@ int64_t NumberOfRun() { return g_recording.load(std::memory_order_relaxed) ? ++g
 
 // One call of Run: a counter from which the workers and the caller draw indices.
 struct Job {
-  int n;
-  int64_t run;
+  int n;        // tasks
+  int64_t run;  // see NumberOfRun
   const std::function<void(int)>* task;
-  const std::vector<int>* order;
-  std::atomic<int>* urgent;  // number of the pool's urgent jobs that have indices left
-  bool waits;                // workers leave this job for an urgent one
-  std::atomic<int> next{0};
-  std::atomic<int> done{0};
+  const std::vector<int>* order;  // the index of each place; empty: places are indices
+  std::atomic<int>* urgent;       // number of the pool's urgent jobs that have indices left
+  bool waits;                     // workers leave this job for an urgent one; false: it is urgent
+  std::atomic<int> next{0};       // the place that is drawn next; from n on, none is left
+  std::atomic<int> done{0};       // tasks that have ended
   std::mutex mutex;
   std::condition_variable finished;
 
   // Does the task at place k of the order.
   void Do(int k) {
-    if (!waits && k == n - 1) --*urgent;
+    if (!waits && k == n - 1) --*urgent;  // the last place was drawn, so no worker need leave another job for this one
     const int index = order->empty() ? k : (*order)[k];
     const Recording recording(run, index);
     (*task)(index);
   }
 
-  // Does what is left; a worker leaves it for an urgent job.
+  // Draws places and does their tasks until none is left. A worker leaves a job that waits for an urgent one; the
+  // thread that called Run does not.
   void Work(bool worker) {
     while (!worker || !waits || urgent->load(std::memory_order_relaxed) == 0) {
       const int k = next++;
@@ -103,7 +104,7 @@ struct ThreadPool::State {
   std::condition_variable wake;
   std::deque<std::shared_ptr<Job>> jobs;
   bool stop = false;
-  std::atomic<int> idle{0}, urgent{0};
+  std::atomic<int> idle{0}, urgent{0};  // workers that sleep; urgent jobs that have indices left
   std::vector<std::thread> workers;
 
   // The life of a worker: takes the first job of the queue until there is none left to take, then sleeps.
@@ -123,7 +124,7 @@ struct ThreadPool::State {
           continue;
         }
       }
-      job->Work(true);
+      job->Work(/*worker=*/true);
     }
   }
 };
@@ -144,7 +145,7 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::Run(int n, const std::function<void(int)>& task, const std::vector<int>& order, bool waits) {
   if (n <= 0) return;
   const int64_t run = NumberOfRun();
-  const Recording recording(run, -1);
+  const Recording recording(run, /*index=*/-1);  // the whole call
   auto job = std::make_shared<Job>();
   job->n = n;
   job->run = run;
@@ -166,7 +167,7 @@ void ThreadPool::Run(int n, const std::function<void(int)>& task, const std::vec
     }
   }
   state_->wake.notify_all();
-  job->Work(false);
+  job->Work(/*worker=*/false);
   // The last indices may still be with workers. The caller's task must live until they are done.
   {
     std::unique_lock<std::mutex> lock(job->mutex);
@@ -230,7 +231,7 @@ std::shared_ptr<ThreadPool> ThreadPool::Get(int id) {
 bool RunOnPool(int id, int n, void (*task)(void* context, int i), void* context, const int* order) {
   auto pool = ThreadPool::Get(id);
   if (!pool) return false;
-  pool->Run(n, [&](int i) { task(context, i); }, std::vector<int>(order, order + n), true);
+  pool->Run(n, [&](int i) { task(context, i); }, std::vector<int>(order, order + n), /*waits=*/true);
   return true;
 }
 

@@ -30,12 +30,13 @@ struct TilePlan {
   // The rest follows from these.
   int64_t pieces, row, out_row;  // elements of a row
   Divisor across, down;          // tiles of a plane
-  Divisor channels, row_units;   // units: threads' work along a row of a tile
-  int32_t rows_at_once;          // of these units
+  Divisor channels, row_units;   // inner; units of work along a row of a tile, each of one thread
+  int32_t rows_at_once;          // rows of a tile for whose units there are threads
   int32_t pixels;                // along a row of a tile, or more
   int32_t columns;               // of a tile
   bool by_steps;                 // a thread has kTileSteps results along a row, not one
 
+  // Cuts a number of planes into tiles: sets the members above from those before them.
   JAXDALI_HD void Cut(int64_t planes) {
     // A thread has kTileSteps neighbouring results of a channel if a tile has room for that, otherwise one. Then a
     // tile's columns are a multiple of the steps.
@@ -67,7 +68,7 @@ struct TileRows {
   Four values[(kTileRows + kMostTileTaps - 1) * (kTileColumns / 4)];
 };
 
-// Finds out what a tile is, in two phases, so that not all threads have to.
+// Describes tile number `piece` of a sample: thread 0 finds its place, then all threads make the table of its columns.
 template <class Block>
 JAXDALI_HD inline void FindTile(const Block& block, const TilePlan& a, int64_t piece, Tile* t) {
   block.Phase([&](int thread) {
@@ -129,13 +130,14 @@ class RowSlider {
   JAXDALI_HD void operator()(int32_t m, OfTap of_tap, Result (&result)[n]) const {
     int32_t y = first_y_ + m;
     if (static_cast<uint32_t>(y) >= static_cast<uint32_t>(rows_)) y = static_cast<int32_t>(Inside(border_, y, rows_));
-    const uint8_t* from = in_ + int64_t{y} * row_ * SizeAs<In>(type_);  // unused if y < 0
+    // A negative y is a row beyond a constant border, whose address is not used.
+    const uint8_t* from = in_ + int64_t{y} * row_ * SizeAs<In>(type_);
     // Three ways to read a row: pixel after pixel; by the table of columns, for borders; the same with a constant
     // outside.
-    if ((y | at_border_) >= 0) {
+    if ((y | at_border_) >= 0) {  // neither is negative
       from += *columns_ * SizeAs<In>(type_);
       auto next = [&] {
-        const float v = LoadAs<float, In>(type_, from, 0);
+        const float v = LoadAs<float, In>(type_, from, /*i=*/0);
         from += (kInner > 0 ? kInner : inner_) * SizeAs<In>(type_);
         return v;
       };
@@ -145,7 +147,7 @@ class RowSlider {
       Slide<n, float>(taps_, next, of_tap, result);
     } else {
       auto next = [&, column = columns_, none = y < 0 ? -1 : 0]() mutable {
-        const int32_t e = *column++ | none;
+        const int32_t e = *column++ | none;  // -1 if the row or the column is outside
         return e < 0 ? outside_ : LoadAs<float, In>(type_, from, e);
       };
       Slide<n, float>(taps_, next, of_tap, result);
@@ -153,17 +155,18 @@ class RowSlider {
   }
 
  private:
-  const int32_t* columns_;
-  const uint8_t* in_;  // the channel's first element in the plane
-  int32_t row_;
+  const int32_t* columns_;  // where the columns begin in a row (Tile::from), from the thread's first one on
+  const uint8_t* in_;       // the channel's first element in the plane
+  int32_t row_;             // elements of a row
   DType type_;
   Border border_;
-  int32_t first_y_, rows_, taps_, inner_;
-  float outside_;
-  int32_t at_border_;  // -1: some columns that the tile depends on are outside
+  int32_t first_y_;              // the first row that the tile depends on
+  int32_t rows_, taps_, inner_;  // rows of a plane, taps along a row, channels
+  float outside_;                // the value beyond a constant border
+  int32_t at_border_;            // -1: some columns that the tile depends on are outside
 };
 
-// Calls f with the slider of a thread.
+// Calls f with the slider of a thread: with kTileSteps results or one, and with known addresses for RGB bytes.
 template <class In, class F>
 JAXDALI_HD inline void WithSlider(const TilePlan& a, const Tile& t, int thread, F f) {
   if (!a.by_steps) return f(RowSlider<In, 1, 0>(a, t, thread));
@@ -172,7 +175,7 @@ JAXDALI_HD inline void WithSlider(const TilePlan& a, const Tile& t, int thread, 
   f(RowSlider<In, kTileSteps, 0>(a, t, thread));
 }
 
-// Reduces the rows that a tile depends on along themselves, beginning with `initial`.
+// Reduces the rows that a tile depends on along themselves, beginning with `initial`, and stores the results in `rows`.
 template <class In, int n, int kInner, class OfTap>
 JAXDALI_HD inline void AlongRowsBy(const TilePlan& a, const Tile& t, const RowSlider<In, n, kInner>& slide,
                                    float initial, OfTap of_tap, TileRows* rows) {
@@ -188,6 +191,7 @@ JAXDALI_HD inline void AlongRowsBy(const TilePlan& a, const Tile& t, const RowSl
     for (int r = 0; r < n; r++) to[r * inner] = results[r];
   }
 }
+// AlongRowsBy for the slider of a thread.
 template <class In, class OfTap>
 JAXDALI_HD inline void AlongRows(const TilePlan& a, const Tile& t, int thread, float initial, OfTap of_tap,
                                  TileRows* rows) {
@@ -210,7 +214,7 @@ JAXDALI_HD inline void AcrossRows(const TilePlan& a, const Tile& t, int thread, 
     const int32_t y = static_cast<int32_t>(u / kUnits * 4), column = static_cast<int32_t>(u % kUnits * 4);
     const int32_t n = columns - column;
     if (n <= 0) continue;
-    Four results[4];
+    Four results[4];  // elements column ... column + 3 of output rows y ... y + 3
     JAXDALI_UNROLL
     for (int r = 0; r < 4; r++) results[r] = {{initial, initial, initial, initial}};
     auto next = [from = rows.values + u / kUnits * 4 * kUnits + u % kUnits]() mutable {

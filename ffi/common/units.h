@@ -182,6 +182,7 @@ struct Units {
   template <class T>
   static constexpr int kStep = sizeof(T) == 8 ? 2 : 1;  // words that contain whole elements
 
+  // Fills kStep words with the next elements.
   template <class T, class Next>
   JAXDALI_HD static void Fill(uint32_t* words, Next& next) {
     if constexpr (sizeof(T) == 8) {
@@ -197,6 +198,7 @@ struct Units {
       for (int shift = 0; shift < 32; shift += kBits) words[0] |= BitsOf<T>(next()) << shift;
     }
   }
+  // Writes those elements of a unit that belong to the output, one by one.
   template <class T, class Next>
   JAXDALI_HD void WritePart(int64_t unit, Next& next) const {
     constexpr int kEach = kUnit / sizeof(T);

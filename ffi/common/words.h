@@ -73,7 +73,8 @@ JAXDALI_HD inline uint32_t Funnel(uint32_t low, uint32_t high, uint32_t shift) {
 #endif
 }
 
-// Four bytes. Each hexadecimal digit of `which`, from the lowest on, selects a byte of `a` (0 to 3) or of `b` (4 to 7).
+// A word of four selected bytes. Each hexadecimal digit of `selectors`, from the lowest on, selects a byte of `a` (0 to
+// 3) or of `b` (4 to 7), counted from their lowest bytes.
 JAXDALI_HD inline uint32_t Permute(uint32_t a, uint32_t b, uint32_t selectors) {
 #if defined(__CUDA_ARCH__)
   return __byte_perm(a, b, selectors);
@@ -87,6 +88,7 @@ JAXDALI_HD inline uint32_t Permute(uint32_t a, uint32_t b, uint32_t selectors) {
 
 // The lowest bytes of four words, the first one lowest.
 JAXDALI_HD inline uint32_t PackBytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  // 0x40 selects the lowest bytes of both words, 0x5410 the lowest two of each.
   return Permute(Permute(a, b, 0x40), Permute(c, d, 0x40), 0x5410);
 }
 
@@ -118,13 +120,14 @@ JAXDALI_HD inline uint32_t BitsOf(T v) {
     return static_cast<std::make_unsigned_t<T>>(v);
 }
 
-// Writes word `q` of the words that contain the `n` elements at `to`, whose values are get(0) ... get(n - 1). There are
-// at most WordsOf<T>(n) words, for any alignment of `to`.
+// The largest number of words that n neighbouring elements can touch, whatever their alignment.
 template <class T>
 JAXDALI_HD inline int WordsOf(int n) {
   constexpr int kEach = 4 / sizeof(T);
   return (n + 2 * kEach - 2) / kEach;
 }
+// Writes word `q` of the words that contain the `n` elements at `to`, whose values are get(0) ... get(n - 1). Where
+// other elements share the word, and where there is no word `q`, it writes element by element.
 template <class T, class Get>
 JAXDALI_HD inline void WriteElements(T* to, int n, int q, Get get) {
   constexpr int kEach = 4 / sizeof(T);

@@ -8,6 +8,7 @@
 
 namespace jaxdali {
 
+// The custom call. `group_bytes` and `tables` are for CUDA only, `fast_idct` for the CPU.
 static ffi::Error DecodeImpl(Device device, ffi::AnyBuffer data, I32 offsets, I32 shapes, I32 out_offsets,
                              I32 out_shapes, I32 control, ffi::Span<const int64_t> empty, I32 info, I32 tables,
                              int32_t output_type, bool adjust_orientation, bool fast_idct, int32_t group_bytes,

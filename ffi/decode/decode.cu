@@ -44,7 +44,8 @@ class Launcher {
   const char* error_ = nullptr;
 };
 
-// `groups`: at least as many as the rows have.
+// Decodes a batch. The coefficients of its images are in memory group by group: `groups` is the number of groups, at
+// least as many as the rows of the operand `tables` name.
 const char* LaunchInGroups(const DecodeBatch& b, const Samples& samples, int groups, void* stream) {
   using namespace jpeg;
   const int64_t n = samples.n, slots = kMaxScans * n;  // of scans or components
@@ -53,6 +54,7 @@ const char* LaunchInGroups(const DecodeBatch& b, const Samples& samples, int gro
   if (b.in.dtype != DType::kU8) return "decode: element type";
   const Shard shard{b.tables, samples, b.workspace};
   const int32_t chunks = Grid(b.in.capacity / kChunkBytes, slots);
+  // A thread decodes 512 bits or more at a time, so a block at least 512 * kBlockSubsequences.
   const int32_t sequences = Grid(b.in.capacity * 8 / (512 * kBlockSubsequences), slots);
   // For a group. The memory holds the planes of all groups, and the coefficients of one.
   const int64_t blocks = b.workspace_size / (64 * (groups + static_cast<int64_t>(sizeof(int16_t))));
@@ -65,14 +67,15 @@ const char* LaunchInGroups(const DecodeBatch& b, const Samples& samples, int gro
   launch(UnstuffCount{{shard, b.in, chunks}}, chunks);
   launch(UnstuffPrefix{{shard, b.in, chunks}}, slots);
   launch(UnstuffWrite{{shard, b.in, chunks}}, chunks);
-  launch(SyncBlocks{{shard, sequences}, true}, sequences);
-  launch(SyncBlocks{{shard, sequences}, false}, sequences);
+  launch(SyncBlocks{{shard, sequences}, /*is_first_launch=*/true}, sequences);
+  launch(SyncBlocks{{shard, sequences}, /*is_first_launch=*/false}, sequences);
   launch(SyncScans{{shard, sequences}}, slots);
   for (int32_t g = 0; g < groups; g++) {
     launch(DecodeWrite{{shard, writes}, g}, writes);
     launch(DcSums{shard, sums, g}, sums);
     launch(DcPrefix{shard, g}, slots);
-    launch(IdctKernel{shard, b.in, b.type == ImageType::kGray, g + 1 < groups, units, g}, units);
+    launch(IdctKernel{shard, b.in, /*luminance_only=*/b.type == ImageType::kGray, /*clears=*/g + 1 < groups, units, g},
+           units);
   }
   return launch.error() ? launch.error() : LaunchPixels(b, shard, stream);
 }

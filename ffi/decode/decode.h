@@ -85,7 +85,8 @@ Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, con
 // strip of the image in which the region begins, or null.
 jpeg::BaselineDecoder* StartRows(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                                  const jpeg::Strip* strip = nullptr);
-// The same for PNG. All rows exist once it has started.
+// StartRows for PNG: null, or the started decoder, from which NextPngRow takes the rows one after another. All rows
+// exist once it has started.
 png::Decoder* StartPngRows(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options);
 void NextPngRow(png::Decoder* decoder, const ImageInfo& info, const DecodeOptions& options, uint8_t* pixels);
 

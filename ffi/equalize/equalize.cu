@@ -22,7 +22,7 @@ struct Tables : EqualizeBatch {
     Divisor tile_width;
     EqualizeArgs args;
     uint32_t* counts;  // [tables, chunks, kBins] if there are several chunks
-    uint8_t* out;
+    uint8_t* out;      // [tables, kBins], the tables
   };
   struct Shared {
     int slot;
@@ -31,6 +31,7 @@ struct Tables : EqualizeBatch {
     uint32_t first, lowest, excess;  // the first value that the tile has, and its pixels; what is clipped
   };
 
+  // Makes the plan of sample i.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     EqualizeArgs& a = s->args;
     if (Status e = Sample(i, &a, &s->out); e != kOk) return e;
@@ -47,6 +48,7 @@ struct Tables : EqualizeBatch {
   }
   JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return plan.pieces; }
 
+  // One CUDA block: its parts of tiles or, in the second launch, its tables, of all samples.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     split.ForEach(block, s, [&](int64_t first, int64_t end) {
@@ -145,6 +147,7 @@ struct Pixels : EqualizeBatch {
     Divisor per_pixel, image, width;  // planes of an outer index, pixels of a plane and of its row
   };
 
+  // Makes the plan of sample i.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     const EqualizeArgs& a = s->args;
     if (Status e = Sample(i, &s->args, &s->tables); e != kOk) return e;
@@ -154,6 +157,7 @@ struct Pixels : EqualizeBatch {
     s->width = Divisor(a.width);
     return kOk;
   }
+  // Makes pixels first, first + kThreads, ...
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const EqualizeArgs& a = s.args;
     for (int64_t i = first; i < end; i += kThreads) {  // in the order of memory
@@ -177,9 +181,9 @@ const char* LaunchEqualize(const EqualizeBatch& b, const Samples& samples, void*
   const int64_t bytes = b.scratch_size * static_cast<int64_t>(sizeof(float)) - b.PartBytes();
   if (bytes < 0) return "equalize: the working memory is too small";
   const int64_t tables = bytes / kBins, chunks = b.in.capacity / b.kElementsPerPart;
-  if (const char* error = LaunchPlanned(Tables{b, false, {}}, samples, tables + chunks, stream)) return error;
+  if (const char* error = LaunchPlanned(Tables{b, /*joins=*/false, {}}, samples, tables + chunks, stream)) return error;
   if (chunks > 1)
-    if (const char* error = LaunchPlanned(Tables{b, true, {}}, samples, tables, stream)) return error;
+    if (const char* error = LaunchPlanned(Tables{b, /*joins=*/true, {}}, samples, tables, stream)) return error;
   return Launch(Pixels{b}, samples, stream);
 }
 

@@ -38,18 +38,23 @@ struct Lab {
   struct Pixel {
     int l, a, b;
   };
+  // The pixel in L*a*b*, 8 bits each.
   JAXDALI_HD Pixel FromRgb(const uint8_t* rgb) const {
     // Linear RGB to XYZ, relative to the white point D65, with coefficients in units of 2^-12; then f(X), f(Y), f(Z).
     const int r = linear[rgb[0]], g = linear[rgb[1]], b = linear[rgb[2]];
     const int x = root[Scaled(1777 * r + 1541 * g + 778 * b, 12)];
     const int y = root[Scaled(871 * r + 2929 * g + 296 * b, 12)];
     const int z = root[Scaled(73 * r + 448 * g + 3575 * b, 12)];
-    // L* = 116 f(Y) - 16, a* = 500 (f(X) - f(Y)), b* = 200 (f(Y) - f(Z)): 296 is 116 * 255 / 100, rounded.
+    // L* = 116 f(Y) - 16, a* = 500 (f(X) - f(Y)), b* = 200 (f(Y) - f(Z)), in units of 2^-15: 296 is 116 * 255 / 100,
+    // rounded, and 1336934 is 16 * 255 / 100 * 2^15.
     return {Limited(Scaled(296 * y - 1336934, 15), 255), Limited(Scaled(500 * (x - y) + (128 << 15), 15), 255),
             Limited(Scaled(200 * (y - z) + (128 << 15), 15), 255)};
   }
+  // Writes the sRGB pixel of a pixel in L*a*b*.
   JAXDALI_HD void ToRgb(Pixel p, uint8_t* rgb) const {
     const int y = lightness[p.l], f = root_of[p.l];
+    // f(X) = f(Y) + a* / 500 and f(Z) = f(Y) - b* / 200, in units of 2^-14: 5 * 53687 / 2^13 is 2^14 / 500, and 41943 /
+    // 2^9 is 2^14 / 200. The last numbers undo the shift of a* and b* by 128.
     const int x = Cube(f + ((5 * p.a * 53687 + 128) >> 13) - 4194), z = Cube(f - ((p.b * 41943 + 16) >> 9) + 10484);
     // XYZ, relative to D65, to linear RGB: coefficients in units of 2^-12.
     rgb[0] = Channel(12615 * x - 6296 * y - 2223 * z);
@@ -59,10 +64,10 @@ struct Lab {
 
  private:
   JAXDALI_HD static int Limited(int v, int most) { return v < 0 ? 0 : v > most ? most : v; }
+  // v / 2^bits, rounded.
   JAXDALI_HD static int Scaled(int v, int bits) { return (v + (1 << (bits - 1))) >> bits; }
-  JAXDALI_HD static int Cube(int f) {  // the inverse of f(t)
-    return f <= 3390 ? f * 108 / 841 - 290 : f * f / 16384 * f / 16384;
-  }
+  // The inverse of f(t), in units of 2^-14: linear up to 6 / 29, which is 3390, then the third power.
+  JAXDALI_HD static int Cube(int f) { return f <= 3390 ? f * 108 / 841 - 290 : f * f / 16384 * f / 16384; }
   JAXDALI_HD uint8_t Channel(int v) const { return static_cast<uint8_t>(gamma[Limited(Scaled(v, 14), kGamma - 1)]); }
 };
 
@@ -101,6 +106,7 @@ struct EqualizeBatch {
 
   JAXDALI_HD int Tiles() const { return tiles_y * tiles_x; }
 
+  // Describes sample i. The caller has checked that it lies inside both buffers. kInternal: its shapes differ.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, EqualizeArgs* a) const {
     int64_t outer = 1;
     a->inner = 1;
@@ -157,6 +163,7 @@ struct EqualizeBatch {
       return count - Excess(count) + per_bin + (bin % step == 0 && bin / step < rest ? 1 : 0);
     }
   };
+  // The limit of a sample's histograms, without a share of the excess yet (Spread).
   JAXDALI_HD static Clip ClipOf(const EqualizeArgs& a) {
     if (!(a.limit > 0)) return {0};
     const uint32_t limit = static_cast<uint32_t>(static_cast<double>(a.limit) * a.Area() / kBins);

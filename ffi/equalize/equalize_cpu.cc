@@ -16,7 +16,7 @@ void Count(const EqualizeBatch& b, const EqualizeArgs& a, int64_t plane, int row
   const int64_t inside = most < a.width ? most : a.width;
   for (int64_t y = row * a.tile_height; y < (row + 1) * a.tile_height; y++) {
     // Tiles at the lower and right border extend into the mirrored image.
-    const int64_t line = a.At(plane, Reflect(y, a.height), 0);
+    const int64_t line = a.At(plane, Reflect(y, a.height), /*x=*/0);
     for (int64_t x = first; x < inside; x++) parts[x & 3][b.Value(a, line + x * a.inner)]++;
     for (int64_t x = std::max(first, inside); x < most; x++)
       parts[x & 3][b.Value(a, line + Reflect(x, a.width) * a.inner)]++;
@@ -24,7 +24,7 @@ void Count(const EqualizeBatch& b, const EqualizeArgs& a, int64_t plane, int row
   for (int k = 0; k < kBins; k++) histogram[k] = parts[0][k] + parts[1][k] + parts[2][k] + parts[3][k];
 }
 
-// Makes the table of a histogram, and changes the histogram.
+// Makes the table of a histogram: the level of each value. Changes the histogram.
 void MakeTable(const EqualizeBatch& b, const EqualizeArgs& a, uint32_t* histogram, uint8_t* table) {
   uint32_t counted = a.Area();
   if (b.stretch) {
@@ -47,7 +47,7 @@ void MakeTable(const EqualizeBatch& b, const EqualizeArgs& a, uint32_t* histogra
   }
 }
 
-// Plane by plane. The tiles around a column are the same in all rows.
+// Equalizes a sample plane by plane. The tiles around a column are the same in all rows.
 void Run(const EqualizeBatch& b, const EqualizeArgs& a) {
   std::vector<uint8_t> tables(static_cast<size_t>(b.Tiles()) * kBins);
   std::vector<EqualizeBatch::Between> columns(static_cast<size_t>(a.width));
@@ -60,7 +60,7 @@ void Run(const EqualizeBatch& b, const EqualizeArgs& a) {
     }
     for (int64_t y = 0; y < a.height; y++) {
       const EqualizeBatch::Between v = b.Around(y, a.tile_height, b.tiles_y);
-      const int64_t line = a.At(plane, y, 0);
+      const int64_t line = a.At(plane, y, /*x=*/0);
       for (int64_t x = 0; x < a.width; x++)
         b.Put(a, tables.data(), line + x * a.inner, v, columns[static_cast<size_t>(x)]);
     }

@@ -6,6 +6,7 @@ namespace jaxdali {
 namespace {
 
 struct Expansions : ExpandBatch {
+  // Describes sample i as a strided copy: along an axis that is repeated, the stride is 0.
   JAXDALI_HD Status Find(int i, Strided* from) const {
     ExpandArgs a;
     if (Status s = Sample(i, &a); s != kOk) return s;

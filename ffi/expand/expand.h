@@ -26,8 +26,8 @@ struct ExpandArgs {
 struct ExpandBatch {
   Batch in, out;  // of equal type; the input has no more axes than the output
 
-  // Describes sample i, which lies inside both buffers. kSizeMismatch: an axis of the input is neither 1 nor as long as
-  // the output's.
+  // Describes sample i. The caller has checked that it lies inside both buffers. kSizeMismatch: an axis of the input is
+  // neither 1 nor as long as the output's.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, ExpandArgs* a) const {
     a->in = in.bytes(i);
     a->out = out.bytes(i);
@@ -51,10 +51,12 @@ inline void Repeat(uint8_t* out, int64_t block, int64_t n) {
   for (int64_t done = 1; done < n; done *= 2) std::memcpy(out + done * block, out, std::min(done, n - done) * block);
 }
 
-// Writes the sub-array of axes d..., whose input starts at `in`. Returns how many bytes of input it used.
+// Writes the sub-array of axes d, d + 1, ..., whose input starts at `in`. `block`: bytes of the axes behind the last
+// one of `a`, which are equal in input and output. `out_stride`: bytes of the output from one index of an axis to the
+// next. Returns how many bytes of input it used.
 inline int64_t ExpandAxis(const ExpandArgs& a, int d, int64_t block, const int64_t* out_stride, const uint8_t* in,
                           uint8_t* out) {
-  if (d == a.ndim) {  // copies the remaining axes as they are
+  if (d == a.ndim) {
     std::memcpy(out, in, block);
     return block;
   }
@@ -69,8 +71,8 @@ inline int64_t ExpandAxis(const ExpandArgs& a, int d, int64_t block, const int64
   return used;
 }
 
-// Repeats each element k times along the last axis, for example a mask [H, W, 1] for an image. This case is common, so
-// it has a loop of its own.
+// Repeats each of n elements of type T k times, for example a mask [H, W, 1] for an image [H, W, k]. This case is
+// common, so it has a loop of its own.
 template <class T>
 inline void ExpandLast(const uint8_t* in, int64_t n, int64_t k, uint8_t* out) {
   for (int64_t i = 0; i < n; i++) {
@@ -80,6 +82,7 @@ inline void ExpandLast(const uint8_t* in, int64_t n, int64_t k, uint8_t* out) {
   }
 }
 
+// Expands a sample. Repeating along the last axis alone has a loop of its own.
 inline void ExpandSample(ExpandArgs a) {
   int64_t total = 1, size = 1;
   for (int d = 0; d < a.ndim; d++) {
@@ -110,9 +113,9 @@ inline void ExpandSample(ExpandArgs a) {
     stride[d] = bytes;
     bytes *= a.shape[d];
   }
-  // Inner axes that are equal form one block.
+  // Inner axes that are equal in input and output form one block, and `a` loses them.
   while (a.ndim > 0 && a.dims[a.ndim - 1] == a.shape[a.ndim - 1]) block *= a.shape[--a.ndim];
-  ExpandAxis(a, 0, block, stride, a.in, a.out);
+  ExpandAxis(a, /*d=*/0, block, stride, a.in, a.out);
 }
 
 // The CPU kernel.

@@ -37,6 +37,7 @@ struct FilterPass : FilterBatch {
   const float* from;  // null: the input
   float* to;          // null: the output
 
+  // Describes this pass for sample i.
   JAXDALI_HD Status Find(int i, FilterArgs* a) const {
     if (Status s = Sample(i, a); s != kOk) return s;
     if (from) a->in = from + out.start(i);
@@ -55,9 +56,10 @@ struct AxisPlanner : FilterPass {
   struct Plan : FilterArgs {
     int64_t units, extent, stride;  // stride: elements from one position along the axis to the next
     Divisor across, along;          // units across and along the axis
-    bool by_four;
+    bool by_four;                   // a unit is four elements wide, which are read and written together
   };
 
+  // Makes the plan of sample i.
   JAXDALI_HD Status Prepare(int i, Plan* a) const {
     if (Status s = Find(i, a); s != kOk) return s;
     int64_t outer = a->outer;
@@ -81,6 +83,7 @@ template <class In, class Out>
 struct AlongAxis : AxisPlanner {
   using Planner = AxisPlanner;
 
+  // Makes units first, first + kThreads, ...
   JAXDALI_HD void Work(const Plan& a, int64_t first, int64_t end) const {
     for (int64_t i = first; i < end; i += kThreads) {
       const auto column = a.across.Divide(static_cast<uint64_t>(i)), row = a.along.Divide(column.quotient);
@@ -126,7 +129,7 @@ struct AlongAxis : AxisPlanner {
     if constexpr (std::is_same_v<V, Four>)
       return LoadFour<In>(type, from);
     else
-      return LoadAs<float, In>(type, from, 0);
+      return LoadAs<float, In>(type, from, /*i=*/0);
   }
   JAXDALI_HD static void Store(DType type, uint8_t* to, const Four& v) { StoreFour<Out>(type, to, v); }
   JAXDALI_HD static void Store(DType type, uint8_t* to, float v) {
@@ -139,9 +142,10 @@ struct AlongAxis : AxisPlanner {
 // Tiles of the two inner axes (common/tiles.h). A third axis counts as planes.
 struct TilePlanner : FilterPass {
   struct Plan : TilePlan {
-    float weights[2][kMostTileTaps];
+    float weights[2][kMostTileTaps];  // across the rows, and along them
   };
 
+  // Makes the plan of sample i.
   JAXDALI_HD Status Prepare(int i, Plan* a) const {
     FilterArgs args;
     if (Status s = Find(i, &args); s != kOk) return s;
@@ -179,15 +183,18 @@ struct BothAxes : TilePlanner {
 
   WorkSplit split;
 
+  // One CUDA block: its tiles of all samples.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     split.ForEach(block, s, [&](int64_t first, int64_t end) {
       for (int64_t piece = first; piece < end; piece++) {
         FindTile(block, s.plan, piece, &s.tile);
-        block.Phase(
-            [&](int thread) { AlongRows<In>(s.plan, s.tile, thread, 0.0f, WeightedSum{s.plan.weights[1]}, &s.rows); });
-        block.Phase(
-            [&](int thread) { AcrossRows<Out>(s.plan, s.tile, thread, 0.0f, WeightedSum{s.plan.weights[0]}, s.rows); });
+        block.Phase([&](int thread) {
+          AlongRows<In>(s.plan, s.tile, thread, /*initial=*/0.0f, WeightedSum{s.plan.weights[1]}, &s.rows);
+        });
+        block.Phase([&](int thread) {
+          AcrossRows<Out>(s.plan, s.tile, thread, /*initial=*/0.0f, WeightedSum{s.plan.weights[0]}, s.rows);
+        });
       }
     });
   }
@@ -208,7 +215,7 @@ auto WithTypes(DType in, DType out, F f) {
 const char* LaunchFilter(const FilterBatch& b, const Samples& samples, void* stream) {
   if (b.scratch_size < b.out.capacity * (b.axes - 1)) return "filter: the working memory is too small";
   float* next = b.scratch;  // memory for the next intermediate batch
-  FilterPass pass{b, nullptr, nullptr};
+  FilterPass pass{b, /*from=*/nullptr, /*to=*/nullptr};
   // Launches a pass; the one that filters along axis 3 - b.axes is the last.
   auto launch = [&](int axis, auto launch_pass) {
     pass.to = axis == 3 - b.axes ? nullptr : next;

@@ -27,10 +27,13 @@ struct FilterBatch {
   Batch in, out;        // of equal shape
   const float* window;  // [n, axes, most]
   const int32_t* taps;  // [n, axes]
-  int first, axes, most;
-  float* scratch;  // CUDA only: two batches of floats
+  int first, axes;      // the first filtered axis, and how many
+  int most;             // weights of a window in memory; the first `taps` of them count
+  float* scratch;       // CUDA only: two batches of floats
   int64_t scratch_size;
 
+  // Describes sample i. The caller has checked that it lies inside both buffers. kInternal: its operands do not fit
+  // together.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, FilterArgs* a) const {
     a->in_type = in.dtype;
     a->out_type = out.dtype;

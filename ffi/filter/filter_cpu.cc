@@ -24,8 +24,8 @@ void Weigh(const float* const* from, const float* weights, int taps, int64_t n, 
 }
 
 #if defined(JAXDALI_SIMD)
-// The same, from element i on. Sums of 32 elements at a time stay in registers, because compilers keep arrays of
-// vectors in memory.
+// Weigh with AVX2 or NEON, from element i on. Sums of 32 elements at a time stay in registers, as variables, because
+// compilers keep arrays of vectors in memory.
 JAXDALI_SIMD_FMA void WeighSimd(const float* const* from, int64_t i, const float* weights, int taps, int64_t n,
                                 float* out) {
   for (; i + 32 <= n; i += 32) {
@@ -58,7 +58,7 @@ JAXDALI_SIMD_FMA void WeighSimd(const float* const* from, int64_t i, const float
 #endif
 
 #if defined(JAXDALI_AVX512)
-// The same, 64 elements at a time; the rest by WeighSimd.
+// Weigh with AVX-512, 64 elements at a time; the rest by WeighSimd.
 JAXDALI_AVX512 void WeighAvx512(const float* const* from, const float* weights, int taps, int64_t n, float* out) {
   int64_t i = 0;
   for (; i + 64 <= n; i += 64) {
@@ -80,12 +80,13 @@ JAXDALI_AVX512 void WeighAvx512(const float* const* from, const float* weights, 
 }
 #endif
 
+// Weigh in the version for this CPU.
 void WeighRows(const float* const* from, const float* weights, int taps, int64_t n, float* out) {
 #if defined(JAXDALI_AVX512)
   if (kHasAvx512) return WeighAvx512(from, weights, taps, n, out);
 #endif
 #if defined(JAXDALI_SIMD)
-  if (kHasSimd) return WeighSimd(from, 0, weights, taps, n, out);
+  if (kHasSimd) return WeighSimd(from, /*i=*/0, weights, taps, n, out);
 #endif
   Weigh(from, weights, taps, n, out);
 }
@@ -129,13 +130,14 @@ class Slices {
     ring_rows_[slot] = y;
     const int centre = a_.taps[2] / 2;
     float* middle = padded_.data() + centre * a_.inner;
-    LoadRow(a_.in_type, a_.in, first + y * row_, 1, row_, middle);
+    LoadRow(a_.in_type, a_.in, first + y * row_, /*step=*/1, row_, middle);
     for (int x = 1; x <= centre; x++) Mirror(-x, middle);
     for (int x = 0; x < a_.taps[2] - 1 - centre; x++) Mirror(a_.n[2] + x, middle);
     for (int k = 0; k < a_.taps[2]; k++) from_[static_cast<size_t>(k)] = padded_.data() + k * a_.inner;
     WeighRows(from_.data(), a_.window[2], a_.taps[2], row_, to);
     return to;
   }
+  // Writes pixel x of the padded row, which is beyond an end of the row that begins at `middle`.
   void Mirror(int64_t x, float* middle) {
     std::copy_n(middle + Reflect(x, a_.n[2]) * a_.inner, a_.inner, middle + x * a_.inner);
   }
@@ -148,6 +150,7 @@ class Slices {
   std::vector<int64_t> ring_rows_;           // the row in each slot of the ring; -1: none
 };
 
+// Filters a sample: its slices and, if the third axis is filtered, a volume of filtered slices along this axis.
 void Run(const FilterArgs& a) {
   const int64_t row = a.n[2] * a.inner, slice = a.n[1] * row;
   Slices slices(a);

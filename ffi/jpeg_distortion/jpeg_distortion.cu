@@ -23,6 +23,7 @@ struct Planes {
   }
 };
 
+// The first launch: compresses and decompresses minimum coded units (MCUs), and writes the planes.
 struct DistortUnits : JpegDistortionBatch {
   static constexpr int kUnits = 16;           // of a piece
   static constexpr int kBlocks = 6 * kUnits;  // of a piece: of a unit, four of luminance, one of Cb, one of Cr
@@ -31,7 +32,7 @@ struct DistortUnits : JpegDistortionBatch {
   struct Plan {
     JpegDistortionArgs args;
     Planes planes;
-    Divisor down, across;
+    Divisor down, across;  // units of a frame
   };
   struct Unit {
     int64_t frame;
@@ -49,6 +50,7 @@ struct DistortUnits : JpegDistortionBatch {
   };
   WorkSplit split;
 
+  // Makes the plan of sample i.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     if (Status e = Sample(i, &s->args, &s->planes.first); e != kOk) return e;
     s->planes.units = s->args.Units();
@@ -60,6 +62,9 @@ struct DistortUnits : JpegDistortionBatch {
   }
   JAXDALI_HD static int64_t CountPieces(const Plan& s) { return (s.planes.units + kUnits - 1) / kUnits; }
 
+  // One CUDA block: its pieces of all samples. The phases: quantizers; samples, by 32 threads for each unit; then, by
+  // 48 for each unit (eight for each block of 8 x 8), the DCT of rows, that of columns with its inverse, the inverse of
+  // rows.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     split.ForEach(block, s, [&](int64_t first, int64_t end) {
@@ -92,6 +97,7 @@ struct DistortUnits : JpegDistortionBatch {
   }
 
  private:
+  // Finds a unit by its number: across a frame, then down, then frame by frame.
   JAXDALI_HD static void FindUnit(const Plan& s, int64_t number, Unit* unit) {
     const auto column = s.across.Divide(static_cast<uint64_t>(number)), row = s.down.Divide(column.quotient);
     unit->frame = static_cast<int64_t>(row.quotient);
@@ -163,7 +169,8 @@ struct DistortUnits : JpegDistortionBatch {
     for (int c = 0; c < 2; c++) {
       JAXDALI_UNROLL
       for (int i = 0; i < 2; i++)
-        samples[256 + 64 * c + 8 * y + 2 * x + i] = static_cast<uint8_t>((sum[c][i] + 1 + i) >> 2);
+        // The mean of 2 x 2 pixels. libjpeg's h2v2_downsample adds 1 and 2 in turn.
+        samples[kMcuLuminance + kMcuChroma * c + 8 * y + 2 * x + i] = static_cast<uint8_t>((sum[c][i] + 1 + i) >> 2);
     }
   }
 
@@ -172,7 +179,8 @@ struct DistortUnits : JpegDistortionBatch {
   // from samples.
   JAXDALI_HD static void ForwardRow(Shared& s, int block, int y) {
     const int unit = block / 6, index = block % 6;
-    const int offset = index < 4 ? (index / 2 * 8 + y) * 16 + index % 2 * 8 : 256 + (index - 4) * 64 + y * 8;
+    const int offset =
+        index < 4 ? (index / 2 * 8 + y) * 16 + index % 2 * 8 : kMcuLuminance + (index - 4) * kMcuChroma + y * 8;
     const jpeg::Words2 samples = jpeg::Load2(s.samples + unit * kMcuBytes + offset);
     int32_t v[8];
     JAXDALI_UNROLL
@@ -237,6 +245,7 @@ struct MakePixels : JpegDistortionBatch {
     s->units = s->args.frames * down * across;
     return kOk;
   }
+  // Makes units first, first + kThreads, ...
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const JpegDistortionArgs& a = s.args;
     const int32_t width = static_cast<int32_t>(a.width), height = static_cast<int32_t>(a.height);
@@ -244,17 +253,17 @@ struct MakePixels : JpegDistortionBatch {
       const auto column = s.across.Divide(static_cast<uint64_t>(i)), row = s.down.Divide(column.quotient);
       const int64_t frame = static_cast<int64_t>(row.quotient);
       const int32_t y = static_cast<int32_t>(row.rest) * 2, x = static_cast<int32_t>(column.rest) * 8;
-      const uint8_t* luminance = s.planes.Of(0, frame) + int64_t{y} * s.planes.Pitch(false) + x;
+      const uint8_t* luminance = s.planes.Of(/*plane=*/0, frame) + int64_t{y} * s.planes.Pitch(/*is_chroma=*/false) + x;
       uint32_t cb[2][4], cr[2][4];
-      Chroma(s, 1, frame, y, x, cb);
-      Chroma(s, 2, frame, y, x, cr);
+      Chroma(s, /*component=*/1, frame, y, x, cb);
+      Chroma(s, /*component=*/2, frame, y, x, cr);
       uint8_t* to = a.out + ((frame * height + y) * width + x) * 3;
       JAXDALI_UNROLL
       for (int r = 0; r < 2; r++) {
         if (y + r >= height) break;
         jpeg::Words2 pixels[3];
-        jpeg::ConvertGroup(jpeg::ColorWeights::Make(false), jpeg::Load2(luminance + r * s.planes.Pitch(false)), cr[r],
-                           cb[r], pixels);
+        jpeg::ConvertGroup(jpeg::ColorWeights::Make(/*bgr=*/false),
+                           jpeg::Load2(luminance + r * s.planes.Pitch(/*is_chroma=*/false)), cr[r], cb[r], pixels);
         Store(pixels, width - x < 8 ? width - x : 8, to + int64_t{r} * width * 3);
       }
     }
@@ -266,8 +275,15 @@ struct MakePixels : JpegDistortionBatch {
                                 uint32_t (&out)[2][4]) {
     const int32_t rows = static_cast<int32_t>(s.args.height + 1) / 2,
                   columns = static_cast<int32_t>(s.args.width + 1) / 2;
-    const jpeg::Plane plane{s.planes.Of(component, frame), s.planes.Pitch(true), 0, rows, 0, columns, 2, 2,
-                            jpeg::Upsampling::kH2V2};
+    const jpeg::Plane plane{.data = s.planes.Of(component, frame),
+                            .pitch = s.planes.Pitch(/*is_chroma=*/true),
+                            .begin_y = 0,
+                            .end_y = rows,
+                            .begin_x = 0,
+                            .end_x = columns,
+                            .expand_x = 2,
+                            .expand_y = 2,
+                            .mode = jpeg::Upsampling::kH2V2};
     if (columns > 2) return jpeg::UpsampleGroup(plane, y, x, out);
     // libjpeg repeats the samples of images as narrow as this, whose pixels are the first four of a group.
     JAXDALI_UNROLL

@@ -18,13 +18,14 @@ namespace jaxdali {
 
 inline constexpr int64_t kMcuSide = 16;    // of a minimum coded unit, in pixels
 inline constexpr int64_t kMcuBytes = 384;  // samples of a unit: 16 x 16 of luminance, 8 x 8 of Cb, 8 x 8 of Cr
+inline constexpr int kMcuLuminance = 256, kMcuChroma = 64;
 
-// One sample: frames of height x width RGB pixels.
+// One sample: frames of height x width RGB pixels. A unit is a minimum coded unit of JPEG (MCU).
 struct JpegDistortionArgs {
   const uint8_t* in;
   uint8_t* out;
   int64_t frames, height, width, down, across;  // down, across: number of units
-  const int32_t* tables;
+  const int32_t* tables;                        // [2, 64] quantizers of luminance and of chroma, row by row
 
   JAXDALI_HD int64_t Units() const { return frames * down * across; }
 };
@@ -36,6 +37,7 @@ struct JpegDistortionBatch {
   float* scratch;             // CUDA only: planes of luminance, Cb and Cr
   int64_t scratch_size;
 
+  // Describes sample i. The caller has checked that it lies inside both buffers. kInternal: its shapes do not fit.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, JpegDistortionArgs* a) const {
     for (int d = 0; d < in.ndim; d++)
       if (in.dim(i, d) != out.dim(i, d)) return kInternal;

@@ -32,8 +32,9 @@ void Distort(int32_t (&block)[8][8], const int32_t* table, uint8_t* to, int64_t 
   }
 }
 
-// Compresses one of the six blocks of a unit: 0 to 3 are luminance, 4 is Cb, 5 is Cr. Beyond the image its outermost
-// pixels repeat; at the bottom the last row of chroma does, as in libjpeg.
+// Compresses and decompresses one of the six blocks of a minimum coded unit (`unit` is its number), and stores it in
+// `units`: blocks 0 to 3 are luminance, 4 is Cb, 5 is Cr. Beyond the image its outermost pixels repeat; at the bottom
+// the last row of chroma does, as in libjpeg.
 void DistortBlock(const JpegDistortionArgs& a, int64_t unit, int index, uint8_t* units) {
   const int64_t frame = unit / (a.down * a.across), row = unit / a.across % a.down, column = unit % a.across;
   const uint8_t* image = a.in + frame * a.height * a.width * 3;
@@ -59,10 +60,11 @@ void DistortBlock(const JpegDistortionArgs& a, int64_t unit, int index, uint8_t*
     }
   }
   uint8_t* to = units + unit * kMcuBytes;
+  // The four blocks of luminance form a square of 16 x 16, so half of it is above the lower two.
   if (index < 4)
-    Distort(block, a.tables, to + index / 2 * 128 + index % 2 * 8, 16);
+    Distort(block, a.tables, to + index / 2 * (kMcuLuminance / 2) + index % 2 * 8, /*pitch=*/16);
   else
-    Distort(block, a.tables + 64, to + 256 + (index - 4) * 64, 8);
+    Distort(block, a.tables + 64, to + kMcuLuminance + (index - 4) * kMcuChroma, /*pitch=*/8);
 }
 
 // Writes a pixel of the result. Chroma is interpolated as by libjpeg's "fancy upsampling" (h2v2): the nearest sample
@@ -71,7 +73,8 @@ void PutPixel(const JpegDistortionArgs& a, const uint8_t* units, int64_t frame, 
   const int64_t columns = (a.width + 1) / 2, rows = (a.height + 1) / 2;
   const uint8_t* first = units + frame * a.down * a.across * kMcuBytes;
   auto chroma = [&](int component, int64_t cy, int64_t cx) -> int32_t {
-    return first[(cy / 8 * a.across + cx / 8) * kMcuBytes + 256 + component * 64 + cy % 8 * 8 + cx % 8];
+    return first[(cy / 8 * a.across + cx / 8) * kMcuBytes + kMcuLuminance + component * kMcuChroma + cy % 8 * 8 +
+                 cx % 8];
   };
   const int64_t cy = y / 2, cx = x / 2;
   int32_t c[2];
@@ -88,7 +91,7 @@ void PutPixel(const JpegDistortionArgs& a, const uint8_t* units, int64_t frame, 
   }
   const int32_t luminance = first[(y / 16 * a.across + x / 16) * kMcuBytes + y % 16 * 16 + x % 16];
   uint32_t rgb[3];
-  YccToChannels(ColorWeights::Make(false), luminance, c[1], c[0], rgb);
+  YccToChannels(ColorWeights::Make(/*bgr=*/false), luminance, c[1], c[0], rgb);
   uint8_t* to = a.out + ((frame * a.height + y) * a.width + x) * 3;
   for (int k = 0; k < 3; k++) to[k] = static_cast<uint8_t>(rgb[k] >> 16);
 }

@@ -6,10 +6,11 @@ namespace jaxdali {
 namespace {
 
 struct Merges : MergeBatch {
+  // Describes sample i as a strided copy: one axis of contiguous elements.
   JAXDALI_HD Status Find(int i, Strided* from) const {
     if (Status s = Check(i); s != kOk) return s;
     from->Clear();
-    from->Add(out.size(i), 1);
+    from->Add(out.size(i), /*distance=*/1);
     return kOk;
   }
 };

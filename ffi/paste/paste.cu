@@ -12,11 +12,12 @@ struct PastePlanner : PasteBatch {
   struct Plan {
     int64_t units;
     Units to;
-    int32_t i;
+    int32_t i;  // the sample
     int32_t channels;
     Divisor row, height;  // elements of a row, rows of a frame
   };
 
+  // Makes the plan of sample i.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     const Sample shape = Shape(out, i);
     s->units = s->to.Set(out.bytes(i), out.size(i), out.dtype);
@@ -34,6 +35,7 @@ template <class V, class In, class Out>
 struct PasteCanvas : PastePlanner {
   using Planner = PastePlanner;
 
+  // Makes units first, first + kThreads, ... of the canvas. Where there is no region, it is 0.
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     WithKnown<Out>(out.dtype, [&](auto t) {
       using T = decltype(t);
@@ -87,6 +89,7 @@ struct PasteCanvas : PastePlanner {
     }
     return run;
   }
+  // Element i of the input's buffer, as an element of the output.
   template <class T>
   JAXDALI_HD T Element(int64_t i) const {
     if constexpr (std::is_integral_v<V>)

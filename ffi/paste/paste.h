@@ -34,7 +34,8 @@ struct PasteBatch {
     return s;
   }
 
-  // Whether all regions of sample i lie inside both images, and fit together.
+  // Whether all regions of sample i lie inside both images (otherwise kOutOfBounds), and their sources exist and have
+  // the canvas's frames and channels (otherwise kInternal).
   JAXDALI_NOINLINE JAXDALI_HD Status Check(int i) const {
     const Sample to = Shape(out, i);
     for (int k = 0; k < most; k++) {

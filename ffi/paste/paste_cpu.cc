@@ -7,7 +7,7 @@
 namespace jaxdali {
 namespace {
 
-// Copies or converts n elements. V holds all values of From.
+// Copies n elements, or converts them by way of V, which holds all values of From (rounded if they have 64 bits).
 template <class From, class To>
 void CopyRow(const From* from, int64_t n, To* to) {
   if constexpr (std::is_same_v<From, To>) {

@@ -17,10 +17,10 @@ struct Reductions : ReduceBatch {
 
   struct Plan {
     ReduceArgs args;
-    double* partial;  // [chunks, results] if there are several chunks
-    int64_t chunk;    // elements of a result in each chunk
-    int64_t chunks, tiles;
-    int32_t lanes, rows;  // threads: neighbouring results, and elements of each
+    double* partial;        // [chunks, results] if there are several chunks
+    int64_t chunk;          // elements of a result in each chunk
+    int64_t chunks, tiles;  // chunks of a result; groups of neighbouring results that a block joins together
+    int32_t lanes, rows;    // threads: neighbouring results, and elements of each
   };
   struct Shared {
     int slot;
@@ -28,6 +28,7 @@ struct Reductions : ReduceBatch {
     double part[kThreads];
   };
 
+  // Makes the plan of sample i. In the second launch, samples with one chunk have no work.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     ReduceArgs& a = s->args;
     if (Status e = Sample(i, &a); e != kOk) return e;
@@ -54,6 +55,7 @@ struct Reductions : ReduceBatch {
   }
   JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return plan.tiles * plan.chunks; }
 
+  // One CUDA block: its pieces of all samples. A piece is a chunk of a tile.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     split.ForEach(block, s, [&](int64_t first, int64_t end) {
@@ -62,8 +64,9 @@ struct Reductions : ReduceBatch {
   }
 
  private:
-  // Results that are neighbours in the input are read together. There are less chunks than elements by
-  // kElementsPerPart: each row has more than kEach / 2 elements of every chunk.
+  // Sets the members of the plan that follow from `args`. Results that are neighbours in the input are read together.
+  // The partial results fit into the working memory: if there are several chunks, they have on average more than
+  // kPerThread / 2 elements for each of the rows, which is kElementsPerPart.
   JAXDALI_HD static void Split(Plan* s) {
     const ReduceArgs& a = s->args;
     const bool few = a.terms < kFew;
@@ -142,7 +145,7 @@ struct Reductions : ReduceBatch {
     });
     return result;
   }
-  // A switch for eight elements instead of one for each.
+  // Joins kAtOnce elements, with one switch for all of them.
   JAXDALI_HD static void JoinAll(Reduction reduction, const double (&v)[kAtOnce], double center, double* result) {
     switch (reduction) {
       case Reduction::kSum:
@@ -175,8 +178,9 @@ const char* LaunchReduce(const ReduceBatch& b, const Samples& samples, void* str
   if (b.scratch_size * static_cast<int64_t>(sizeof(float)) < most * static_cast<int64_t>(sizeof(double)))
     return "reduce: the working memory is too small";
   const int64_t results = b.out.capacity;
-  if (const char* error = LaunchPlanned(Reductions{b, false, {}}, samples, results + most, stream)) return error;
-  return most == 0 ? nullptr : LaunchPlanned(Reductions{b, true, {}}, samples, results, stream);
+  if (const char* error = LaunchPlanned(Reductions{b, /*joins=*/false, {}}, samples, results + most, stream))
+    return error;
+  return most == 0 ? nullptr : LaunchPlanned(Reductions{b, /*joins=*/true, {}}, samples, results, stream);
 }
 
 }  // namespace jaxdali

@@ -59,6 +59,8 @@ struct ReduceBatch {
   float* scratch;  // CUDA only: parts of results
   int64_t scratch_size;
 
+  // Describes sample i. The caller has checked that it lies inside both buffers. kInternal: the output has another
+  // size.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, ReduceArgs* a) const {
     a->in_type = in.dtype;
     a->out_type = out.dtype;

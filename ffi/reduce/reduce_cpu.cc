@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kLanes = 16;  // partial results, for vectors; a fixed number, for the same result on every machine
 
-// Joins the terms of n values. Element i goes to lane i % lanes.
+// Joins the terms of n values to `result` [lanes], with `center` [lanes] (see Term). Value i goes to lane i % lanes.
 template <Reduction kReduction>
 JAXDALI_INLINE void JoinRow(const double* __restrict values, int64_t n, const double* __restrict center, int lanes,
                             double* __restrict result) {
@@ -52,6 +52,7 @@ RowFunction Choose() {
   return JoinRowPortable<kReduction>;
 }
 
+// JoinRow of a reduction, in the version for this CPU.
 RowFunction RowFunctionOf(Reduction reduction) {
   switch (reduction) {
     case Reduction::kSum:
@@ -84,6 +85,7 @@ void ForEach(int axes, const int64_t* n, const int64_t* stride, F f) {
   }
 }
 
+// Computes all results of a sample, which has terms.
 void Run(const ReduceArgs& a) {
   const RowFunction join = RowFunctionOf(a.reduction);
   double values[kRow];
@@ -114,7 +116,7 @@ void Run(const ReduceArgs& a) {
         }
       } else {
         for (int64_t i = 0; i < run; i++) {
-          LoadRow(a.in_type, a.in, base + offset + i * stride, 1, group, values);
+          LoadRow(a.in_type, a.in, base + offset + i * stride, /*step=*/1, group, values);
           join(values, group, center, static_cast<int>(lanes), result);
         }
       }
@@ -133,7 +135,7 @@ Status Reduce(const ReduceBatch& batch, int i) {
   if (Status s = batch.Sample(i, &a); s != kOk) return s;
   if (a.terms == 0) {
     const double none = Start(a.reduction);
-    for (int64_t k = 0; k < a.results; k++) StoreRow(a.out_type, &none, 1, a.out, k);
+    for (int64_t k = 0; k < a.results; k++) StoreRow(a.out_type, &none, /*n=*/1, a.out, k);
   } else if (a.results > 0) {
     Run(a);
   }

@@ -74,6 +74,8 @@ JAXDALI_HD inline uint64_t Mixed(uint64_t z) {
   return z ^ z >> 31;
 }
 
+// Water shifts x by a wave along y, and y by one along x: amplitude * sin or cos(frequency * position + phase), in
+// float like DALI.
 JAXDALI_HD inline float WaterX(const double* n, int64_t y) {
   return static_cast<float>(n[0]) * sinf(static_cast<float>(n[1]) * static_cast<float>(y) + static_cast<float>(n[2]));
 }
@@ -86,6 +88,7 @@ JAXDALI_HD inline Point Projected(const double* n, double x, double y) {
   return {(n[0] * x + n[1] * y + n[2]) / w, (n[3] * x + n[4] * y + n[5]) / w};
 }
 
+// The source point of output pixel (x, y) of a frame. The sample's numbers `n` are those that Points lists.
 template <Points kPoints>
 JAXDALI_HD inline Point SourcePoint(const RemapArgs& a, int64_t frame, int64_t x, int64_t y) {
   const double* n = a.numbers;
@@ -108,6 +111,7 @@ JAXDALI_HD inline Point SourcePoint(const RemapArgs& a, int64_t frame, int64_t x
     // Weyl sequence and finalizer of splitmix64. 2^53 turns the key into an integer.
     const uint64_t random = Mixed(static_cast<uint64_t>(n[0] * 9007199254740992.0) + (pixel + 1) * 0x9E3779B97F4A7C15u);
     const uint64_t extent = static_cast<uint64_t>(n[1]);
+    // Each half of the random bits, as a fraction of 1, chooses one of `extent` pixels along an axis.
     const double half = static_cast<double>(extent / 2) - 0.5;
     return {dx + static_cast<double>((random >> 32) * extent >> 32) - half,
             dy + static_cast<double>((random & 0xFFFFFFFF) * extent >> 32) - half};
@@ -179,7 +183,7 @@ template <class T, Interp kSampling, int C = 0>
 JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* out) {
   constexpr int kTaps = TapsOf(kSampling);
   const int64_t channels = C ? C : a.channels, width = a.in_size[0], height = a.in_size[1];
-  const int fill_step = a.fills > 1;
+  const int fill_step = a.fills > 1;                        // 1: a fill for each channel; 0: one for all
   if (!(fabs(p.x) < kFarthest && fabs(p.y) < kFarthest)) {  // also true for NaN
     if (a.border == Border::kConstant) {
       for (int64_t c = 0; c < channels; c++) out[c] = ConvertTo<T>(a.fill[c * fill_step]);
@@ -188,11 +192,12 @@ JAXDALI_HD inline void SamplePixel(const RemapArgs& a, const T* in, Point p, T* 
     p.x = p.x > kFarthest ? kFarthest : p.x > -kFarthest ? p.x : -kFarthest;
     p.y = p.y > kFarthest ? kFarthest : p.y > -kFarthest ? p.y : -kFarthest;
   }
-  if constexpr (kSampling != Interp::kNN) {
+  if constexpr (kSampling != Interp::kNN) {  // interpolates between the centres of pixels
     p.x -= 0.5;
     p.y -= 0.5;
   }
   const double floor_x = floor(p.x), floor_y = floor(p.y);
+  // The first neighbour: with four taps, one lies before the pixel of the point.
   const int64_t first_x = static_cast<int64_t>(floor_x) - (kTaps == 4),
                 first_y = static_cast<int64_t>(floor_y) - (kTaps == 4);
   if constexpr (kSampling == Interp::kNN) {
@@ -246,12 +251,14 @@ struct RemapBatch {
   const double* numbers;   // [n, PointNumbers(points)]
   const float* fill;       // [n, fills]
   const int32_t* applied;  // [n]; 0: the sample is copied unchanged
-  int fills, first;        // the axis H; then comes W, then channels or nothing
+  int fills;               // 1, or one for each channel
+  int first;               // the axis H; then comes W, then channels or nothing
   Points points;
   Interp sampling;
   Border border;
 
-  // Describes sample i, which lies inside both buffers.
+  // Describes sample i. The caller has checked that it lies inside both buffers. kEmpty: there are output pixels, but
+  // neither input nor fill.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, RemapArgs* a) const {
     a->in = in.bytes(i);
     a->out = out.bytes(i);

@@ -259,6 +259,7 @@ void FindPortable(const RemapArgs& a, const float* waves, int64_t frame, int64_t
   FindPoints<kPoints>(a, waves, frame, x, y, n, xs, ys);
 }
 
+// Makes all frames of a sample, row by row in pieces. C: channels; 0: any number.
 template <class T, Interp kSampling, int C, bool kSimd>
 JAXDALI_INLINE void RemapImages(const RemapArgs& a, Finder find, const float* waves) {
   const T* in = static_cast<const T*>(a.in);
@@ -289,6 +290,7 @@ JAXDALI_SIMD void RemapSimd(const RemapArgs& a, Finder find, const float* waves)
 }
 #endif
 
+// RemapImages in the version for this CPU, with the sample's kind of points.
 template <class T, Interp kSampling, int C>
 void RemapChannels(const RemapArgs& a) {
   const std::vector<float> waves = Waves(a);

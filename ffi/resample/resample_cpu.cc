@@ -63,6 +63,7 @@ double Weight(Interp filter, double x) {
   }
 }
 
+// Half the width of a filter in source samples, before it is widened for antialiasing.
 double Radius(Interp filter) {
   return filter == Interp::kCubic      ? 2
          : filter == Interp::kLanczos3 ? 3
@@ -77,8 +78,9 @@ struct Line {
   Interp filter;
   bool antialias, mirrored;
   int64_t n_in, n_out;
-  double lo, length;
+  double lo, length;  // the source interval: its left end and its length, in source samples
 
+  // Axis `a` of a job.
   static Line Of(const ResizeJob& job, int a) {
     Line line;
     line.convention = job.convention;
@@ -122,7 +124,7 @@ Reach Inside(double first, double end, int64_t n_in) {
 // The one source sample at `position`, with weight 1.
 Reach Nearest(const Line& line, double position, double* w) {
   w[0] = 1;
-  return Inside(std::floor(position), 0, line.n_in);
+  return Inside(std::floor(position), /*end=*/0, line.n_in);  // always one sample
 }
 
 // Weights of Pillow, in double precision (its precompute_coeffs in Resample.c). Like the two functions that follow, it
@@ -171,7 +173,7 @@ Reach WeighTensorFlow(const Line& line, int64_t o, double* w) {
   const double widen = line.antialias ? std::max(inverse, 1.0f) : 1, radius = Radius(line.filter) * widen;
   if (position < 0 || position > static_cast<float>(line.n_in)) {  // the output is 0 there
     w[0] = 0;
-    return Inside(position, 0, line.n_in);
+    return Inside(position, /*end=*/0, line.n_in);
   }
   const Reach r = Inside(std::ceil(position - radius - 0.5), std::floor(position + radius - 0.5) + 1, line.n_in);
   for (int64_t j = 0; j < r.count; j++)
@@ -210,6 +212,7 @@ Reach WeighTorchvision(const Line& line, int64_t o, double* w, double* largest) 
   return r;
 }
 
+// Weights of output o in the axis's convention. Only torchvision's change `largest`.
 Reach Weigh(const Line& line, int64_t o, double* w, double* largest) {
   switch (line.convention) {
     case Convention::kPillow:
@@ -221,7 +224,8 @@ Reach Weigh(const Line& line, int64_t o, double* w, double* largest) {
   }
 }
 
-// The taps of some outputs of an axis. Returns false if there are too many to store.
+// Makes the taps of some outputs of an axis, without their integer weights (MakeFixed). Returns false if there are too
+// many to store.
 bool Make(const Line& line, Range outputs, WeightedTaps* taps) {
   constexpr double kMost = 1 << 27;
   const double num_taps = std::min(line.taps(), static_cast<double>(line.n_in));
@@ -337,6 +341,7 @@ inline __attribute__((always_inline)) void PixelsImpl(const In* in, const Weight
   }
 }
 
+// PassImpl, or PixelsImpl for the usual numbers of channels.
 template <bool kWide = false, class In, class Out>
 inline __attribute__((always_inline)) void AnyPass(const In* in, const WeightedTaps& t, int64_t inner, Out* out) {
   if (inner == 1) return PixelsImpl<kWide, 1>(in, t, out);
@@ -353,6 +358,7 @@ JAXDALI_SIMD void PassSimd(const In* in, const WeightedTaps& t, int64_t inner, O
 }
 #endif
 
+// Resizes the middle axis of an array [outer, n_in, inner], in the version for this CPU.
 template <class In, class Out>
 void Pass(const In* in, int64_t outer, int64_t n_in, const WeightedTaps& t, int64_t inner, Out* out) {
   for (int64_t k = 0; k < outer; k++, in += n_in * inner, out += t.n * inner) {
@@ -439,6 +445,8 @@ void RunFrom(const ResizeJob& job, const ResizePart& part, Scratch& s) {
     Run<In, float, In>(job, part, s);
 }
 
+// Resizes by the types of a job. Pillow and torchvision round bytes to bytes after each pass; all others are floats
+// between the passes.
 Status RunTyped(const ResizeJob& job, const ResizePart& part, Scratch& s) {
   if (job.convention != Convention::kTensorFlow && job.in_type == DType::kU8 && job.out_type == DType::kU8) {
     Run<uint8_t, uint8_t, uint8_t>(job, part, s);
@@ -468,7 +476,8 @@ Status RunTyped(const ResizeJob& job, const ResizePart& part, Scratch& s) {
   }
 }
 
-// kEmpty, kTooLarge or kOk.
+// Makes the taps of axis `a` of a job. Returns kEmpty if the source has no samples, kTooLarge if there are too many
+// taps, or kOk.
 Status MakeTaps(const ResizeJob& job, int a, Range outputs, WeightedTaps* taps) {
   if (job.in_extent[a] == 0) return kEmpty;
   return Make(Line::Of(job, a), outputs, taps) ? kOk : kTooLarge;

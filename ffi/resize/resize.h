@@ -92,8 +92,8 @@ struct Axis {
     float width = 2 * FilterRadius(a.filter) * widen;
     if (a.filter == Interp::kGaussian) {
       // DALI computes sigma first, which makes the width slightly less than an even number. So at the first few
-      // integral positions of an image it uses the pixel after the centre instead of the one before.
-      // sigma is widen / (2 sqrt(2)); the width is 4 sqrt(2) sigma = 2 widen.
+      // integral positions of an image it uses the pixel after the centre instead of the one before. sigma is widen /
+      // (2 sqrt(2)); the width is 4 sqrt(2) sigma = 2 widen.
       float sigma = static_cast<float>(static_cast<double>(widen * 0.5f) / 1.4142135623730951);
       width = static_cast<float>(4 * 1.4142135623730951) * sigma;
     }
@@ -336,8 +336,9 @@ struct ResizeBatch {
   bool antialias;
   Convention convention;
 
-  // Describes sample i, which lies inside both buffers. The axes before the resized ones become `outer`, those after
-  // them `inner`; they must be equal in input and output, otherwise the result is kInternal.
+  // Describes sample i. The caller has checked that it lies inside both buffers. The axes before the resized ones
+  // become `outer`, those after them `inner`; they must be equal in input and output, otherwise the result is
+  // kInternal.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, ResizeJob* job) const {
     job->in_type = in.dtype;
     job->out_type = out.dtype;

@@ -16,12 +16,13 @@ struct SpectrogramBatch {
   const float* window;   // [length]
   const int32_t* first;  // [bins] of each bin, the first of the two neighbouring filters that it belongs to
   const float* weights;  // [bins, 2] in these filters
-  int length, step, nfft;
-  int lead;      // samples of a window before the time that it stands for
-  int filters;   // 0: the result has all bins
-  int time;      // the axis of times
-  bool reflect;  // beyond its ends a signal is mirrored; otherwise 0
-  bool squares;  // powers, not amplitudes
+  int length, step;      // samples of a window, and from one window to the next
+  int nfft;              // length of the transform; windows are followed by zeros up to it
+  int lead;              // samples of a window before the time that it stands for
+  int filters;           // 0: the result has all bins
+  int time;              // the axis of times
+  bool reflect;          // beyond its ends a signal is mirrored; otherwise 0
+  bool squares;          // powers, not amplitudes
 
   int Bins() const { return nfft / 2 + 1; }
   int Rows() const { return filters ? filters : Bins(); }

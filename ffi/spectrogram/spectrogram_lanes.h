@@ -75,6 +75,8 @@ void Magnitudes(const SpectrogramBatch& b, const Vector* c, Vector* out) {
   for (int64_t k = 0; k < int64_t{last + 1} * kLanes; k++) values[k] = std::sqrt(values[k]);
 }
 
+// Makes the spectrogram of sample i, kLanes times (windows) together. Row k of `result` has the frequency k of all
+// lanes.
 void Run(const SpectrogramBatch& b, int i) {
   thread_local std::unique_ptr<Plan> plan;  // of the call before, mostly of the same length
   if (!plan || plan->length() != static_cast<size_t>(b.nfft)) plan = std::make_unique<Plan>(b.nfft);
@@ -87,7 +89,7 @@ void Run(const SpectrogramBatch& b, int i) {
   for (int64_t f = 0; f < times; f += kLanes) {
     const int count = static_cast<int>(std::min<int64_t>(kLanes, times - f));
     Gather(b, x, n, f * b.step - b.lead, count, c.data());
-    plan->exec(c.data(), 1.0f, true);
+    plan->exec(c.data(), /*fct=*/1.0f, /*fwd=*/true);
     Magnitudes(b, c.data(), power.data());
     const Vector* result = power.data();
     // Each bin belongs to two neighbouring mel filters. The last one's neighbour does not exist.

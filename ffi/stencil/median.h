@@ -66,7 +66,7 @@ JAXDALI_HD inline V MedianOf(V a, V b, V c) {
 
 // --- 3 x 3 -----------------------------------------------------------------------------------------------------------
 
-// The medians of n windows below each other: load(y, x) returns a value, put(y, median) takes a result.
+// The medians of n windows of 3 x 3 below each other: load(y, x) returns a value, put(y, median) takes a result.
 template <class V, int n, class Load, class Put>
 JAXDALI_HD inline void Medians3(Load load, Put put) {
   V low[3], middle[3], high[3];  // of the last three rows
@@ -103,7 +103,8 @@ JAXDALI_HD inline void Sort(V (&v)[5]) {
   Sort(v[1], v[2]);
 }
 
-// Batcher's merging of two sorted rows: that of their elements of odd numbers, and that of the others.
+// Batcher's odd-even merge of two sorted rows into one: merges their elements of odd numbers (counted from 1) and those
+// of even numbers, then exchanges neighbours. Here of two elements each, below of five.
 template <class V>
 JAXDALI_HD inline void Merge(V a0, V a1, V b0, V b1, V (&to)[4]) {
   to[0] = a0;
@@ -116,6 +117,7 @@ JAXDALI_HD inline void Merge(V a0, V a1, V b0, V b1, V (&to)[4]) {
 }
 template <class V>
 JAXDALI_HD inline void Merge(const V (&a)[5], const V (&b)[5], V (&to)[10]) {
+  // The odd elements are numbers 1, 3 and 5: the outer ones of both rows are merged, then number 3 of each is put in.
   V outer[4], even[4], low = a[2], high = b[2];
   Merge(a[0], a[4], b[0], b[4], outer);
   Merge(a[1], a[3], b[1], b[3], even);
@@ -136,6 +138,8 @@ JAXDALI_HD inline void Merge(const V (&a)[5], const V (&b)[5], V (&to)[10]) {
 // Of two sorted rows the six values in the middle, sorted. Of 20 values in a window of 25, only they can be its median.
 template <class V>
 JAXDALI_HD inline void Middle(const V (&a)[10], const V (&b)[10], V (&to)[6]) {
+  // The smaller values of a[i] and b[9 - i] are the ten smallest. The larger values of two of these, five apart, are
+  // the five largest among them. The other half is the mirror image.
   V low[5], high[5];  // the larger ones of the smaller half, the smaller ones of the larger half
   JAXDALI_UNROLL
   for (int i = 0; i < 5; i++) {
@@ -151,7 +155,8 @@ JAXDALI_HD inline void Middle(const V (&a)[10], const V (&b)[10], V (&to)[6]) {
   }
 }
 
-// The median of six and five sorted values.
+// The median of six and five sorted values, which is the sixth smallest. Each way to take six values from the fronts of
+// the rows has a largest one; the median is the smallest of these.
 template <class V>
 JAXDALI_HD inline V MedianOf(const V (&a)[6], const V (&b)[5]) {
   V median = a[5];
@@ -166,7 +171,8 @@ JAXDALI_HD inline void Copy(const V (&from)[n], V (&to)[n]) {
   for (int i = 0; i < n; i++) to[i] = from[i];
 }
 
-// The same as Medians3. Two windows at a time share four rows; n is even.
+// The medians of n windows of 5 x 5 below each other, with load and put as Medians3 has them. Two windows at a time
+// share four rows; n is even.
 template <class V, int n, class Load, class Put>
 JAXDALI_HD inline void Medians5(Load load, Put put) {
   auto load_row = [&](int y, V(&row)[5]) {
@@ -200,6 +206,7 @@ JAXDALI_HD inline void Medians5(Load load, Put put) {
 
 // The value for which at most `rank` values are smaller, and more than `rank` are smaller or equal. for_each(f) calls
 // f(value) for all values, and is called a few times: each time about halves the number of values between low and high.
+// `first` is the value that is tried first.
 template <class ForEach>
 JAXDALI_HD inline float Select(int64_t rank, float first, ForEach for_each) {
   float pivot = first, low = -INFINITY, high = INFINITY;  // the median is between them

@@ -43,11 +43,13 @@ struct StencilBatch {
   const int32_t* window;  // [n, axes]
   const int32_t* anchor;  // [n, axes]
   const float* fill;      // [n] values beyond a constant border
-  int first, axes;
-  int64_t most;
+  int first, axes;        // the first filtered axis, and how many
+  int64_t most;           // weights of a sample, as many as the largest window has
   StencilReduction reduction;
   Border border;
 
+  // Describes sample i. The caller has checked that it lies inside both buffers. kInternal: its operands do not fit
+  // together.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, StencilArgs* a) const {
     a->in = in.bytes(i);
     a->out = out.bytes(i);
@@ -60,6 +62,7 @@ struct StencilBatch {
     }
     for (int d = 0; d < in.ndim; d++) {
       if (d >= first && d < first + axes) {
+        // The filtered axes are the last ones of n[0], n[1], n[2].
         const int k = 3 - axes + d - first, column = i * axes + d - first;
         a->n[k] = in.dim(i, d);
         a->out_n[k] = out.dim(i, d);

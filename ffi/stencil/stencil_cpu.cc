@@ -79,6 +79,7 @@ JAXDALI_SIMD void ReduceSimd(StencilReduction reduction, const float* const* fro
 }
 #endif
 
+// Reduce for any number of taps, in the version for this CPU. Large medians are made element by element.
 void ReduceRows(StencilReduction reduction, const float* const* from, const float* weights, int64_t taps, int64_t n,
                 float* out) {
   if (reduction == StencilReduction::kMedian && taps > kSorted) {
@@ -115,6 +116,7 @@ class Rows {
         from_(static_cast<size_t>(a.Taps())),
         out_(static_cast<size_t>(a.out_n[2] * a.inner + kEach)) {}
 
+  // Makes the sample row by row: finds the rows of its windows, reduces them, and stores the result.
   void Run() {
     const int64_t row = a_.out_n[2] * a_.inner;
     int64_t out_element = 0;
@@ -141,7 +143,8 @@ class Rows {
     int64_t outer, z, y;
   };
 
-  // Row (z - anchor, y - anchor) of a frame, from its element -anchor on. Each row of a window has its own slot.
+  // Row (z - anchor, y - anchor) of a frame, from its pixel -anchor on, extended beyond the borders. It is made in the
+  // slot of this row of a window, unless it is already there.
   const float* Row(int64_t outer, int64_t z, int64_t y) {
     const int64_t slot = z % a_.window[0] * a_.window[1] + y % a_.window[1];
     float* row = rows_.data() + slot * length_;
@@ -155,8 +158,9 @@ class Rows {
       return row;
     }
     const int64_t n = a_.n[2];
-    LoadRow(b_.in.dtype, a_.in, ((outer * a_.n[0] + from_z) * a_.n[1] + from_y) * n * a_.inner, 1, n * a_.inner,
-            loaded_.data());
+    LoadRow(b_.in.dtype, a_.in, ((outer * a_.n[0] + from_z) * a_.n[1] + from_y) * n * a_.inner, /*step=*/1,
+            n * a_.inner, loaded_.data());
+    // Pixels first ... last - 1 of the extended row are those of the input.
     const int64_t first = std::clamp<int64_t>(a_.anchor[2], 0, width_),
                   last = std::clamp(n + a_.anchor[2], first, width_);
     for (int64_t x = 0; x < first; x++) PutBeyond(x, row);
@@ -175,12 +179,12 @@ class Rows {
 
   const StencilBatch& b_;
   const StencilArgs& a_;
-  float outside_;
-  int64_t width_, length_, slots_;  // pixels and elements of an extended row; rows of a window
-  std::vector<float> rows_, loaded_;
-  std::vector<SlotRow> slot_rows_;
-  std::vector<const float*> from_;
-  std::vector<float> out_;
+  float outside_;  // the value beyond a constant border: one that does not change an extreme, or the fill
+  int64_t width_, length_, slots_;    // pixels and elements of an extended row; rows of a window
+  std::vector<float> rows_, loaded_;  // [slots, length]: the slots; a row of the input
+  std::vector<SlotRow> slot_rows_;    // [slots]
+  std::vector<const float*> from_;    // for each tap, where its value for the first element is
+  std::vector<float> out_;            // a row of the output
 };
 
 }  // namespace

@@ -87,12 +87,13 @@ struct Extreme {
 
 struct ReductionPlanner : StencilBatch {
   struct Plan : StencilArgs {
-    TilePlan tiles;
-    int64_t pieces;
+    TilePlan tiles;  // if by_tiles
+    int64_t pieces;  // tiles, or groups of kThreads elements
     bool by_tiles;
-    float outside;
+    float outside;  // the value beyond a constant border
   };
 
+  // Makes the plan of sample i: by tiles if its windows are small enough, otherwise element by element.
   JAXDALI_HD Status Prepare(int i, Plan* a) const {
     if (Status s = Sample(i, a); s != kOk) return s;
     const bool is_sum = reduction == StencilReduction::kSum;
@@ -138,6 +139,8 @@ struct Windows : ReductionPlanner {
   };
   WorkSplit split;
 
+  // One CUDA block: its pieces of all samples. Without tiles, a thread makes one element. Sums take the rows of a
+  // window one after another; maxima and minima go along rows first, then across.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     split.ForEach(block, s, [&](int64_t first, int64_t end) {
@@ -165,7 +168,8 @@ struct Windows : ReductionPlanner {
   }
 
  private:
-  // A thread has n sums along each of two neighbouring rows at a time, which share what they read.
+  // A thread has n sums along each of two neighbouring rows at a time, which share what they read: the windows of both
+  // have all rows but the first, which only the upper one has, and the last, which only the lower one has.
   template <int n, int kInner>
   JAXDALI_HD static void Sums(const Plan& plan, const Tile& t, const RowSlider<In, n, kInner>& slide) {
     const TilePlan& a = plan.tiles;
@@ -184,7 +188,7 @@ struct Windows : ReductionPlanner {
       JAXDALI_UNROLL
       for (int y = 0; y < 2; y++, to += pitch) {
         if (m + y >= end) break;
-        auto store = [&](int r) { StoreAs<Out>(type, to + r * step, 0, y == 0 ? sums[r].upper : sums[r].lower); };
+        auto store = [&](int r) { StoreAs<Out>(type, to + r * step, /*i=*/0, y == 0 ? sums[r].upper : sums[r].lower); };
         if (slide.results == n)
           Unrolled<0, n>(n, store);
         else
@@ -213,6 +217,7 @@ struct Windows : ReductionPlanner {
 
 template <class Reduction>
 const char* LaunchWindows(const StencilBatch& b, const Samples& samples, void* stream) {
+  // Most samples are cut into tiles, which have more than 8 * kThreads elements.
   const int64_t pieces = b.out.capacity / kThreads / 8 + samples.n;
   auto launch = [&](auto from, auto to) {
     return LaunchPlanned(Windows<decltype(from), decltype(to), Reduction>{{{b}}, {}}, samples, pieces, stream);

@@ -28,8 +28,8 @@ struct Medians : StencilBatch {
     int64_t pieces;
     int32_t kind, rows, columns, pitch;  // of a tile; pitch: elements of a row that the tile depends on
     Divisor across, down;                // tiles of a plane
-    Divisor inner_n;
-    V beyond;
+    Divisor inner_n;                     // `inner` as a divisor
+    V beyond;                            // the value beyond a constant border
   };
   struct TilePlace {
     int64_t plane, y, column;  // column: the first element in a row
@@ -42,6 +42,7 @@ struct Medians : StencilBatch {
   };
   WorkSplit split;
 
+  // Makes the plan of sample i. Without tiles, a piece is kThreads elements.
   JAXDALI_HD Status Prepare(int i, Plan* a) const {
     if (Status s = Sample(i, a); s != kOk) return s;
     a->beyond = ConvertTo<V>(a->fill);  // rounding does not change the order, so it may come before the median
@@ -59,6 +60,8 @@ struct Medians : StencilBatch {
   }
   JAXDALI_HD static int64_t CountPieces(const Plan& a) { return a.pieces; }
 
+  // One CUDA block: its pieces of all samples. Of a tile, it loads all elements that the windows have into shared
+  // memory, then makes the medians.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     split.ForEach(block, s, [&](int64_t first, int64_t end) {
@@ -99,6 +102,7 @@ struct Medians : StencilBatch {
 
  private:
   // Chooses how medians are made and the size of a tile. Returns false if the rows that a tile depends on don't fit.
+  // `halo`: elements by which these rows are longer than those of the tile.
   JAXDALI_HD static bool ChooseTile(Plan* a, int64_t halo) {
     const bool is3 = a->window[1] == 3 && a->window[2] == 3, is5 = a->window[1] == 5 && a->window[2] == 5;
     const bool is_histogram = kBytes && !is3 && !is5;
@@ -113,6 +117,7 @@ struct Medians : StencilBatch {
     return a->rows >= (is3 || is5 ? kRows : kSteps);
   }
 
+  // The place of a tile. Pieces count tiles across, then down, then planes.
   JAXDALI_HD static TilePlace Find(const Plan& a, int64_t piece) {
     const auto q = a.across.Divide(static_cast<uint64_t>(piece)), p = a.down.Divide(q.quotient);
     const int64_t row = a.out_n[2] * a.inner;
@@ -179,6 +184,7 @@ struct Medians : StencilBatch {
       JAXDALI_UNROLL_BY(1)
       for (int odd = 0; odd < 2; odd++) {  // bytes 0 and 2 of each word as Halves, then 1 and 3
         auto load = [&](int m, int x) -> median::Halves {
+          // The word that begins at the thread's first byte of the tap may lie across two words of memory.
           const int32_t byte = x * inner, offset_in_word = byte % 4 + odd;
           const uint8_t* word = from + m * pitch + byte / 4 * 4;
           const auto selector = static_cast<uint32_t>(offset_in_word | (offset_in_word + 2) << 8);
@@ -212,6 +218,7 @@ struct Medians : StencilBatch {
     std::memcpy(&word, __builtin_assume_aligned(p, 4), 4);
     return word;
   }
+  // Stores the first n bytes of a word, at most four.
   JAXDALI_HD static void StoreWord(uint8_t* to, int32_t n, uint32_t word) {
     if (n >= 4 && reinterpret_cast<uintptr_t>(to) % 4 == 0) return WriteWord(to, word);
     JAXDALI_UNROLL
@@ -223,7 +230,8 @@ struct Medians : StencilBatch {
     const uint32_t zeros[4] = {};
     for (int i = 16 * thread; i < kHistogramBytes; i += 16 * kThreads) WriteWords(histograms + i, zeros);
   }
-  // A thread has a column of results. Its histogram counts the values of the window, which moves down.
+  // A thread has a column of results. Its histogram counts the values of the window, which moves down. `memory` has the
+  // counts [value, thread], so that neighbouring threads access neighbouring ones.
   template <class Count>
   JAXDALI_HD void Histogram(const Plan& a, const TilePlace& t, int thread, const V* tile, uint8_t* memory) const {
     if constexpr (kBytes) {
@@ -234,9 +242,10 @@ struct Medians : StencilBatch {
       const int32_t down = static_cast<int32_t>(a.window[1]), across = static_cast<int32_t>(a.window[2]);
       const uint8_t* from = tile + thread;
       auto place = [&](const uint8_t* p) { return *p * kHistograms + thread; };  // of the count of a value
+      // The count of the median, which begins with the value in the middle of the first window.
       int32_t median = place(from + down / 2 * a.pitch + across / 2 * inner);
-      int32_t below = 0;  // smaller values
-      auto count = [&](const uint8_t* p, int32_t change) {
+      int32_t below = 0;                                    // values of the window that are smaller than the median
+      auto count = [&](const uint8_t* p, int32_t change) {  // adds a row of the window (1), or takes it away (-1)
         for (int32_t x = 0; x < across; x++, p += inner) {
           const int32_t bin = place(p);
           counts[bin] = static_cast<Count>(counts[bin] + change);

@@ -12,9 +12,10 @@ struct Tables : TableBatch {
     Units to;
     const uint8_t* in;
     const uint8_t* table;
-    Divisor tables;
+    Divisor tables;  // their number
   };
 
+  // Makes the plan of sample i.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     if (Status status = Check(i); status != kOk) return status;
     s->units = s->to.Set(out.bytes(i), out.size(i), out.dtype);
@@ -23,6 +24,7 @@ struct Tables : TableBatch {
     s->tables = Divisor(tables);
     return kOk;
   }
+  // Maps units first, first + kThreads, ... of the output.
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const uint8_t* const begin = static_cast<const uint8_t*>(in.data);
     const int32_t tables_end = 256 * tables;

@@ -7,7 +7,7 @@
 namespace jaxdali {
 namespace {
 
-// places: where each result begins in the buffer, in bytes.
+// Copies each result from `words`, the argument buffer. places: where each one begins there, in bytes.
 ffi::Error Unpack(I32 words, ffi::RemainingRets results, ffi::Span<const int64_t> places) {
   if (results.size() != places.size()) return ffi::Error::InvalidArgument("unpack: one place for each result");
   const auto* bytes = reinterpret_cast<const uint8_t*>(words.typed_data());

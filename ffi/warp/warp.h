@@ -44,6 +44,7 @@ JAXDALI_HD inline bool SetMap(const double* m, WarpArgs* a) {
   const int d = a->dims;
   for (int s = 0; s < d; s++) {
     double farthest = fabs(m[s * (d + 1) + d]);  // largest coordinate of any output pixel
+    // Vectors compute positions of whole groups of eight pixels, also beyond the end of a row.
     for (int k = 0; k < d; k++) farthest += fabs(m[s * (d + 1) + k]) * static_cast<double>(a->out_size[k] + 8);
     if (!(farthest < kMaxCoordinate) || a->in_size[s] >= kMaxCoordinate) return false;
     for (int k = 0; k < d; k++) a->map[s][k] = llrint(m[s * (d + 1) + k] * kOnePixel);
@@ -52,7 +53,8 @@ JAXDALI_HD inline bool SetMap(const double* m, WarpArgs* a) {
   return true;
 }
 
-// Source point of the first pixel of an output row.
+// Sets `pos` to the source point of the first pixel of output row (y, z). For linear interpolation it is half a pixel
+// less, so that its whole part is the index of the first of the two neighbours.
 JAXDALI_HD inline void RowStart(const WarpArgs& a, int64_t y, int64_t z, int64_t* pos) {
   for (int s = 0; s < a.dims; s++) {
     pos[s] = a.map[s][3] + y * a.map[s][1] - (a.linear ? kOnePixel / 2 : 0);
@@ -77,7 +79,8 @@ struct WarpBatch {
   int dims, first;    // number of spatial axes, and of axes before them: frames
   bool linear, has_fill;
 
-  // Describes sample i, which lies inside both buffers.
+  // Describes sample i. The caller has checked that it lies inside both buffers. kEmpty: there are output pixels, but
+  // neither input nor fill.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, WarpArgs* a) const {
     a->in_type = in.dtype;
     a->out_type = out.dtype;
@@ -125,6 +128,7 @@ JAXDALI_HD inline void Weights(uint32_t fx, uint32_t fy, int32_t w[4]) {
 // each axis.
 template <class In, class Out, int D, bool kLinear>
 JAXDALI_HD inline void WarpPixel(const WarpArgs& a, const In* in, const int64_t* pos, Out* out) {
+  // Bit s of a tap's number says whether it is the second of the two neighbours along axis s.
   constexpr int kTaps = kLinear ? 1 << D : 1;
   int64_t offset[kTaps];
   bool outside[kTaps];
@@ -161,6 +165,7 @@ JAXDALI_HD inline void WarpPixel(const WarpArgs& a, const In* in, const int64_t*
       float f[kTaps];
       for (int t = 0; t < kTaps; t++) f[t] = static_cast<float>(v[t]);
       for (int s = 0; s < D; s++) {  // blends along x, then y, then z
+        // The fraction of the position, cut to 24 bits, which a float holds.
         float q = static_cast<float>(static_cast<uint32_t>(pos[s]) >> 8) * (1.0f / (1 << 24));
         for (int t = 0; t < kTaps >> (s + 1); t++) f[t] = f[2 * t] * (1.0f - q) + f[2 * t + 1] * q;
       }

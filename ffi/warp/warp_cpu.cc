@@ -45,7 +45,7 @@ Span Touching(const WarpArgs& a, const int64_t* pos, Span span) {
   return span;
 }
 
-// Any types, 2 or 3 dimensions (D): pixel by pixel.
+// Warps images of any types with 2 or 3 dimensions (D), row by row: fill, the pixels that touch the input, fill.
 template <class In, class Out, int D, bool kLinear>
 void WarpPixels(const WarpArgs& a) {
   const In* in = static_cast<const In*>(a.in);
@@ -89,8 +89,9 @@ struct Source {
   int32_t width, height, stride;
 };
 
-// Loads two pairs, one in each lane, with their bytes in the given order. Broadcast loads use only the load unit, while
-// joining two registers or extending bytes competes with the shuffles.
+// Loads two pairs, one in each lane, with their bytes in the given order. (0xF0 takes the high lane from the second
+// register.) Broadcast loads use only the load unit, while joining two registers or extending bytes competes with the
+// shuffles.
 JAXDALI_SIMD JAXDALI_INLINE __m256i LoadPairs(const uint8_t* p, const uint8_t* q, __m256i order) {
   int64_t a, b;
   std::memcpy(&a, p, sizeof a);
@@ -200,6 +201,7 @@ JAXDALI_SIMD JAXDALI_INLINE __m256i Warp8(const Source& src, __m256i fill, __m25
   return v;
 }
 
+// Stores eight pixels of C channels, which are 8 * C bytes.
 template <int C>
 JAXDALI_SIMD JAXDALI_INLINE void Store8(uint8_t* out, __m256i v) {
   if constexpr (C == 4) {
@@ -239,6 +241,8 @@ JAXDALI_SIMD JAXDALI_INLINE void WarpRun(const WarpArgs& a, const Source& src, c
 // cut: rotated by 10 degrees the image would take 89 ms instead of 30.
 constexpr int64_t kPiece = 512;
 
+// Warps images of C channels. Each row is cut into spans: fill, pixels at the border, pixels inside, pixels at the
+// border, fill.
 template <int C>
 JAXDALI_SIMD void WarpSimd(const WarpArgs& a) {
   Source src{static_cast<const uint8_t*>(a.in), static_cast<int32_t>(a.in_size[0]), static_cast<int32_t>(a.in_size[1]),
@@ -253,7 +257,7 @@ JAXDALI_SIMD void WarpSimd(const WarpArgs& a) {
       for (int64_t y = 0; y < height; y++) {
         uint8_t* out = frame + y * width * C;
         int64_t pos[2];
-        RowStart(a, y, 0, pos);
+        RowStart(a, y, /*z=*/0, pos);
         Span touching = Touching(a, pos, piece), inside = touching;
         for (int s = 0; s < 2; s++) Clip(pos[s], a.map[s][0], 0, (a.in_size[s] - 1) * kOnePixel, &inside);
         inside.end = inside.begin + (inside.end - inside.begin) / 8 * 8;  // a partial block belongs to the edge
@@ -282,6 +286,7 @@ bool TakesSimd(const WarpArgs& a) {
 
 #endif  // defined(JAXDALI_SIMD)
 
+// Warps a sample by the fastest path for its types and extents.
 template <class In, class Out>
 void Dispatch(const WarpArgs& a) {
 #if defined(JAXDALI_SIMD)
@@ -294,6 +299,7 @@ void Dispatch(const WarpArgs& a) {
 
 using Kernel = void (*)(const WarpArgs&);
 
+// The kernel for a pair of types; null if there is none, see WarpTypes.
 Kernel KernelFor(DType in, DType out) {
   switch (in) {
     case DType::kU8:

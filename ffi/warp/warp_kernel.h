@@ -33,13 +33,15 @@ struct WarpPlanner : Call {
     std::conditional_t<kBytes, ByteTiles, Nothing> tiles;
   };
 
+  // Makes the plan of sample i. An empty output has no tiles.
   JAXDALI_HD Status Prepare(int i, Plan* plan) const {
     const WarpBatch& image = this->image();
     WarpArgs* a = &plan->args;
     if (!image.out.valid(i)) return kInternal;
     if (Status s = image.Sample(i, a); s != kOk) return s;
     if constexpr (!kWhole) {
-      // The map of the window's pixels: that of the image, with the window's start and steps.
+      // The map of the window's pixels: that of the image, with the window's start and steps. In a chain of two stages,
+      // the window is stage 1.
       if (Status s = plan->window.Set(this->window, i); s != kOk) return InStage(1, s);
       const auto& w = plan->window;
       for (int s = 0; s < 2; s++) {
@@ -88,6 +90,7 @@ struct WarpImages : WarpPlannerOf<In, Out, Call> {
     };
   };
 
+  // One CUDA block: its tiles first ... end - 1 of all samples, by the special tiles of RGB bytes where they fit.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     split.ForEach(block, s, [&](int64_t first, int64_t end) {
@@ -132,7 +135,7 @@ struct WarpImages : WarpPlannerOf<In, Out, Call> {
     }
   }
 
-  // A function, so that its registers are not those of `Warp`.
+  // Writes the tile from shared memory to the window. A function, so that its registers are not those of `Warp`.
   JAXDALI_NOINLINE JAXDALI_HD static void WriteWindow(int thread, const Shared& s, int64_t x, int64_t y, int columns,
                                                       int rows) {
     const Window& w = s.plan.window;
@@ -141,14 +144,15 @@ struct WarpImages : WarpPlannerOf<In, Out, Call> {
             [&](int line, int column, int channel) { return s.out[line][column * channels + w.At(2, channel)]; });
   }
 
-  // A warp works on 8 x 4 pixels at a time, and a thread on four pixels of a row.
+  // Makes a thread's pixels of the tile at (x, y), in shared memory or, with many channels, in the output. A warp works
+  // on 8 x 4 pixels at a time, and a thread on four pixels of a row.
   JAXDALI_HD static void Warp(int thread, Shared& s, const In* from, int64_t x, int64_t y, int columns, int rows,
                               Out* to) {
     const WarpArgs& a = s.plan.args;
     const int line = thread / 8;
     if (line >= rows) return;
     int64_t pos[2];
-    RowStart(a, y + line, 0, pos);
+    RowStart(a, y + line, /*z=*/0, pos);
     pos[0] += (x + thread % 8) * a.map[0][0];
     pos[1] += (x + thread % 8) * a.map[1][0];
     for (int column = thread % 8; column < columns; column += 8) {

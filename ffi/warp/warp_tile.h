@@ -46,6 +46,7 @@ struct WarpTilePlan {
   int32_t across;             // tiles in a row
   bool fits;                  // false: the rectangles are too large, or pixels do not have three bytes
 
+  // Makes the plan of sample i of batch `in`.
   JAXDALI_HD static WarpTilePlan Of(const WarpArgs& a, const Batch& in, int i) {
     WarpTilePlan p{};
     constexpr int64_t kMost = int64_t{1} << 31;  // limit of 32-bit counters
@@ -60,13 +61,15 @@ struct WarpTilePlan {
     p.in_row = static_cast<int32_t>(row);
     p.out_row = static_cast<int32_t>(a.out_size[0] * 3);
     p.fill = ConvertTo<uint8_t>(a.fill) * 0x010101u;
+    // The words of a group may reach 4 bytes beyond its pixels. This only matters in the last frame: `safe` counts its
+    // bytes that have so many behind them in the buffer.
     const int64_t safe = in.capacity - in.start(i) - (a.frames - 1) * frame - 4;
     if (p.width >= kGroup && safe > 0) p.safe_rows = static_cast<uint32_t>(safe < frame ? safe / row : a.in_size[1]);
     return p;
   }
 
  private:
-  // False: the rectangles of such tiles are too large.
+  // Sets the members that depend on the columns of a tile. False: the rectangles of such tiles are too large.
   JAXDALI_HD static bool SetColumns(const WarpArgs& a, int columns, WarpTilePlan* p) {
     p->columns = columns;
     const int across = p->lead + columns - 1, down = kLines - 1;
@@ -78,6 +81,7 @@ struct WarpTilePlan {
       p->map[axis][1] = y;
       p->least[axis] = (x < 0 ? across * x : 0) + (y < 0 ? down * y : 0);
       p->most[axis] = (x < 0 ? 0 : across * x) + (y < 0 ? 0 : down * y);
+      // The largest extent that Find computes, with the second neighbour and both ends rounded.
       if (((p->most[axis] - p->least[axis]) >> 32) + 3 > kSide) return false;
     }
     return true;
@@ -236,7 +240,8 @@ struct WarpTiles {
           continue;
         }
         const uint32_t upper[] = {p[0], p[1]}, lower[] = {p[kSide], p[kSide + 1]};
-        // Like Weights(), two in a word: bottom = w2 + w3 * 2^16, top = w0 + w1 * 2^16.
+        // Like Weights(), two in a word: bottom = w2 + w3 * 2^16, top = w0 + w1 * 2^16. A product with 65535 is one
+        // with 2^16, less the number: w2 = qy - w3, and w1 = qx - w3.
         constexpr uint32_t kOne = 1 << kWeightBits, kHalf = kOne / 2;
         const uint32_t qx = fraction_x >> (32 - kWeightBits), qy = fraction_y >> (32 - kWeightBits);
         const uint32_t bottom = ((qx * qy + kHalf) >> kWeightBits) * 65535 + qy, top = qx * 65535 + kOne - bottom;
@@ -251,7 +256,7 @@ struct WarpTiles {
     }
   }
 
-  // A function, so that its registers are not those of the passes.
+  // Writes a tile to the window. A function, so that its registers are not those of the passes.
   JAXDALI_NOINLINE JAXDALI_HD static void WriteWindow(int thread, const Tile& t, const WarpArgs& a, const Plan& plan,
                                                       const Window& window, const Shared& s) {
     const int columns = t.columns < plan.columns ? t.columns : plan.columns, rows = t.lines < kLines ? t.lines : kLines;

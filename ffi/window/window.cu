@@ -12,7 +12,9 @@
 namespace jaxdali {
 namespace {
 
+// The windows as Sources of StridedKernel.
 struct Windows : WindowBatch {
+  // Describes the window of sample i.
   JAXDALI_HD Status Find(int i, Strided* from) const {
     WindowArgs a;
     if (Status s = Sample(i, &a); s != kOk) return s;
@@ -27,6 +29,7 @@ struct Windows : WindowBatch {
 struct ByteWindows : StridedKernel<Windows, uint8_t> {
   using Base = StridedKernel<Windows, uint8_t>;
 
+  // Makes units first, first + kThreads, ...
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const int row = s.from.ndim - 2, pixel = s.from.ndim - 1;
     const bool mirrored =
@@ -37,7 +40,7 @@ struct ByteWindows : StridedKernel<Windows, uint8_t> {
       if (s.to.IsWhole<uint8_t>(k) && Mirror(s, s.to.First(k), words))
         WriteWords(s.to.out + s.to.First(k), words);
       else
-        Base::Work(s, k, k + 1);
+        Base::Work(s, k, k + 1);  // this unit alone
     }
   }
 
@@ -60,7 +63,7 @@ struct ByteWindows : StridedKernel<Windows, uint8_t> {
     const uint8_t *p = s.in + offset - 3 * (kPixels - 1), *begin = static_cast<const uint8_t*>(this->in.data);
     const int offset_in_word = static_cast<int>(reinterpret_cast<uintptr_t>(p) & 3);
     p -= offset_in_word;
-    if (p < begin || s.end - p < 24) return false;
+    if (p < begin || s.end - p < 24) return false;  // six words of memory are read, of which Funnel makes five
     uint32_t in[5], low = ReadWord(p);
     JAXDALI_UNROLL
     for (int w = 0; w < 5; w++) {
@@ -68,7 +71,8 @@ struct ByteWindows : StridedKernel<Windows, uint8_t> {
       in[w] = Funnel(low, high, 8 * offset_in_word);
       low = high;
     }
-    // Pixel 5 has bytes 15 to 17, pixel 4 has bytes 12 to 14, and so on.
+    // Pixel 5 has bytes 15 to 17, pixel 4 has bytes 12 to 14, and so on: `out` has bytes 15 16 17 12, 13 14 9 10, ...
+    // The unit begins with byte q.rest of its first pixel.
     const uint32_t out[5] = {Permute(in[3], in[4], 0x0543), Permute(in[2], in[3], 0x2165),
                              Permute(in[1], in[2], 0x4327), Permute(in[0], in[1], 0x0543),
                              Permute(in[0], in[0], 0x0021)};
@@ -78,6 +82,7 @@ struct ByteWindows : StridedKernel<Windows, uint8_t> {
   }
 };
 
+// Launches a copy with fill of elements that have the size of T.
 template <class T>
 const char* LaunchMoves(const WindowBatch& b, const Samples& samples, void* stream) {
   if (Counts32(b.in) && Counts32(b.out)) return LaunchComputedWindows<T, T, T, uint32_t>(b, samples, stream);

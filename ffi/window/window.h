@@ -32,6 +32,7 @@ struct WindowArgs {
   bool past_caches;   // the output is not read soon
 
   JAXDALI_HD int64_t Channel(int64_t index) const { return first_channel + index * step_channel; }
+  // The value of a channel, of n values; channels beyond either end have the nearest one.
   JAXDALI_HD static float Pick(const float* values, int n, int64_t channel) {
     return values[channel < 0 ? 0 : channel < n ? channel : n - 1];
   }
@@ -55,8 +56,8 @@ struct WindowBatch {
 
   JAXDALI_HD bool moves() const { return in.dtype == out.dtype && scales == 0; }
 
-  // Describes sample i, which lies inside both buffers. kOutOfBounds: an index lies outside the input, and there is no
-  // fill.
+  // Describes sample i. The caller has checked that it lies inside both buffers. kOutOfBounds: an index lies outside
+  // the input, and there is no fill.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, WindowArgs* a) const {
     a->in_type = in.dtype;
     a->out_type = out.dtype;

@@ -167,15 +167,18 @@ JAXDALI_SIMD void SplitBytes(const uint8_t* in, int64_t step, int64_t n, uint8_t
   for (; i < n; i++)
     for (int c = 0; c < 3; c++) to[c][i] = in[i * step + c];
 }
+// Stores eight floats. With `past_caches` they bypass the caches, and `to` is aligned to 32 bytes.
 JAXDALI_SIMD JAXDALI_INLINE void StoreFloats(float* to, __m256 v, bool past_caches) {
 #if defined(__x86_64__)
   if (past_caches) return _mm256_stream_ps(to, v);
 #endif
   _mm256_storeu_ps(to, v);
 }
-// The same, with scale * byte + offset. Writes that bypass the caches do not read the memory first.
+// SplitBytes with scale[c] * byte + offset[c] for each plane c. Writes that bypass the caches do not read the memory
+// first.
 JAXDALI_SIMD void SplitFloats(const uint8_t* in, int64_t step, int64_t n, const float* scale, const float* offset,
                               bool past_caches, float* const* to) {
+  // Only aligned vectors can bypass the caches.
   for (int c = 0; c < 3; c++) past_caches &= reinterpret_cast<uintptr_t>(to[c]) % sizeof(__m256) == 0;
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -278,12 +281,12 @@ void Compute(const WindowArgs& a) {
     if (n2 == 1) {
       LoadRow(a.in_type, a.in, from, row_stride, n, to);
     } else if (whole && last_stride == 1 && row_stride == n2) {
-      LoadRow(a.in_type, a.in, from, 1, n * n2, to);
+      LoadRow(a.in_type, a.in, from, /*step=*/1, n * n2, to);
     } else if (whole && last_stride == 1 && row_stride == -n2) {  // mirrored pixels: reverses them first
       const int64_t block = n2 * SizeOf(a.in_type);
       uint8_t* const reversed = reinterpret_cast<uint8_t*>(plane);
       CopyBlocks(a.in + from * SizeOf(a.in_type), -block, n, block, reversed, block);
-      LoadRow(a.in_type, reversed, 0, 1, n * n2, to);
+      LoadRow(a.in_type, reversed, /*first=*/0, /*step=*/1, n * n2, to);
     } else {
       for (int64_t k = low; k < high; k++) {
         LoadRow(a.in_type, a.in, from + k * last_stride, row_stride, n, plane);

@@ -36,18 +36,18 @@ struct WindowPlanner : WindowBatch {
     int64_t units;
     Units to;
     const uint8_t* in;
-    int64_t start;  // element of the input at index 0 of all axes
-    int32_t last;   // number of the innermost axis; there are at least two
-    int32_t channel;
+    int64_t start;    // element of the input at index 0 of all axes
+    int32_t last;     // number of the innermost axis; there are at least two
+    int32_t channel;  // number of the axis of the channels; -1: none
     Axis axis[8];
-    int64_t first_channel, step_channel;
+    int64_t first_channel, step_channel;  // this and the rest: as in WindowArgs
     const float *fill, *scale, *offset;
     int32_t fills, scales;
     Channel channels[kChannels];  // the first ones
 
     // Adds an axis inside all others. An axis that is contiguous with the one before becomes part of it.
     JAXDALI_HD void Add(int64_t n, int64_t stride, int64_t begin, int64_t end, bool is_channel) {
-      const bool whole = begin == 0 && end == n;
+      const bool whole = begin == 0 && end == n;  // all indices are inside the input
       if (!is_channel && n == 1 && whole) return;
       if (last >= 0 && !is_channel && last != channel && whole) {
         const Axis& outer = axis[last];
@@ -62,6 +62,7 @@ struct WindowPlanner : WindowBatch {
     }
   };
 
+  // Makes the plan of sample i.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     WindowArgs a;
     if (Status status = Sample(i, &a); status != kOk) return status;
@@ -109,6 +110,7 @@ struct ComputedWindows : WindowPlanner {
   using Planner = WindowPlanner;
   static constexpr bool kMoves = std::is_integral_v<V>;
 
+  // Makes units first, first + kThreads, ... of the output.
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     WithKnown<Out>(out.dtype, [&](auto t) {
       using T = decltype(t);
@@ -130,6 +132,7 @@ struct ComputedWindows : WindowPlanner {
   }
 
  private:
+  // The fill of a channel as an element of the output.
   template <class T>
   JAXDALI_HD static T FillOf(const Channel& channel) {
     T v;
@@ -229,6 +232,7 @@ struct ComputedWindows : WindowPlanner {
       if (s_.channel == s_.last - 1) channel_ = y_;
       inside_ = outer_inside_ && outer.Contains(y_);
     }
+    // The element of the output that is made from the input's element at `offset`.
     template <class T>
     JAXDALI_HD T ElementAt(Index offset, const Channel& channel) const {
       if constexpr (kMoves) {

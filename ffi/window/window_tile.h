@@ -46,6 +46,7 @@ struct TileWindow {
            (t == DType::kU8 || t == DType::kF16 || t == DType::kBF16 || t == DType::kF32);
   }
 
+  // Makes it the window of sample i. kInternal: the image or the window has too many channels.
   JAXDALI_HD Status Set(const WindowBatch& b, int i) {
     WindowArgs a;
     if (Status s = b.Sample(i, &a); s != kOk) return s;
@@ -58,7 +59,7 @@ struct TileWindow {
       const int64_t entry = int64_t{3} * i + d;
       start[d] = b.start[entry];
       extent[d] = b.extent[entry];
-      step[d] = extent[d] > 1 ? b.step[entry] : 1;
+      step[d] = extent[d] > 1 ? b.step[entry] : 1;  // the step of one index has no effect, but see KeepsChannels
     }
     if (extent[2] > kMostTileChannels) return kInternal;
     for (int c = 0; c < kMostTileChannels; c++) {
@@ -85,6 +86,7 @@ struct TileWindow {
   JAXDALI_HD Lines Below(const Lines& lines, int rows) const {
     return {lines.first + rows * lines.pitch, lines.pitch, lines.plane};
   }
+  // The lines of the output from pixel (x, y) of the window on.
   JAXDALI_HD Lines LinesAt(int64_t x, int64_t y) const {
     const int64_t pixel = SizeOf(type) * (planar ? 1 : extent[2]), pitch = extent[1] * pixel;
     return {out + y * pitch + x * pixel, pitch, extent[0] * pitch};
@@ -109,7 +111,7 @@ struct TileWindow {
   // Writes the first rows, at most kMost, of a column of a tile, in one channel: get(row) is an element of the image.
   template <int kMost, class Get>
   JAXDALI_HD void WriteColumn(const Lines& lines, int column, int channel, int rows, Get get) const {
-    WithColumn(lines, 1, column, channel, [&](auto to) {
+    WithColumn(lines, /*step=*/1, column, channel, [&](auto to) {
       JAXDALI_UNROLL
       for (int row = 0; row < kMost; row++) {
         if (row >= rows) return;
