@@ -38,6 +38,7 @@ namespace nb = nanobind;
 #include "ffi/ops.def"
 #undef JAXDALI_EACH
 
+// The handlers of this module as capsules, by the names of their FFI targets.
 static nb::dict Targets() {
   nb::dict d;
 #define JAXDALI_EACH(name) d["jaxdali_" #name] = nb::capsule(reinterpret_cast<void*>(jaxdali_##name));

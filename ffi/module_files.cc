@@ -135,6 +135,8 @@ std::vector<std::pair<int, int32_t> > ReadPacked(const FileTable& table, const C
 
 }  // namespace
 
+// Defines the functions and classes for files. An "__init__" makes its object in the memory that `self` points to, as
+// nanobind wants it.
 void DefineFiles(nb::module_& m) {
   nb::class_<FileTable>(m, "FileTable", "The paths of a data set. Integers name the files of a batch.")
       .def(

@@ -36,6 +36,7 @@ struct EncodedBatch {
   const int64_t* sizes;            // [n] in bytes
   int64_t n, per_shard, capacity;  // samples; samples of a shard; bytes of a shard's row
 
+  // Throws if lengths differ or a sample lies outside its shard's row.
   EncodedBatch(const nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig>& data, const Vector<const int32_t>& starts,
                const Vector<const int64_t>& lengths)
       : bytes(data.data()), offsets(starts.data()), sizes(lengths.data()), n(static_cast<int64_t>(starts.shape(0))) {
@@ -111,6 +112,7 @@ std::vector<int> WriteRegions(Rows info, bool adjust_orientation, Pairs<const do
   return SetRegions(Info(info, n), n, adjust_orientation, start.data(), size.data());
 }
 
+// u: two random numbers for the position, and two for each attempt.
 void DrawWindows(nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu> u, Pairs<const int64_t> extents,
                  std::array<double, 2> area, std::array<double, 2> aspect_ratio, Pairs<double> start,
                  Pairs<double> size) {
@@ -302,6 +304,7 @@ void ConvertYuv(const PlaneArray<Sample>& y, const PlaneArray<Sample>& u, const 
 
 }  // namespace
 
+// Defines the functions for images.
 void DefineImages(nb::module_& m) {
   m.def("parse_headers", &ParseHeaders, nb::arg("data"), nb::arg("offsets"), nb::arg("sizes"), nb::arg("info"),
         nb::arg("present").none() = nb::none(), nb::arg("pool") = -1,

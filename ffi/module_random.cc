@@ -7,6 +7,7 @@ namespace nb = nanobind;
 
 namespace jaxdali {
 
+// Defines the functions for shuffling and random numbers.
 void DefineRandom(nb::module_& m) {
   m.def(
       "shuffle_epochs",

@@ -175,6 +175,8 @@ int64_t PlanOffsets(const int64_t* shapes, int64_t n, int ndim, int64_t shards, 
 
 }  // namespace
 
+// Defines the classes for records, and functions for packed samples. An "__init__" makes its object in the memory that
+// `self` points to, as nanobind wants it.
 void DefineRecords(nb::module_& m) {
   nb::enum_<RecordOutput::Shape>(m, "RecordShape", "How the shape of an output is determined.")
       .value("COUNT", RecordOutput::Shape::kCount)

@@ -52,7 +52,7 @@ bool Plan(Matrix<const double> extents, Matrix<const double> request, OptionalMa
   return PlanResize(r, most, sizes.data(), intervals.data());
 }
 
-// BoundWindows (host/windows.h) with checks of shapes; so does Mirror for MirrorWindows.
+// BoundWindows (host/windows.h) with checks of shapes.
 std::vector<int> Bound(Matrix<const int64_t> shapes, bool trim, Matrix<int64_t> start, Matrix<int64_t> extent) {
   for (const auto& x : {start, extent})
     if (x.shape(0) != shapes.shape(0) || x.shape(1) != shapes.shape(1))
@@ -61,6 +61,7 @@ std::vector<int> Bound(Matrix<const int64_t> shapes, bool trim, Matrix<int64_t> 
                       start.data(), extent.data());
 }
 
+// MirrorWindows (host/windows.h) with checks of shapes. `which`: the samples whose windows are mirrored along `axis`.
 void Mirror(Matrix<int64_t> start, Matrix<int64_t> step, Matrix<const int64_t> extent, int64_t axis,
             Vector<const bool> which) {
   const auto n = static_cast<int64_t>(start.shape(0)), ndim = static_cast<int64_t>(start.shape(1));
@@ -114,6 +115,7 @@ int64_t PackedEnd(Vector<const int32_t> offsets, Matrix<const int64_t> shapes) {
 
 }  // namespace
 
+// Defines the functions for the set-up of operators.
 void DefineSetup(nb::module_& m) {
   nb::enum_<ResizeMode>(m, "ResizeMode", nb::is_arithmetic(), "What becomes of axes without a size.")
       .value("DEFAULT", ResizeMode::kDefault)

@@ -52,6 +52,7 @@ enum class InfoColumn : int {
 
 }  // namespace
 
+// Defines the enums, constants and functions.
 void DefineTables(nb::module_& m) {
   // Enums that C++ defines by tables (X macros): a value added there appears here.
   nb::enum_<Status> status(m, "Status", nb::is_arithmetic(), "Why a sample failed.");

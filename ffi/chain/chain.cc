@@ -198,6 +198,8 @@ ffi::Error WriteTimes(int32_t elapsed, const std::vector<std::atomic<int64_t>>& 
   return ffi::Error::Success();
 }
 
+// Makes the stages of the chain, and runs them sample by sample. With `timed`, writes the time of each stage to
+// `memory`.
 ffi::Error RunChain(const std::vector<std::string_view>& kernels, std::vector<Batch> values, StageOperands* operands,
                     Device, I32 control, ffi::ResultBuffer<ffi::S32> status, ffi::ResultBuffer<ffi::U8> memory,
                     bool timed) {
@@ -234,6 +236,8 @@ ffi::Error ToValueBetween(ffi::AnyBuffer value, I32 shapes, int n, Batch* b) {
   return ffi::Error::Success();
 }
 
+// The custom call: describes all values as batches, then runs the chain. `args` has the inputs of all stages but the
+// first and the operands of all stages, and `attrs` their attributes (StageOperands).
 ffi::Error ChainImpl(Device device, ffi::AnyBuffer data, I32 data_offsets, I32 data_shapes, I32 result_offsets,
                      I32 result_shapes, I32 raw_control, ffi::RemainingArgs args, ffi::Dictionary attrs,
                      ffi::Result<ffi::AnyBuffer> result, ffi::ResultBuffer<ffi::S32> status,

@@ -66,6 +66,7 @@ Status DecodeStage::Reads(int, const ImageRegion&, ImageRegion* input) const {
   return kOk;
 }
 
+// The region that is decoded if `needed` is needed.
 ImageRegion DecodeStage::Makes(int i, const ImageRegion& needed) const {
   const ImageRegion whole = Whole(out, i);
   if (IsFinished(info[i]) || (options.adjust_orientation && info[i].orientation != 1)) return whole;
@@ -82,6 +83,7 @@ ImageRegion DecodeStage::Makes(int i, const ImageRegion& needed) const {
   return output;
 }
 
+// Whether the data of sample i are pixels that the host pass made, in the form of the output, row after row.
 bool DecodeStage::IsPixels(int i) const {
   const ImageInfo& file = info[i];
   return static_cast<Format>(file.format) == Format::kRaw && file.status == kOk && IsDecodable(file) &&
@@ -91,6 +93,7 @@ bool DecodeStage::IsPixels(int i) const {
          in.size(i) == int64_t{file.height} * file.width * file.channels * (file.depth / 8);
 }
 
+// The address of `output` in the data of sample i, or null if it has to be made.
 const void* DecodeStage::InPlace(int i, const ImageRegion& output) const {
   if (!IsPixels(i)) return nullptr;
   const int64_t row = info[i].region_y + output.axis[0].begin, bytes = info[i].depth / 8;
@@ -99,6 +102,8 @@ const void* DecodeStage::InPlace(int i, const ImageRegion& output) const {
   return reinterpret_cast<uintptr_t>(address) % bytes == 0 ? address : nullptr;
 }
 
+// Sets `region` to the info row of the file, with the region that becomes `output`. An output that is turned is made
+// whole (Makes), so the row's region stays.
 Status DecodeStage::InfoOf(int i, const ImageRegion& output, ImageInfo* region) const {
   *region = info[i];
   if (region->status != kOk || IsFinished(*region)) return kOk;  // DecodeImage reports these
@@ -121,6 +126,8 @@ Status DecodeStage::Run(int i, const ImageRegion&, const void*, const ImageRegio
                      output.axis[1].size(), out.dim(i, 2));
 }
 
+// The rows of `output` from a PNG or JPEG decoder, from the strip `first` on (null: all). Without `next`, if there is
+// no such decoder for the file.
 Rows DecodeStage::MakeRows(int i, const ImageRegion& output, const jpeg::Strip* first) const {
   ImageInfo region;
   if (out.dtype != DType::kU8 || InfoOf(i, output, &region) != kOk) return {};
@@ -170,6 +177,7 @@ ImageRegion ResizeStage::Makes(int i, const ImageRegion& needed) const {
   return output;
 }
 
+// Describes the resize that makes `output`: the whole job, and `output` as a part of it.
 Status ResizeStage::JobOf(int i, const ImageRegion& output, ResizeJob* job, ResizePart* part) const {
   if (Status s = batch.Sample(i, job); s != kOk) return s;
   *part = ResizePart::Whole(*job);
@@ -186,6 +194,7 @@ Status ResizeStage::JobOf(int i, const ImageRegion& output, ResizeJob* job, Resi
   return kOk;
 }
 
+// Sets `input` to the region that `output` depends on. An axis that is not resized is read whole.
 Status ResizeStage::Reads(int i, const ImageRegion& output, ImageRegion* input) const {
   ResizeJob job;
   ResizePart part;
@@ -199,6 +208,7 @@ Status ResizeStage::Reads(int i, const ImageRegion& output, ImageRegion* input) 
   return kOk;
 }
 
+// The same, where only `input` is in memory.
 Status ResizeStage::JobOf(int i, const ImageRegion& input, const ImageRegion& output, ResizeJob* job,
                           ResizePart* part) const {
   if (Status s = JobOf(i, output, job, part); s != kOk) return s;
@@ -207,6 +217,7 @@ Status ResizeStage::JobOf(int i, const ImageRegion& input, const ImageRegion& ou
   return kOk;
 }
 
+// Makes `output` from the rows of `input`. False: ResizeRows can't, or a row was missing.
 bool ResizeStage::RunOnRows(int i, const ImageRegion& input, const Rows& rows, const ImageRegion& output,
                             void* to) const {
   ResizeJob job;
@@ -217,6 +228,7 @@ bool ResizeStage::RunOnRows(int i, const ImageRegion& input, const Rows& rows, c
   return ResizeRows(job, part, rows.next, rows.gray);
 }
 
+// Makes `output` at `to` from `input` at `from`.
 Status ResizeStage::Run(int i, const ImageRegion& input, const void* from, const ImageRegion& output, void* to) const {
   ResizeJob job;
   ResizePart part;
@@ -226,6 +238,7 @@ Status ResizeStage::Run(int i, const ImageRegion& input, const void* from, const
   return ResizeSome(job, part);
 }
 
+// Describes the warp that makes `output` from the whole input.
 Status WarpStage::ArgsOf(int i, const ImageRegion& output, WarpArgs* a) const {
   if (Status s = batch.Sample(i, a); s != kOk) return s;
   // A row of `map` has the factors of x, y and z, and the offset. The offset moves to the first pixel of `output`.
@@ -255,6 +268,7 @@ Status WarpStage::Reads(int i, const ImageRegion& output, ImageRegion* input) co
   return kOk;
 }
 
+// Makes `output` at `to` from `input` at `from`.
 Status WarpStage::Run(int i, const ImageRegion& input, const void* from, const ImageRegion& output, void* to) const {
   WarpArgs a;
   if (Status s = ArgsOf(i, output, &a); s != kOk) return s;
@@ -279,6 +293,8 @@ ImageRegion WindowStage::Makes(int i, const ImageRegion& needed) const {
   return KeepsAxes(i) ? needed : Whole(batch.out, i);
 }
 
+// The window that makes `output`: its first index and its number of indices along each axis of the input. If the output
+// has other axes than the input, `output` is the whole (Makes), and the window is that of the sample.
 void WindowStage::WindowOf(int i, const ImageRegion& output, int32_t start[3], int32_t extent[3]) const {
   const int64_t row = int64_t{3} * i;
   std::copy_n(batch.start + row, 3, start);
@@ -290,6 +306,7 @@ void WindowStage::WindowOf(int i, const ImageRegion& output, int32_t start[3], i
   }
 }
 
+// Sets `input` to the rows and columns of the input that `output` depends on.
 Status WindowStage::Reads(int i, const ImageRegion& output, ImageRegion* input) const {
   WindowArgs whole;
   if (Status s = batch.Sample(i, &whole); s != kOk) return s;  // the bounds are checked for the whole window
@@ -304,6 +321,7 @@ Status WindowStage::Reads(int i, const ImageRegion& output, ImageRegion* input) 
   return kOk;
 }
 
+// Makes `output` at `to` from `input` at `from`.
 Status WindowStage::Run(int i, const ImageRegion& input, const void* from, const ImageRegion& output, void* to) const {
   int32_t start[3], extent[3];
   WindowOf(i, output, start, extent);
@@ -321,6 +339,8 @@ Status WindowStage::Run(int i, const ImageRegion& input, const void* from, const
   return Window(one, 0);
 }
 
+// Finds the regions of values 0 to n, from the last one to the first: stage k reads regions[k] and makes regions[k +
+// 1], of which the last one is whole. `failed`: the stage that can't run.
 Status Chain::Plan(int i, int n, ImageRegion* regions, int* failed) const {
   regions[n] = Whole(values[n], i);
   for (int k = n - 1; k >= 0; k--) {
@@ -336,6 +356,8 @@ Status Chain::Plan(int i, int n, ImageRegion* regions, int* failed) const {
   return kOk;
 }
 
+// Runs stages k and k + 1 by rows: the first one makes the rows of `input` (from the strip `first` on), from which the
+// second one makes `output` at `to`. False: they can't.
 bool Chain::RunRows(int i, int k, const ImageRegion& input, const jpeg::Strip* first, const ImageRegion& output,
                     void* to) const {
   const Stage &maker = *stages[k], &taker = *stages[k + 1];
@@ -356,6 +378,8 @@ bool Chain::RunRows(int i, int k, const ImageRegion& input, const jpeg::Strip* f
   return done;
 }
 
+// Runs stages k and k + 1 by rows for their whole regions, with strips of the image on all idle threads. False: they
+// can't.
 bool Chain::Stream(int i, int k, const ImageRegion* regions, void* to) const {
   const Stage &maker = *stages[k], &taker = *stages[k + 1];
   const int64_t start = ticks.empty() ? 0 : Ticks();
@@ -411,6 +435,7 @@ bool Chain::Stream(int i, int k, const ImageRegion* regions, void* to) const {
   return done;
 }
 
+// Runs all stages for sample i. `failed` is the first stage that failed, if the status is not kOk.
 Status Chain::Run(int i, int* failed) const {
   thread_local KeptMemory memory[2];     // the images of even and of odd stages
   ImageRegion regions[kMostStages + 1];  // one for each value

@@ -6,6 +6,7 @@
 namespace jaxdali {
 namespace {
 
+// Checks the operands and attributes of a call, and sets the members of its batch; `in` and `out` are set already.
 ffi::Error SetUp(ColorBatch* b, F32 matrix) {
   const auto dims = matrix.dimensions();
   if (dims.size() != 3 || dims[0] != b->out.n || dims[1] < 1 || dims[1] > kMaxColors || dims[2] < 2 ||

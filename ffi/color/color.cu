@@ -91,6 +91,7 @@ const char* LaunchColors(const ColorBatch& b, const Samples& samples, void* stre
 
 }  // namespace
 
+// Launches the kernel for the types and numbers of channels. Returns null or an error message.
 const char* LaunchColor(const ColorBatch& b, const Samples& samples, void* stream) {
   return WithKernelTypes(b.in, b.out, [&](auto v, auto from, auto to, auto) {
     using V = decltype(v);

@@ -14,6 +14,7 @@ inline constexpr int64_t kAlignment = 64;
 
 enum class DType : int32_t { kU8, kU16, kU32, kU64, kI8, kI16, kI32, kI64, kF16, kF32, kF64, kBool, kBF16 };
 
+// Bytes of an element.
 JAXDALI_HD inline constexpr int64_t SizeOf(DType t) {
   switch (t) {
     case DType::kU8:

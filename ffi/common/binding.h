@@ -100,6 +100,7 @@ class Operands {
   }
 
  private:
+  // A parameter with its own shape: a view of the same buffer if it is one of `empty_`, otherwise itself.
   template <class T>
   T Shaped(T param) {
     if constexpr (requires { param.untyped_data(); }) {
@@ -248,6 +249,7 @@ inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, 
 
 namespace xla::ffi {
 
+// Lets handlers have a Device as a parameter (Ctx<Device>). Only real CUDA handlers have a stream.
 template <>
 struct CtxDecoding<::jaxdali::Device> {
   using Type = ::jaxdali::Device;

@@ -10,6 +10,7 @@
 
 namespace jaxdali {
 
+// Sets *p to the smaller one of *p and v, atomically.
 JAXDALI_HD inline void AtomicMin(uint32_t* p, uint32_t v) {
 #if defined(__CUDA_ARCH__)
   atomicMin(p, v);
@@ -21,6 +22,7 @@ JAXDALI_HD inline void AtomicMin(uint32_t* p, uint32_t v) {
 #endif
 }
 
+// Sets *p to the larger one of *p and v, atomically.
 JAXDALI_HD inline void AtomicMax(int32_t* p, int32_t v) {
 #if defined(__CUDA_ARCH__)
   atomicMax(p, v);
@@ -32,6 +34,7 @@ JAXDALI_HD inline void AtomicMax(int32_t* p, int32_t v) {
 #endif
 }
 
+// Adds v to *p atomically, and returns the sum before.
 JAXDALI_HD inline uint32_t AtomicAdd(uint32_t* p, uint32_t v) {
 #if defined(__CUDA_ARCH__)
   return atomicAdd(p, v);

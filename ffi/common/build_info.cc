@@ -25,6 +25,7 @@ namespace jaxdali {
 #define JAXDALI_TEXT_OF(x) #x
 #define JAXDALI_TEXT(x) JAXDALI_TEXT_OF(x)
 
+// How this module was built, by name. A codec that was left out is "".
 std::map<std::string, std::string> BuildInfo() {
   std::map<std::string, std::string> info;
 #if defined(__clang__)

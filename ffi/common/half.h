@@ -15,6 +15,7 @@
 
 namespace jaxdali {
 
+// The float with these bits; AsBits is the reverse.
 JAXDALI_HD inline float AsFloat(uint32_t bits) {
 #if defined(__CUDA_ARCH__)
   return __uint_as_float(bits);
@@ -57,6 +58,7 @@ struct Half {
   }
 
  private:
+  // The bits of the half-precision number that is nearest to v; of two, the even one.
   JAXDALI_HD static uint16_t Round(float v) {
 #if defined(__CUDA_ARCH__)
     return __half_as_ushort(__float2half_rn(v));
@@ -90,6 +92,7 @@ struct BFloat16 {
   JAXDALI_HD explicit operator float() const { return AsFloat(static_cast<uint32_t>(bits) << 16); }
 
  private:
+  // The upper 16 bits of a float's bits u, rounded: half of the unit is added, and of two the even one taken.
   JAXDALI_HD static uint16_t Round(uint32_t u) {
     if ((u & 0x7FFFFFFF) > 0x7F800000) return static_cast<uint16_t>((u >> 16 & 0x8000) | 0x7FC0);
     return static_cast<uint16_t>((u + 0x7FFF + (u >> 16 & 1)) >> 16);

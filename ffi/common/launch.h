@@ -110,6 +110,7 @@ JAXDALI_HD inline Quotient Divide(int64_t a, int64_t b) {
 class Divisor {
  public:
   Divisor() = default;
+  // Finds the multiplier and the shift for n, if it has 31 bits.
   JAXDALI_HD explicit Divisor(int64_t n) : n_(n), multiplier_(0), shift_(31) {
     if (n < 1 || n >> 31 != 0) return;  // the quotient is 0
 #if defined(__CUDA_ARCH__)

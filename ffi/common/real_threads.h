@@ -55,6 +55,7 @@ class Crews {
   }
 
  private:
+  // Starts the threads, which wait for work as long as the process lives.
   Crews() {
     for (int t = 0; t < kThreads; t++)
       for (int c = 0; c < kCrews; c++)

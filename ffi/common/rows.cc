@@ -156,6 +156,7 @@ JAXDALI_SIMD void ScaleSimd(P scale, P offset, int64_t n, V* values) {
   Scale(scale, offset, n, values);
 }
 #endif
+// ScaleRow for floats and doubles, in the version for this CPU. P is a number, or a pointer to one for each value.
 template <class P, class V>
 void ScaleAny(P scale, P offset, int64_t n, V* values) {
 #if defined(JAXDALI_SIMD)

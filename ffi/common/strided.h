@@ -93,6 +93,7 @@ struct StridedPlanner : Sources {
     const uint8_t* end;  // end of the buffer that contains `in`
   };
 
+  // Makes the plan of sample i.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     s->in = this->in.bytes(i);
     s->end = static_cast<const uint8_t*>(this->in.data) + this->in.capacity * SizeOf(this->in.dtype);

@@ -34,6 +34,7 @@ int64_t Now(clockid_t clock) {
 // Records what its thread does while it lives, if recording is on.
 class Recording {
  public:
+  // `run`, `index`: as in Recorded; run 0: nothing is recorded.
   Recording(int64_t run, int index) : is_on_(run > 0) {
     if (!is_on_) return;
     record_.run = run;
@@ -133,6 +134,7 @@ ThreadPool::ThreadPool(int num_threads) : state_(new State) {
   for (int i = 1; i < num_threads; i++) state_->workers.emplace_back([this] { state_->Loop(); });
 }
 
+// Stops the workers, and waits for them.
 ThreadPool::~ThreadPool() {
   {
     std::lock_guard<std::mutex> lock(state_->mutex);
@@ -142,6 +144,8 @@ ThreadPool::~ThreadPool() {
   for (std::thread& t : state_->workers) t.join();
 }
 
+// Calls task(i) for every i in [0, n), on all threads including this one, and returns when all are done. `order`: the
+// indices in the order in which they begin, or empty. `waits`: jobs without it come first.
 void ThreadPool::Run(int n, const std::function<void(int)>& task, const std::vector<int>& order, bool waits) {
   if (n <= 0) return;
   const int64_t run = NumberOfRun();
@@ -213,6 +217,7 @@ void ThreadPool::Share(int num_threads) {
   std::swap(Pools()[0], pool);
 }
 
+// Removes a pool from the register. Its threads end with the last call that uses it.
 void ThreadPool::Destroy(int id) {
   std::shared_ptr<ThreadPool> pool;  // before the lock, so that its threads are joined after the lock's end
   std::lock_guard<std::mutex> lock(g_mutex);

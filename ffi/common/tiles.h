@@ -99,6 +99,7 @@ JAXDALI_HD inline void FindTile(const Block& block, const TilePlan& a, int64_t p
 template <class In, int n, int kInner>
 class RowSlider {
  public:
+  // Finds the place of a thread in the rows: a unit is n results of one channel, `step` pixels from the tile's first.
   JAXDALI_HD RowSlider(const TilePlan& a, const Tile& t, int thread)
       : row_(static_cast<int32_t>(a.row)),
         type_(a.in_type),

@@ -12,7 +12,7 @@
 
 namespace jaxdali {
 
-// `p` is a multiple of 4.
+// Reads or writes a word; `p` is a multiple of 4.
 JAXDALI_HD inline uint32_t ReadWord(const uint8_t* p) {
 #if defined(__CUDA_ARCH__)
   return __ldg(reinterpret_cast<const uint32_t*>(p));
@@ -30,7 +30,7 @@ JAXDALI_HD inline void WriteWord(uint8_t* p, uint32_t word) {
 #endif
 }
 
-// Four words; `p` is a multiple of 16.
+// Reads or writes four words; `p` is a multiple of 16.
 JAXDALI_HD inline void ReadWords(const uint8_t* p, uint32_t* words) {
 #if defined(__CUDA_ARCH__)
   const uint4 v = __ldg(reinterpret_cast<const uint4*>(p));

@@ -6,6 +6,7 @@
 namespace jaxdali {
 namespace {
 
+// Checks the operands and attributes of a call, and sets the members of its batch; `in` and `out` are set already.
 ffi::Error SetUp(EqualizeBatch* b, F32 limit, I32 first_table, I32 lab, int32_t height_axis, int32_t tiles_y,
                  int32_t tiles_x, bool stretch) {
   if (b->in.dtype != DType::kU8 || b->out.dtype != DType::kU8 || b->out.ndim != b->in.ndim || height_axis < 0 ||

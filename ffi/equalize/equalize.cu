@@ -176,6 +176,7 @@ struct Pixels : EqualizeBatch {
 
 }  // namespace
 
+// Launches the three kernels; the second one only if tiles may have several parts. Returns null or an error message.
 const char* LaunchEqualize(const EqualizeBatch& b, const Samples& samples, void* stream) {
   if (samples.n == 0) return nullptr;
   const int64_t bytes = b.scratch_size * static_cast<int64_t>(sizeof(float)) - b.PartBytes();

@@ -178,6 +178,7 @@ struct EqualizeBatch {
     int first, second;
     float weight;
   };
+  // `tile`: extent of a tile; `tiles`: how many there are along the axis.
   JAXDALI_HD static Between Around(int64_t coordinate, int64_t tile, int tiles) {
     // The position in tiles, from the centre of tile 0.
     const float position = static_cast<float>(coordinate) * (1.0f / static_cast<float>(tile)) - 0.5f,

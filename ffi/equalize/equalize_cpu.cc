@@ -69,6 +69,7 @@ void Run(const EqualizeBatch& b, const EqualizeArgs& a) {
 
 }  // namespace
 
+// The CPU kernel: makes sample i.
 Status Equalize(const EqualizeBatch& batch, int i) {
   EqualizeArgs a;
   if (Status s = batch.Sample(i, &a); s != kOk) return s;

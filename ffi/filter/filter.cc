@@ -6,6 +6,7 @@
 namespace jaxdali {
 namespace {
 
+// Checks the operands and attributes of a call, and sets the members of its batch; `in` and `out` are set already.
 ffi::Error SetUp(FilterBatch* b, F32 window, I32 taps, int32_t first, int32_t axes) {
   if (first < 0 || axes < 1 || axes > 3 || first + axes > b->in.ndim || b->out.ndim != b->in.ndim)
     return ffi::Error::InvalidArgument("filter: axes");

@@ -8,6 +8,7 @@
 namespace jaxdali {
 namespace {
 
+// *sum += v * weight, fused on a GPU.
 JAXDALI_HD inline void AddProduct(float v, float weight, float* sum) {
 #if defined(__CUDA_ARCH__)
   *sum = __fmaf_rn(v, weight, *sum);
@@ -212,6 +213,7 @@ auto WithTypes(DType in, DType out, F f) {
 
 }  // namespace
 
+// Launches the passes one after another, from the innermost axis on. Returns null or an error message.
 const char* LaunchFilter(const FilterBatch& b, const Samples& samples, void* stream) {
   if (b.scratch_size < b.out.capacity * (b.axes - 1)) return "filter: the working memory is too small";
   float* next = b.scratch;  // memory for the next intermediate batch

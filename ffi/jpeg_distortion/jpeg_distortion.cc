@@ -6,6 +6,7 @@
 namespace jaxdali {
 namespace {
 
+// Checks the operands and attributes of a call, and sets the members of its batch; `in` and `out` are set already.
 ffi::Error SetUp(JpegDistortionBatch* b, I32 tables, I32 first_unit) {
   if (b->in.dtype != DType::kU8 || b->out.dtype != DType::kU8 || b->in.ndim < 3 || b->in.ndim > 4 ||
       b->out.ndim != b->in.ndim)

@@ -231,9 +231,10 @@ struct MakePixels : JpegDistortionBatch {
     int64_t units;
     JpegDistortionArgs args;
     Planes planes;
-    Divisor down, across;
+    Divisor down, across;  // groups of 8 x 2 pixels of a frame
   };
 
+  // Makes the plan of sample i.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     if (Status e = Sample(i, &s->args, &s->planes.first); e != kOk) return e;
     s->planes.units = s->args.Units();

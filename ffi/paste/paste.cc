@@ -6,6 +6,7 @@
 namespace jaxdali {
 namespace {
 
+// Checks the operands and attributes of a call, and sets the members of its batch; `in` and `out` are set already.
 ffi::Error SetUp(PasteBatch* b, I32 regions, int32_t first) {
   constexpr int kNumbers = sizeof(PasteRegion) / sizeof(int32_t);
   b->regions = reinterpret_cast<const PasteRegion*>(regions.typed_data());

@@ -106,6 +106,8 @@ const char* LaunchCanvas(const PasteBatch& b, const Samples& samples, void* stre
 
 }  // namespace
 
+// Launches the kernel: elements of one type are moved by their size, others converted. Returns null or an error
+// message.
 const char* LaunchPaste(const PasteBatch& b, const Samples& samples, void* stream) {
   if (b.in.dtype != b.out.dtype) {
     if (FitsFloat(b.in.dtype)) return LaunchCanvas<float, AnyType, AnyType>(b, samples, stream);

@@ -6,6 +6,7 @@
 namespace jaxdali {
 namespace {
 
+// Checks the operands and attributes of a call, and sets the members of its batch; `in` and `out` are set already.
 ffi::Error SetUp(ReduceBatch* b, F64 center, int32_t reduction, ffi::Span<const int64_t> axes) {
   if (reduction < 0 || reduction > static_cast<int32_t>(Reduction::kMax))
     return ffi::Error::InvalidArgument("reduce: unknown reduction");

@@ -173,6 +173,8 @@ struct Reductions : ReduceBatch {
 
 }  // namespace
 
+// Launches the reduction, and the one that joins partial results if there may be some. Returns null or an error
+// message.
 const char* LaunchReduce(const ReduceBatch& b, const Samples& samples, void* stream) {
   const int64_t most = b.in.capacity / b.kElementsPerPart;
   if (b.scratch_size * static_cast<int64_t>(sizeof(float)) < most * static_cast<int64_t>(sizeof(double)))

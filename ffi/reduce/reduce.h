@@ -32,6 +32,7 @@ JAXDALI_HD inline double Start(Reduction reduction) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   return reduction == Reduction::kMin ? kInfinite : reduction == Reduction::kMax ? -kInfinite : 0.0;
 }
+// The reduction of two partial results, or of one and a term.
 JAXDALI_HD inline double Join(Reduction reduction, double a, double b) {
   switch (reduction) {
     case Reduction::kMin:

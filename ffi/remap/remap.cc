@@ -6,6 +6,7 @@
 namespace jaxdali {
 namespace {
 
+// Checks the operands and attributes of a call, and sets the members of its batch; `in` and `out` are set already.
 ffi::Error SetUp(RemapBatch* b, F32 map_x, I32 map_x_offsets, F32 map_y, I32 map_y_offsets, F64 numbers, F32 fill,
                  I32 applied, int32_t points, int32_t sampling, int32_t border, int32_t first) {
   if (points < 0 || points > static_cast<int32_t>(Points::kGrid) || sampling < 0 ||

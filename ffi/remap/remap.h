@@ -156,6 +156,7 @@ JAXDALI_HD inline void CubicWeights(float f, float* w) {
 // Number of neighbours along an axis, and their weights for the fraction f.
 JAXDALI_HD constexpr int TapsOf(Interp s) { return s == Interp::kNN ? 1 : s == Interp::kLinear ? 2 : 4; }
 
+// The weights of kTaps neighbours along an axis for the fraction f: one, two (linear) or four (cubic).
 template <int kTaps>
 JAXDALI_HD inline void TapWeights(float f, float* w) {
   if constexpr (kTaps == 4) {

@@ -157,6 +157,7 @@ struct Places {
     }
   }
 #if defined(JAXDALI_SIMD)
+  // Find with AVX2 or NEON, four points at a time.
   JAXDALI_SIMD void FindSimd(const double* xs, const double* ys, int64_t n, int32_t* offset, float* fx,
                              float* fy) const {
     const __m256d first = _mm256_set1_pd(least), ends_x = _mm256_set1_pd(end_x), ends_y = _mm256_set1_pd(end_y);
@@ -306,6 +307,7 @@ void RemapChannels(const RemapArgs& a) {
 
 }  // namespace
 
+// The CPU kernel: makes sample i.
 Status Remap(const RemapBatch& batch, int i) {
   RemapArgs a;
   if (const Status status = batch.Sample(i, &a); status != kOk) return status;

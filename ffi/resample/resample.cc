@@ -5,6 +5,7 @@
 
 namespace jaxdali {
 
+// Checks the operands and attributes of a call, and sets the members of its batch; `in` and `out` are set already.
 ffi::Error SetUp(ResizeBatch* b, F32 roi, I32 filters, int32_t first_axis, int32_t num_axes, bool antialias,
                  int32_t convention) {
   b->roi = roi.typed_data();

@@ -433,6 +433,7 @@ void Run(const ResizeJob& job, const ResizePart& part, Scratch& s) {
   }
 }
 
+// Run for the output's type, which is a float or the input's, with floats between the passes.
 template <class In>
 void RunFrom(const ResizeJob& job, const ResizePart& part, Scratch& s) {
   if (job.out_type == DType::kF32)
@@ -485,6 +486,7 @@ Status MakeTaps(const ResizeJob& job, int a, Range outputs, WeightedTaps* taps) 
 
 }  // namespace
 
+// Sets part->source to the source samples that part->output depends on.
 Status ResampleSourceOf(const ResizeJob& job, ResizePart* part) {
   try {
     WeightedTaps taps;
@@ -498,6 +500,7 @@ Status ResampleSourceOf(const ResizeJob& job, ResizePart* part) {
   }
 }
 
+// Resizes a part of a job. kInternal: no such types, or a tap outside the source in memory.
 Status ResampleSome(const ResizeJob& job, const ResizePart& part) {
   if (!ResampleTypes(job.convention, job.in_type, job.out_type)) return kInternal;
   int64_t size = job.outer * job.inner;
@@ -518,6 +521,7 @@ Status ResampleSome(const ResizeJob& job, const ResizePart& part) {
   }
 }
 
+// The CPU kernel: makes sample i.
 Status Resample(const ResizeBatch& batch, int i) {
   ResizeJob job;
   const Status s = batch.Sample(i, &job);

@@ -179,6 +179,7 @@ const char* LaunchFrom(const ResizeBatch& b, const Samples& samples, void* strea
 
 }  // namespace
 
+// Launches the kernel for the input's type. Returns null or an error message.
 const char* LaunchResize(const ResizeBatch& b, const Samples& samples, void* stream) {
   switch (b.in.dtype) {
     case DType::kU8:

@@ -167,6 +167,7 @@ struct Nearest {
   int base, last;      // source sample from which positions are counted; the last source sample
   bool accumulate;
 
+  // The positions along an axis, see above.
   JAXDALI_HD static Nearest Make(const Axis& a, bool accumulate, bool relative) {
     Nearest n;
     n.last = static_cast<int>(a.n_in) - 1;

@@ -70,7 +70,7 @@ inline __attribute__((always_inline)) Vec4 MultiplyAdd(Vec4 a, Vec4 b, Vec4 sum)
 
 // The horizontal pass: makes n output pixels from a line of pixels with `c` channels. `line` begins at pixel `origin`,
 // and output o has taps first[o] ... first[o] + k - 1. It reads and writes whole vectors, so both rows have kMargin
-// extra elements. With one channel `k` is a multiple of 4, and the margin holds zeros.
+// extra elements. With one channel `k` is a multiple of 4, and the margin holds zeros. kFused: see MultiplyAdd.
 constexpr int kMargin = 8;
 template <bool kFused>
 inline __attribute__((always_inline)) void WeighPixelsImpl(const float* line, int32_t origin, const int32_t* first,
@@ -350,6 +350,7 @@ void ResizeSample(const ResizeJob& job, const int64_t* extent, bool nearest, Scr
   }
 }
 
+// ResizeSample for the output's type, which is a float or the input's.
 template <class In>
 void ResizeTo(const ResizeJob& job, const int64_t* extent, bool nearest, Scratch& s) {
   if (job.out_type == DType::kF32)
@@ -386,6 +387,7 @@ Status TapsOf(const Axes& axes, const ResizeJob& job, const ResizePart& part, Sc
   return kOk;
 }
 
+// ResizeSample for the types of a job. kInternal: there is no kernel for the input's type.
 Status ResizeTyped(const ResizeJob& job, const int64_t* extent, bool nearest, Scratch& s) {
   switch (job.in_type) {
     case DType::kU8:
@@ -420,6 +422,7 @@ ResizePart ResizePart::Whole(const ResizeJob& job) {
   return part;
 }
 
+// Sets part->source to the source samples that part->output depends on.
 Status SourceOf(const ResizeJob& job, ResizePart* part) {
   if (job.convention != Convention::kDali) return ResampleSourceOf(job, part);
   Axes axes;
@@ -439,6 +442,7 @@ Status SourceOf(const ResizeJob& job, ResizePart* part) {
   return kOk;
 }
 
+// Resizes a part of a job. kTooLarge: a filter is too wide.
 Status ResizeSome(const ResizeJob& job, const ResizePart& part) {
   if (job.convention != Convention::kDali) return ResampleSome(job, part);
   Scratch& s = ScratchOfThread();
@@ -458,6 +462,7 @@ Status ResizeSome(const ResizeJob& job, const ResizePart& part) {
   }
 }
 
+// Resizes bytes row by row, see resize.h. False: this resize is not supported, or a row was missing.
 bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::function<bool(uint8_t*)>& next, bool gray) {
   if (job.in_type != DType::kU8 || job.out_type != DType::kU8 || job.num_axes != 2 || job.outer != 1) return false;
   if (job.convention != Convention::kDali || (gray && job.inner != 3)) return false;
@@ -490,6 +495,7 @@ bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::functio
   return receive(part.source[0].size());  // also rows that no output depends on
 }
 
+// The CPU kernel: makes sample i.
 Status Resize(const ResizeBatch& batch, int i) {
   ResizeJob job;
   const Status s = batch.Sample(i, &job);

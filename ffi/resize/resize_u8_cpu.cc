@@ -223,6 +223,7 @@ void HorizontalPortable(const int16_t* line, const int32_t* offset, const int16_
 
 }  // namespace
 
+// Prepares the resize of an image by these taps. False: it needs the float path.
 bool U8Resizer::Init(const Taps& y, const Taps& x, int channels) {
   // Fixed-point formats of the two kinds of filters, and so `one` and shift_: see the class.
   bool negative = y.negative || x.negative;
@@ -274,6 +275,7 @@ bool U8Resizer::Init(const Taps& y, const Taps& x, int channels) {
   return true;
 }
 
+// Makes output row y at `dst`, from the source rows of its vertical taps.
 void U8Resizer::Row(int64_t y, const uint8_t* const* rows, uint8_t* dst) {
   const int16_t* wy = &wy_[y * ky_];
   int ky = ky_;  // number of taps without the zeros at the ends of the filter

@@ -6,6 +6,7 @@
 namespace jaxdali {
 namespace {
 
+// Checks the operands and attributes of a call, and sets the members of its batch; `in` and `out` are set already.
 ffi::Error SetUp(SpectrogramBatch* b, F32 window, I32 first, F32 weights, int32_t step, int32_t nfft, int32_t before,
                  int32_t filters, int32_t time, bool reflect, bool squares) {
   if (b->in.dtype != DType::kF32 || b->out.dtype != DType::kF32 || b->out.ndim != 2)

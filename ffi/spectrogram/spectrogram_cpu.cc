@@ -5,6 +5,7 @@
 
 namespace jaxdali {
 
+// The CPU kernel: makes sample i.
 Status Spectrogram(const SpectrogramBatch& batch, int i) {
 #if defined(__x86_64__)
   if (kHasAvx512) return Spectrogram64(batch, i);

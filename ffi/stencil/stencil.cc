@@ -6,6 +6,7 @@
 namespace jaxdali {
 namespace {
 
+// Checks the operands and attributes of a call, and sets the members of its batch; `in` and `out` are set already.
 ffi::Error SetUp(StencilBatch* b, F32 weights, I32 window, I32 anchor, F32 fill, int32_t first, int32_t axes,
                  int32_t reduction, int32_t border) {
   if (first < 0 || axes < 1 || axes > 3 || first + axes > b->in.ndim || b->out.ndim != b->in.ndim)

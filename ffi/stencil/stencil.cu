@@ -7,6 +7,7 @@ namespace jaxdali {
 
 template const char* LaunchPlans(const ReductionPlanner&, const WorkSplit&, void*);
 
+// Launches the kernel of the reduction. Returns null or an error message.
 const char* LaunchStencil(const StencilBatch& b, const Samples& samples, void* stream) {
   switch (b.reduction) {
     case StencilReduction::kSum:

@@ -189,6 +189,7 @@ class Rows {
 
 }  // namespace
 
+// The CPU kernel: makes sample i.
 Status RunStencil(const StencilBatch& batch, int i) {
   StencilArgs a;
   if (Status s = batch.Sample(i, &a); s != kOk) return s;

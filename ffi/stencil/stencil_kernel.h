@@ -26,6 +26,7 @@ JAXDALI_HD inline void StoreAs(DType type, void* to, int64_t i, float v) {
 struct Place {
   int64_t outer, inner, first[3];  // where its window begins
 
+  // Finds the indices of element i in [outer, out_n[0], out_n[1], out_n[2], inner], from the innermost on.
   JAXDALI_HD Place(const StencilArgs& a, int64_t i) {
     Quotient q = Divide(i, a.inner);
     inner = q.rest;
@@ -215,6 +216,7 @@ struct Windows : ReductionPlanner {
   }
 };
 
+// Launches sums, maxima or minima of windows for the types. Returns null or an error message.
 template <class Reduction>
 const char* LaunchWindows(const StencilBatch& b, const Samples& samples, void* stream) {
   // Most samples are cut into tiles, which have more than 8 * kThreads elements.

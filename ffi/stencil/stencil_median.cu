@@ -300,6 +300,7 @@ struct Medians : StencilBatch {
 
 }  // namespace
 
+// Launches medians of bytes, or of any other types as floats. Returns null or an error message.
 const char* LaunchMedians(const StencilBatch& b, const Samples& samples, void* stream) {
   const int64_t pieces = b.out.capacity / kThreads + samples.n;
   if (b.in.dtype == DType::kU8 && b.out.dtype == DType::kU8)

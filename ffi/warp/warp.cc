@@ -5,6 +5,7 @@
 
 namespace jaxdali {
 
+// Checks the operands and attributes of a call, and sets the members of its batch; `in` and `out` are set already.
 ffi::Error SetUp(WarpBatch* b, F64 map, F32 fill, int32_t dims, int32_t first, bool linear, bool has_fill) {
   b->map = map.typed_data();
   b->fill = fill.typed_data();

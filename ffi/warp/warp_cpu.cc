@@ -336,6 +336,7 @@ Kernel KernelFor(DType in, DType out) {
 
 }  // namespace
 
+// The CPU kernel: makes sample i.
 Status Warp(const WarpBatch& batch, int i) {
   WarpArgs a;
   if (Status s = batch.Sample(i, &a); s != kOk) return s;

@@ -165,6 +165,7 @@ struct WarpImages : WarpPlannerOf<In, Out, Call> {
   }
 };
 
+// Launches the warp of images. The call is Whole<WarpBatch> or Windowed<WarpBatch>. Returns null or an error message.
 template <class In, class Out, bool kLinear, class Call>
 const char* LaunchWarpImages(const Call& call, const Samples& samples, void* stream) {
   // Images of one pixel have a tile, too. The bound assumes that tiles are filled by a quarter at least.

@@ -5,6 +5,7 @@
 
 namespace jaxdali {
 
+// Checks the operands and attributes of a call, and sets the members of its batch; `in` and `out` are set already.
 ffi::Error SetUp(WindowBatch* b, I32 start, I32 step, I32 extent, F32 fill, F32 scale, F32 offset,
                  ffi::Span<const int64_t> permutation, int32_t channel) {
   const int ndim = b->in.ndim;

@@ -93,6 +93,7 @@ const char* LaunchMoves(const WindowBatch& b, const Samples& samples, void* stre
 
 template const char* LaunchPlans(const SamplePlanner<WindowPlanner>&, const WorkSplit&, void*);
 
+// Launches a kernel as the comment at the top of this file says. Returns null or an error message.
 const char* LaunchWindow(const WindowBatch& b, const Samples& samples, void* stream) {
   if (b.moves() && b.fills == 0) {
     if (SizeOf(b.in.dtype) == 1) return Launch(ByteWindows{{{{b}}}}, samples, stream);

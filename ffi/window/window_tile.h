@@ -134,6 +134,7 @@ struct TileWindow {
       *reinterpret_cast<T*>(to) = Element(of_image);
       to += step;
     }
+    // The window's element that is made from an element of the image.
     template <class V>
     JAXDALI_HD T Element(V of_image) const {
       if constexpr (std::is_same_v<T, V>)
