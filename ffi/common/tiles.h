@@ -218,6 +218,7 @@ JAXDALI_HD inline void AcrossRows(const TilePlan& a, const Tile& t, int thread, 
     Four results[4];  // elements column ... column + 3 of output rows y ... y + 3
     JAXDALI_UNROLL
     for (int r = 0; r < 4; r++) results[r] = {{initial, initial, initial, initial}};
+    // The four elements of each row that the results depend on, from row y of the tile's rows on.
     auto next = [from = rows.values + u / kUnits * 4 * kUnits + u % kUnits]() mutable {
       from += kUnits;
       return *(from - kUnits);

@@ -58,6 +58,7 @@ struct Tables : EqualizeBatch {
 
  private:
   // Counts a part of a tile in shared memory. If the tile has several parts, their histograms go to device memory.
+  // There are as many bins as threads, and a thread clears and stores one.
   template <class Block>
   JAXDALI_HD void Count(const Block& block, Shared& s, int64_t piece) const {
     const EqualizeArgs& a = s.plan.args;

@@ -80,7 +80,7 @@ JAXDALI_AVX512 void WeighAvx512(const float* const* from, const float* weights, 
 }
 #endif
 
-// Weigh in the version for this CPU.
+// out[i] = sum of weights[k] * from[k][i], k < taps, i < n: Weigh in the version for this CPU.
 void WeighRows(const float* const* from, const float* weights, int taps, int64_t n, float* out) {
 #if defined(JAXDALI_AVX512)
   if (kHasAvx512) return WeighAvx512(from, weights, taps, n, out);

@@ -15,7 +15,8 @@ struct Planes {
   int32_t down, across;  // units
 
   JAXDALI_HD int32_t Pitch(bool is_chroma) const { return across * (is_chroma ? 8 : 16); }
-  // Plane 0 (luminance), 1 (Cb) or 2 (Cr) of a frame. A unit has 256 samples of luminance and 64 of each chroma.
+  // Plane 0 (luminance), 1 (Cb) or 2 (Cr) of a frame. A unit has 256 samples of luminance and 64 of each chroma, so Cb
+  // begins behind 256 samples of each unit, and Cr behind 320.
   JAXDALI_HD uint8_t* Of(int plane, int64_t frame) const {
     const int64_t chroma = int64_t{down} * across * 64;
     if (plane == 0) return first + frame * 4 * chroma;

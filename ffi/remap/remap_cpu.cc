@@ -89,6 +89,7 @@ JAXDALI_SIMD void WeighBytes(const uint8_t* in, const int32_t* offset, const flo
 template <int C>
 JAXDALI_SIMD JAXDALI_INLINE __m256 WeighLines(const uint8_t* from, int64_t stride, const float* near,
                                               const float* far) {
+  // Four bytes for each pixel: the left neighbours of the two lines, then the right ones.
   const __m128i order = C == 3 ? _mm_setr_epi8(0, 1, 2, -1, 8, 9, 10, -1, 3, 4, 5, -1, 11, 12, 13, -1)
                                : _mm_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15);
   const __m128i above = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
@@ -106,6 +107,7 @@ JAXDALI_SIMD JAXDALI_INLINE __m256i JoinLines(__m256 first, __m256 second, __m12
       _mm256_setr_epi32(kFirst, kFirst, kFirst, kFirst, kFirst + 1, kFirst + 1, kFirst + 1, kFirst + 1);
   const __m256 above = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(near), pixel);
   const __m256 below = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(far), pixel);
+  // 0x20 takes the low lanes of both pixels (the lines above), 0x31 the high ones.
   return RoundToBytes(_mm256_add_ps(_mm256_mul_ps(_mm256_permute2f128_ps(first, second, 0x20), above),
                                     _mm256_mul_ps(_mm256_permute2f128_ps(first, second, 0x31), below)));
 }
@@ -114,6 +116,7 @@ JAXDALI_SIMD JAXDALI_INLINE __m256i JoinLines(__m256 first, __m256 second, __m12
 template <int C>
 JAXDALI_SIMD void WeighLinear(const uint8_t* in, const int32_t* offset, const float* fx, const float* fy, int64_t n,
                               int64_t stride, uint8_t* out) {
+  // From four bytes for each of the pixels 0, 2, 1, 3 to packed pixels in their order.
   const __m128i order = C == 3 ? _mm_setr_epi8(0, 1, 2, 8, 9, 10, 4, 5, 6, 12, 13, 14, -1, -1, -1, -1)
                                : _mm_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15);
   const __m128 one = _mm_set1_ps(1);

@@ -149,7 +149,7 @@ Reach WeighTensorFlow(const Line& line, int64_t o, double* w) {
   const float in = static_cast<float>(line.length), out = static_cast<float>(line.n_out);
   const float lo = static_cast<float>(line.lo), sample_position = static_cast<float>(o) + 0.5f;
   if (line.filter == Interp::kNN) return Nearest(line, lo + sample_position * (in / out), w);
-  if (line.filter == Interp::kArea) {
+  if (line.filter == Interp::kArea) {  // a sample's weight is its length inside of the output's interval
     const double scale = in / out, begin = lo + static_cast<float>(o) * (in / out), end = begin + scale;
     const Reach r = Inside(std::floor(begin), std::ceil(end), line.n_in);
     for (int64_t j = 0; j < r.count; j++) {
@@ -272,10 +272,12 @@ void MakeFixed(int bits, WeightedTaps* taps) {
   for (size_t k = 0; k < taps->weight.size();) {
     int64_t total = 0;
     for (int j = 0; j < taps->k; j++, k++) {
+      // A sign, 9 bits and kBits after the point are 32 bits.
       const double w = std::clamp(taps->weight[k], -511.0, 511.0);
       taps->fixed[k] = static_cast<int32_t>((w < 0 ? -0.5 : 0.5) + w * (1 << bits)) * (1 << (kBits - bits));
       total += std::abs(taps->fixed[k]);
     }
+    // Whether the largest possible sum of an output exceeds 31 bits.
     taps->wide = taps->wide || total * 255 >= (int64_t{1} << 31) - (1 << kBits);
   }
 }

@@ -105,6 +105,7 @@ JAXDALI_SIMD JAXDALI_INLINE void Split(__m256i a, __m256i b, __m256i* index, __m
   // 0xDD takes the high words of the coordinates, 0x88 the low ones: within each lane, two of `a`, then two of `b`.
   *index = _mm256_castps_si256(_mm256_shuffle_ps(fa, fb, 0xDD));
   __m256i low = _mm256_castps_si256(_mm256_shuffle_ps(fa, fb, 0x88));
+  // The fraction of 32 bits, rounded to kWeightBits.
   *q = _mm256_srli_epi32(_mm256_add_epi32(_mm256_srli_epi32(low, 17), _mm256_set1_epi32(1)), 1);
 }
 

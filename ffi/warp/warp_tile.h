@@ -184,6 +184,8 @@ struct WarpTiles {
         const int offset_in_word = static_cast<int>(reinterpret_cast<uintptr_t>(p) & 3), shift = 8 * offset_in_word;
         p -= offset_in_word;
         const uint32_t word0 = ReadWord(p), word1 = ReadWord(p + 4), word2 = ReadWord(p + 8), word3 = ReadWord(p + 12);
+        // The group's 12 bytes are the words pixels[0], `middle` and `high`; pixel k begins with byte 3 * k of them.
+        // The highest byte of a pixel's word is not used.
         const uint32_t middle = Funnel(word1, word2, shift), high = Funnel(word2, word3, shift);
         pixels[0] = Funnel(word0, word1, shift);
         pixels[1] = Funnel(pixels[0], middle, 24);
@@ -267,6 +269,7 @@ struct WarpTiles {
   // Writes output pixels to memory, in words except at the ends of the image's rows.
   JAXDALI_HD void Write(const Tile& t, int thread) const {
     if constexpr (!kWhole) return WriteWindow(thread, t, a, plan, window, s);
+    // A thread writes words of one line, the first of them at byte `first`, the others kStep bytes apart.
     const int line = thread / kLanes, first = thread % kLanes * 4;
     if (line >= t.lines) return;
     const int row = line * plan.out_row, lead = Before(t, row) * 3;  // in bytes
