@@ -102,8 +102,8 @@ const void* DecodeStage::InPlace(int i, const ImageRegion& output) const {
   return reinterpret_cast<uintptr_t>(address) % bytes == 0 ? address : nullptr;
 }
 
-// Sets `region` to the info row of the file, with the region that becomes `output`. An output that is turned is made
-// whole (Makes), so the row's region stays.
+// Sets `region` to the info row of the file, with the region that becomes `output`. An output whose axes are exchanged
+// is made whole (Makes), so the row's region stays.
 Status DecodeStage::InfoOf(int i, const ImageRegion& output, ImageInfo* region) const {
   *region = info[i];
   if (region->status != kOk || IsFinished(*region)) return kOk;  // DecodeImage reports these

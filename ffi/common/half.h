@@ -92,7 +92,7 @@ struct BFloat16 {
   JAXDALI_HD explicit operator float() const { return AsFloat(static_cast<uint32_t>(bits) << 16); }
 
  private:
-  // The upper 16 bits of a float's bits u, rounded: half of the unit is added, and of two the even one taken.
+  // The upper 16 bits of a float's bits u, rounded to the nearest number; of two, to the even one.
   JAXDALI_HD static uint16_t Round(uint32_t u) {
     if ((u & 0x7FFFFFFF) > 0x7F800000) return static_cast<uint16_t>((u >> 16 & 0x8000) | 0x7FC0);
     return static_cast<uint16_t>((u + 0x7FFF + (u >> 16 & 1)) >> 16);

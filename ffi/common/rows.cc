@@ -116,7 +116,6 @@ struct Simd {
 #endif
 
 // LoadRow for floats and doubles: chooses the element's C++ type and the version for this CPU. So does StoreAny.
-// LoadRow for floats and doubles: chooses the element's C++ type and the version for this CPU. So does StoreAny.
 template <class V>
 void LoadAny(DType type, const void* array, int64_t first, int64_t step, int64_t n, V* to) {
   WithType(type, [&](auto t) {

@@ -44,8 +44,8 @@ class Launcher {
   const char* error_ = nullptr;
 };
 
-// Decodes a batch. The coefficients of its images are in memory group by group: `groups` is the number of groups, at
-// least as many as the rows of the operand `tables` name.
+// Decodes a batch. The coefficients of its images are in memory group by group. `groups`: how many groups are decoded,
+// at least as many as the host has divided the images into; the last ones may be empty.
 const char* LaunchInGroups(const DecodeBatch& b, const Samples& samples, int groups, void* stream) {
   using namespace jpeg;
   const int64_t n = samples.n, slots = kMaxScans * n;  // of scans or components

@@ -6,7 +6,7 @@
 namespace jaxdali {
 namespace {
 
-// Checks the operands and attributes of a call, and sets the members of its batch; `in` and `out` are set already.
+// Checks a call; `in` and `out` are set already.
 ffi::Error SetUp(ExpandBatch* b) {
   if (b->in.dtype != b->out.dtype) return ffi::Error::InvalidArgument("expand: element types differ");
   if (b->in.ndim > b->out.ndim) return ffi::Error::InvalidArgument("expand: the input has more axes than the output");

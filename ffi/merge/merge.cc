@@ -6,7 +6,7 @@
 namespace jaxdali {
 namespace {
 
-// Checks the operands and attributes of a call, and sets the members of its batch; `in` and `out` are set already.
+// Checks a call; `in` and `out` are set already. The other operand only shares its memory with the output.
 ffi::Error SetUp(MergeBatch* b, ffi::AnyBuffer) {
   if (b->in.dtype != b->out.dtype) return ffi::Error::InvalidArgument("merge: element types differ");
   if (b->in.ndim != b->out.ndim) return ffi::Error::InvalidArgument("merge: ranks differ");

@@ -16,7 +16,7 @@ namespace jaxdali {
 struct MergeBatch {
   Batch in, out;  // of equal type and rank
 
-  // Whether input and output of sample i have equal shapes.
+  // kSizeMismatch if input and output of sample i have different shapes, otherwise kOk.
   JAXDALI_HD Status Check(int i) const {
     for (int d = 0; d < out.ndim; d++)
       if (in.dim(i, d) != out.dim(i, d)) return kSizeMismatch;

@@ -34,8 +34,8 @@ struct PasteBatch {
     return s;
   }
 
-  // Whether all regions of sample i lie inside both images (otherwise kOutOfBounds), and their sources exist and have
-  // the canvas's frames and channels (otherwise kInternal).
+  // Checks the regions of sample i. kOutOfBounds: one does not lie inside both images. kInternal: a source does not
+  // exist, or has other numbers of frames or channels than the canvas. Otherwise kOk.
   JAXDALI_NOINLINE JAXDALI_HD Status Check(int i) const {
     const Sample to = Shape(out, i);
     for (int k = 0; k < most; k++) {

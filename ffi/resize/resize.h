@@ -109,7 +109,7 @@ struct Axis {
   // Distance from the start of the interval to the first tap of output 0.
   JAXDALI_HD float first_tap_offset() const { return 0.5f * scale - 0.5f - anchor(); }
 
-  // The number of source samples that are used. SecondPass compares it, so it is computed as in DALI.
+  // The number of source samples that are used, for SecondPass.
   JAXDALI_HD double extent_in_use() const {
     const float width = scale * static_cast<float>(n_out);
     if (filter == Interp::kNN) return ceil(fabs(width));
@@ -149,7 +149,7 @@ struct TapWindow {
     float x = static_cast<float>(o) * a.scale + a.start, up = ceilf(x);
     return {Bounded(up, -(1 << 30), 1 << 30) + a.base, (up - x) * a.step};
   }
-  // The weight of tap j of the linear filter: 1 at entry 1, and 0 from entries 0 and 2 on.
+  // The weight of tap j of the linear filter: 1 at entry 1, falling to 0 at entries 0 and 2.
   JAXDALI_HD float Linear(const Axis& a, int j) const {
     float w = 1 - fabsf(t + static_cast<float>(j) * a.step - 1);
     return w > 0 ? w : 0;

@@ -16,7 +16,7 @@ struct TableBatch {
   int tables;            // one per channel, which are innermost; or one for all elements
 
   JAXDALI_HD const uint8_t* Tables(int i) const { return table + static_cast<int64_t>(i) * tables * 256; }
-  // Whether sample i has equal sizes, and whole pixels.
+  // kSizeMismatch if input and output of sample i have different sizes, or no whole pixels; otherwise kOk.
   JAXDALI_HD Status Check(int i) const {
     return in.size(i) == out.size(i) && in.size(i) % tables == 0 ? kOk : kSizeMismatch;
   }
