@@ -19,7 +19,7 @@ struct ColorPlanner : ColorBatch {
     float matrix[kMaxColors * (kMaxColors + 1)];
   };
 
-  // Makes the plan of sample i.
+  // Fills in the plan of sample i: what the threads that work on it need.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     s->pixels = Pixels(i);
     s->units = (s->pixels + pixels_of_unit - 1) / pixels_of_unit;
@@ -36,7 +36,7 @@ struct Colors : ColorPlanner {
   using Planner = ColorPlanner;
   static constexpr int kPixels = kIn > 0 ? 4 : 1;
 
-  // Maps units first, first + kThreads, ..., each of kPixels pixels.
+  // The work of a thread: units first, first + kThreads, ..., each of kPixels pixels.
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     for (int64_t k = first; k < end; k += kThreads) {
       int64_t p = k * kPixels;

@@ -126,7 +126,7 @@ void ByTable(const ColorBatch& b, int i, int64_t n) {
 
 }  // namespace
 
-// The CPU kernel: makes sample i.
+// The CPU kernel: makes sample i of the output.
 Status Color(const ColorBatch& batch, int i) {
   const int64_t pixels = batch.Pixels(i);
   if (pixels < 0) return kInternal;

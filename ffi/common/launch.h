@@ -442,7 +442,8 @@ struct PlanSamples {
     int64_t total;
   };
 
-  // One CUDA block: n samples from `first` on. One thread of each warp plans a sample, then all threads copy the plans.
+  // The work of one CUDA block: n samples from `first` on. One thread of each warp plans a sample, then all threads
+  // copy the plans.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     const int first = block.index * split.group, remaining = split.samples.n - first;
@@ -533,7 +534,8 @@ struct SampleKernel : Kernel {
     Plan plan;
   };
 
-  // One CUDA block: its pieces first ... end - 1 of all samples. Thread t does unit t of each piece.
+  // The work of one CUDA block: its share of the pieces of all samples, which are pieces first ... end - 1 of each.
+  // Thread t does unit t of each piece.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     split.ForEach(block, s, [&](int64_t first, int64_t end) {

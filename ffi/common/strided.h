@@ -93,7 +93,7 @@ struct StridedPlanner : Sources {
     const uint8_t* end;  // end of the buffer that contains `in`
   };
 
-  // Makes the plan of sample i.
+  // Fills in the plan of sample i: what the threads that work on it need.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     s->in = this->in.bytes(i);
     s->end = static_cast<const uint8_t*>(this->in.data) + this->in.capacity * SizeOf(this->in.dtype);
@@ -110,8 +110,8 @@ struct StridedKernel : StridedPlanner<Sources> {
   using typename Planner::Plan;
   static constexpr int kEach = kUnit / sizeof(T);
 
-  // Makes units first, first + kThreads, ... of the output: by words where the unit's elements are contiguous in the
-  // input, otherwise element by element.
+  // The work of a thread: units first, first + kThreads, ... of the output, 16 bytes each. It copies by words where the
+  // unit's elements are contiguous in the input, otherwise element by element.
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     for (int64_t k = first; k < end; k += kThreads) {
       const int64_t i = s.to.First(k);

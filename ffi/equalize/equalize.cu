@@ -31,7 +31,7 @@ struct Tables : EqualizeBatch {
     uint32_t first, lowest, excess;  // the first value that the tile has, and its pixels; what is clipped
   };
 
-  // Makes the plan of sample i.
+  // Fills in the plan of sample i: what the threads that work on it need.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     EqualizeArgs& a = s->args;
     if (Status e = Sample(i, &a, &s->out); e != kOk) return e;
@@ -48,7 +48,7 @@ struct Tables : EqualizeBatch {
   }
   JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return plan.pieces; }
 
-  // One CUDA block: its parts of tiles or, in the second launch, its tables, of all samples.
+  // The work of one CUDA block: its share of the parts of tiles or, in the second launch, of the tables of all samples.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     split.ForEach(block, s, [&](int64_t first, int64_t end) {
@@ -148,7 +148,7 @@ struct Pixels : EqualizeBatch {
     Divisor per_pixel, image, width;  // planes of an outer index, pixels of a plane and of its row
   };
 
-  // Makes the plan of sample i.
+  // Fills in the plan of sample i: what the threads that work on it need.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     const EqualizeArgs& a = s->args;
     if (Status e = Sample(i, &s->args, &s->tables); e != kOk) return e;
@@ -158,7 +158,7 @@ struct Pixels : EqualizeBatch {
     s->width = Divisor(a.width);
     return kOk;
   }
-  // Makes pixels first, first + kThreads, ...
+  // The work of a thread: pixels first, first + kThreads, ...
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const EqualizeArgs& a = s.args;
     for (int64_t i = first; i < end; i += kThreads) {  // in the order of memory

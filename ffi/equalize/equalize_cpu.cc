@@ -69,7 +69,7 @@ void Run(const EqualizeBatch& b, const EqualizeArgs& a) {
 
 }  // namespace
 
-// The CPU kernel: makes sample i.
+// The CPU kernel: makes sample i of the output.
 Status Equalize(const EqualizeBatch& batch, int i) {
   EqualizeArgs a;
   if (Status s = batch.Sample(i, &a); s != kOk) return s;

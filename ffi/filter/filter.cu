@@ -60,7 +60,7 @@ struct AxisPlanner : FilterPass {
     bool by_four;                   // a unit is four elements wide, which are read and written together
   };
 
-  // Makes the plan of sample i.
+  // Fills in the plan of sample i: what the threads that work on it need.
   JAXDALI_HD Status Prepare(int i, Plan* a) const {
     if (Status s = Find(i, a); s != kOk) return s;
     int64_t outer = a->outer;
@@ -84,7 +84,7 @@ template <class In, class Out>
 struct AlongAxis : AxisPlanner {
   using Planner = AxisPlanner;
 
-  // Makes units first, first + kThreads, ...
+  // The work of a thread: units first, first + kThreads, ..., of four or eight results along the axis.
   JAXDALI_HD void Work(const Plan& a, int64_t first, int64_t end) const {
     for (int64_t i = first; i < end; i += kThreads) {
       const auto column = a.across.Divide(static_cast<uint64_t>(i)), row = a.along.Divide(column.quotient);
@@ -146,7 +146,7 @@ struct TilePlanner : FilterPass {
     float weights[2][kMostTileTaps];  // across the rows, and along them
   };
 
-  // Makes the plan of sample i.
+  // Fills in the plan of sample i: what the threads that work on it need.
   JAXDALI_HD Status Prepare(int i, Plan* a) const {
     FilterArgs args;
     if (Status s = Find(i, &args); s != kOk) return s;
@@ -184,7 +184,7 @@ struct BothAxes : TilePlanner {
 
   WorkSplit split;
 
-  // One CUDA block: its tiles of all samples.
+  // The work of one CUDA block: its share of the tiles of all samples.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     split.ForEach(block, s, [&](int64_t first, int64_t end) {

@@ -182,7 +182,7 @@ void Run(const FilterArgs& a) {
 
 }  // namespace
 
-// The CPU kernel: makes sample i.
+// The CPU kernel: makes sample i of the output.
 Status Filter(const FilterBatch& batch, int i) {
   FilterArgs a;
   if (Status s = batch.Sample(i, &a); s != kOk) return s;

@@ -51,7 +51,7 @@ struct DistortUnits : JpegDistortionBatch {
   };
   WorkSplit split;
 
-  // Makes the plan of sample i.
+  // Fills in the plan of sample i: what the threads that work on it need.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     if (Status e = Sample(i, &s->args, &s->planes.first); e != kOk) return e;
     s->planes.units = s->args.Units();
@@ -63,9 +63,9 @@ struct DistortUnits : JpegDistortionBatch {
   }
   JAXDALI_HD static int64_t CountPieces(const Plan& s) { return (s.planes.units + kUnits - 1) / kUnits; }
 
-  // One CUDA block: its pieces of all samples. The phases: quantizers; samples, by 32 threads for each unit; then, by
-  // 48 for each unit (eight for each block of 8 x 8), the DCT of rows, that of columns with its inverse, the inverse of
-  // rows.
+  // The work of one CUDA block: its share of the pieces of all samples. The phases: quantizers; samples, by 32 threads
+  // for each unit; then, by 48 for each unit (eight for each block of 8 x 8), the DCT of rows, that of columns with its
+  // inverse, the inverse of rows.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     split.ForEach(block, s, [&](int64_t first, int64_t end) {
@@ -235,7 +235,7 @@ struct MakePixels : JpegDistortionBatch {
     Divisor down, across;  // groups of 8 x 2 pixels of a frame
   };
 
-  // Makes the plan of sample i.
+  // Fills in the plan of sample i: what the threads that work on it need.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     if (Status e = Sample(i, &s->args, &s->planes.first); e != kOk) return e;
     s->planes.units = s->args.Units();
@@ -247,7 +247,7 @@ struct MakePixels : JpegDistortionBatch {
     s->units = s->args.frames * down * across;
     return kOk;
   }
-  // Makes units first, first + kThreads, ...
+  // The work of a thread: units first, first + kThreads, ..., each of 8 x 2 pixels.
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const JpegDistortionArgs& a = s.args;
     const int32_t width = static_cast<int32_t>(a.width), height = static_cast<int32_t>(a.height);

@@ -99,7 +99,7 @@ void PutPixel(const JpegDistortionArgs& a, const uint8_t* units, int64_t frame, 
 }  // namespace
 }  // namespace jpeg
 
-// The CPU kernel: makes sample i.
+// The CPU kernel: makes sample i of the output.
 Status JpegDistortion(const JpegDistortionBatch& batch, int i) {
   JpegDistortionArgs a;
   if (Status s = batch.Sample(i, &a); s != kOk) return s;

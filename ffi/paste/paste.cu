@@ -17,7 +17,7 @@ struct PastePlanner : PasteBatch {
     Divisor row, height;  // elements of a row, rows of a frame
   };
 
-  // Makes the plan of sample i.
+  // Fills in the plan of sample i: what the threads that work on it need.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     const Sample shape = Shape(out, i);
     s->units = s->to.Set(out.bytes(i), out.size(i), out.dtype);
@@ -35,7 +35,8 @@ template <class V, class In, class Out>
 struct PasteCanvas : PastePlanner {
   using Planner = PastePlanner;
 
-  // Makes units first, first + kThreads, ... of the canvas. Where there is no region, it is 0.
+  // The work of a thread: units first, first + kThreads, ... of the canvas, 16 bytes each. Where there is no region, it
+  // is 0.
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     WithKnown<Out>(out.dtype, [&](auto t) {
       using T = decltype(t);

@@ -25,7 +25,7 @@ void CopyRow(const From* from, int64_t n, To* to) {
 
 }  // namespace
 
-// The CPU kernel: makes sample i.
+// The CPU kernel: makes sample i of the output.
 Status Paste(const PasteBatch& b, int i) {
   if (const Status status = b.Check(i); status != kOk) return status;
   const PasteBatch::Sample to = b.Shape(b.out, i);

@@ -28,7 +28,8 @@ struct Reductions : ReduceBatch {
     double part[kThreads];
   };
 
-  // Makes the plan of sample i. In the second launch, samples with one chunk have no work.
+  // Fills in the plan of sample i: what the threads that work on it need. In the second launch, samples with one chunk
+  // have no work.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     ReduceArgs& a = s->args;
     if (Status e = Sample(i, &a); e != kOk) return e;
@@ -55,7 +56,7 @@ struct Reductions : ReduceBatch {
   }
   JAXDALI_HD static int64_t CountPieces(const Plan& plan) { return plan.tiles * plan.chunks; }
 
-  // One CUDA block: its pieces of all samples. A piece is a chunk of a tile.
+  // The work of one CUDA block: its share of the pieces of all samples. A piece is a chunk of a tile.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     split.ForEach(block, s, [&](int64_t first, int64_t end) {

@@ -130,7 +130,7 @@ void Run(const ReduceArgs& a) {
 
 }  // namespace
 
-// The CPU kernel: makes sample i.
+// The CPU kernel: makes sample i of the output.
 Status Reduce(const ReduceBatch& batch, int i) {
   ReduceArgs a;
   if (Status s = batch.Sample(i, &a); s != kOk) return s;

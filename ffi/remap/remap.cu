@@ -14,7 +14,8 @@ struct RemapPlanner : RemapBatch {
     bool applied;           // false: elements are copied
   };
 
-  // Makes the plan of sample i. An empty input has no elements to copy: its pixels are fill.
+  // Fills in the plan of sample i: what the threads that work on it need. An empty input has no elements to copy: its
+  // pixels are fill.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     if (Status e = Sample(i, &s->args); e != kOk) return e;
     s->width = Divisor(s->args.out_size[0]);
@@ -30,7 +31,7 @@ struct RemapImages : RemapPlanner {
   using Planner = RemapPlanner;
   static constexpr int kBlocksPerSm = kSampling == Interp::kCubic ? 2 : 1;  // at most 128 registers
 
-  // Makes pixels (or copies elements) first, first + kThreads, ...
+  // The work of a thread: pixels (or elements to copy) first, first + kThreads, ...
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const RemapArgs& a = s.args;
     const T* from = static_cast<const T*>(a.in);

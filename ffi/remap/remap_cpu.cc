@@ -310,7 +310,7 @@ void RemapChannels(const RemapArgs& a) {
 
 }  // namespace
 
-// The CPU kernel: makes sample i.
+// The CPU kernel: makes sample i of the output.
 Status Remap(const RemapBatch& batch, int i) {
   RemapArgs a;
   if (const Status status = batch.Sample(i, &a); status != kOk) return status;

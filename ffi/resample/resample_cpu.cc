@@ -523,7 +523,7 @@ Status ResampleSome(const ResizeJob& job, const ResizePart& part) {
   }
 }
 
-// The CPU kernel: makes sample i.
+// The CPU kernel: makes sample i of the output.
 Status Resample(const ResizeBatch& batch, int i) {
   ResizeJob job;
   const Status s = batch.Sample(i, &job);

@@ -71,7 +71,7 @@ struct VolumePlanner : ResizeBatch {
     Axes axes;
   };
 
-  // Makes the plan of sample i. An empty output has no pixels.
+  // Fills in the plan of sample i: what the threads that work on it need. An empty output has no pixels.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     s->pixels = 0;
     if (Status e = Sample(i, &s->job); e != kOk) return e;
@@ -96,7 +96,8 @@ struct ResizeVolumes : VolumePlanner {
     FilterTables tables;
   };
 
-  // One CUDA block: its pieces first ... end - 1 of all samples. Thread t makes pixel t of each piece.
+  // The work of one CUDA block: its share of the pieces of all samples, which are pieces first ... end - 1 of each.
+  // Thread t makes pixel t of each piece.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     Share(block, tables, &s.tables);

@@ -495,7 +495,7 @@ bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::functio
   return receive(part.source[0].size());  // also rows that no output depends on
 }
 
-// The CPU kernel: makes sample i.
+// The CPU kernel: makes sample i of the output.
 Status Resize(const ResizeBatch& batch, int i) {
   ResizeJob job;
   const Status s = batch.Sample(i, &job);

@@ -36,7 +36,7 @@ struct ResizePlanner : Call {
   FilterTables tables;
   int64_t tiles_wanted;  // number of tiles of a sample that suits the GPU, see TilesOfSample
 
-  // Makes the plan of sample i. An empty output has no tiles.
+  // Fills in the plan of sample i: what the threads that work on it need. An empty output has no tiles.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     s->tiles = 0;
     const ResizeBatch& image = this->image();
@@ -105,7 +105,8 @@ struct ResizeTiles : ResizePlanner<Call> {
 
   WorkSplit split;
 
-  // One CUDA block: its tiles first ... end - 1 of all samples, one after another.
+  // The work of one CUDA block: its share of the tiles of all samples, which are tiles first ... end - 1 of each, one
+  // after another.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     Share(block, this->tables, &s.tables);

@@ -5,7 +5,7 @@
 
 namespace jaxdali {
 
-// The CPU kernel: makes sample i.
+// The CPU kernel: makes sample i of the output.
 Status Spectrogram(const SpectrogramBatch& batch, int i) {
 #if defined(__x86_64__)
   if (kHasAvx512) return Spectrogram64(batch, i);

@@ -189,7 +189,7 @@ class Rows {
 
 }  // namespace
 
-// The CPU kernel: makes sample i.
+// The CPU kernel: makes sample i of the output.
 Status RunStencil(const StencilBatch& batch, int i) {
   StencilArgs a;
   if (Status s = batch.Sample(i, &a); s != kOk) return s;

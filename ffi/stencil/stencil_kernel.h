@@ -94,7 +94,8 @@ struct ReductionPlanner : StencilBatch {
     float outside;  // the value beyond a constant border
   };
 
-  // Makes the plan of sample i: by tiles if its windows are small enough, otherwise element by element.
+  // Fills in the plan of sample i, for the threads that work on it: by tiles if its windows are small enough, otherwise
+  // element by element.
   JAXDALI_HD Status Prepare(int i, Plan* a) const {
     if (Status s = Sample(i, a); s != kOk) return s;
     const bool is_sum = reduction == StencilReduction::kSum;
@@ -140,8 +141,8 @@ struct Windows : ReductionPlanner {
   };
   WorkSplit split;
 
-  // One CUDA block: its pieces of all samples. Without tiles, a thread makes one element. Sums take the rows of a
-  // window one after another; maxima and minima go along rows first, then across.
+  // The work of one CUDA block: its share of the pieces of all samples. Without tiles, a thread makes one element. Sums
+  // take the rows of a window one after another; maxima and minima go along rows first, then across.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     split.ForEach(block, s, [&](int64_t first, int64_t end) {

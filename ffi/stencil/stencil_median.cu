@@ -42,7 +42,7 @@ struct Medians : StencilBatch {
   };
   WorkSplit split;
 
-  // Makes the plan of sample i. Without tiles, a piece is kThreads elements.
+  // Fills in the plan of sample i: what the threads that work on it need. Without tiles, a piece is kThreads elements.
   JAXDALI_HD Status Prepare(int i, Plan* a) const {
     if (Status s = Sample(i, a); s != kOk) return s;
     a->beyond = ConvertTo<V>(a->fill);  // rounding does not change the order, so it may come before the median
@@ -60,8 +60,8 @@ struct Medians : StencilBatch {
   }
   JAXDALI_HD static int64_t CountPieces(const Plan& a) { return a.pieces; }
 
-  // One CUDA block: its pieces of all samples. Of a tile, it loads all elements that the windows have into shared
-  // memory, then makes the medians.
+  // The work of one CUDA block: its share of the pieces of all samples. Of a tile, it loads all elements that the
+  // windows have into shared memory, then makes the medians.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     split.ForEach(block, s, [&](int64_t first, int64_t end) {

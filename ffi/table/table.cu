@@ -15,7 +15,7 @@ struct Tables : TableBatch {
     Divisor tables;  // their number
   };
 
-  // Makes the plan of sample i.
+  // Fills in the plan of sample i: what the threads that work on it need.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     if (Status status = Check(i); status != kOk) return status;
     s->units = s->to.Set(out.bytes(i), out.size(i), out.dtype);
@@ -24,7 +24,7 @@ struct Tables : TableBatch {
     s->tables = Divisor(tables);
     return kOk;
   }
-  // Maps units first, first + kThreads, ... of the output.
+  // The work of a thread: units first, first + kThreads, ... of the output, 16 bytes each.
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const uint8_t* const begin = static_cast<const uint8_t*>(in.data);
     const int32_t tables_end = 256 * tables;

@@ -26,7 +26,7 @@ template <class In, class Out, bool kLinear>
 struct WarpVolumes : VolumePlanner {
   using Planner = VolumePlanner;
 
-  // Makes output pixels begin, begin + kThreads, ...
+  // The work of a thread: output pixels begin, begin + kThreads, ...
   JAXDALI_HD void Work(const Plan& a, int64_t begin, int64_t end) const {
     int64_t frame = a.channels;  // elements of an input volume
     for (int s = 0; s < D; s++) frame *= a.in_size[s];

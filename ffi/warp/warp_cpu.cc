@@ -337,7 +337,7 @@ Kernel KernelFor(DType in, DType out) {
 
 }  // namespace
 
-// The CPU kernel: makes sample i.
+// The CPU kernel: makes sample i of the output.
 Status Warp(const WarpBatch& batch, int i) {
   WarpArgs a;
   if (Status s = batch.Sample(i, &a); s != kOk) return s;

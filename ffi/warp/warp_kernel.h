@@ -33,7 +33,7 @@ struct WarpPlanner : Call {
     std::conditional_t<kBytes, ByteTiles, Nothing> tiles;
   };
 
-  // Makes the plan of sample i. An empty output has no tiles.
+  // Fills in the plan of sample i: what the threads that work on it need. An empty output has no tiles.
   JAXDALI_HD Status Prepare(int i, Plan* plan) const {
     const WarpBatch& image = this->image();
     WarpArgs* a = &plan->args;
@@ -90,7 +90,8 @@ struct WarpImages : WarpPlannerOf<In, Out, Call> {
     };
   };
 
-  // One CUDA block: its tiles first ... end - 1 of all samples, by the special tiles of RGB bytes where they fit.
+  // The work of one CUDA block: its share of the tiles of all samples, which are tiles first ... end - 1 of each, by
+  // the special tiles of RGB bytes where they fit.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     split.ForEach(block, s, [&](int64_t first, int64_t end) {

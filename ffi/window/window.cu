@@ -29,7 +29,7 @@ struct Windows : WindowBatch {
 struct ByteWindows : StridedKernel<Windows, uint8_t> {
   using Base = StridedKernel<Windows, uint8_t>;
 
-  // Makes units first, first + kThreads, ...
+  // The work of a thread: units first, first + kThreads, ... of the output, 16 bytes each.
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const int row = s.from.ndim - 2, pixel = s.from.ndim - 1;
     const bool mirrored =

@@ -352,7 +352,7 @@ void Compute(const WindowArgs& a) {
 
 }  // namespace
 
-// The CPU kernel: makes sample i.
+// The CPU kernel: makes sample i of the output.
 Status Window(const WindowBatch& batch, int i) {
   WindowArgs a;
   if (Status s = batch.Sample(i, &a); s != kOk) return s;

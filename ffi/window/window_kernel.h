@@ -62,7 +62,7 @@ struct WindowPlanner : WindowBatch {
     }
   };
 
-  // Makes the plan of sample i.
+  // Fills in the plan of sample i: what the threads that work on it need.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     WindowArgs a;
     if (Status status = Sample(i, &a); status != kOk) return status;
@@ -110,7 +110,7 @@ struct ComputedWindows : WindowPlanner {
   using Planner = WindowPlanner;
   static constexpr bool kMoves = std::is_integral_v<V>;
 
-  // Makes units first, first + kThreads, ... of the output.
+  // The work of a thread: units first, first + kThreads, ... of the output, 16 bytes each.
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     WithKnown<Out>(out.dtype, [&](auto t) {
       using T = decltype(t);
