@@ -38,7 +38,7 @@ void CheckFiles(const FileTable& table, const Vector<const int64_t>& index) {
 nb::ndarray<nb::numpy, const int64_t, nb::shape<-1, 2>, nb::c_contig> Extents(
     const std::vector<TarSamples::Extent>& x) {
   const size_t shape[] = {x.size(), 2};
-  return {x.empty() ? nullptr : x[0].data(), 2, shape, nb::handle()};
+  return {x.empty() ? nullptr : x[0].data(), /*ndim=*/2, shape, /*owner=*/nb::handle()};
 }
 
 // ReadRanges or ReadBlocked: table, files, offsets, n, data, starts, sizes, sizes of the files, errors, pool.
@@ -191,7 +191,7 @@ void DefineFiles(nb::module_& m) {
   m.def(
       "crc32c",
       [](nb::bytes data) {
-        return Crc32c(0, reinterpret_cast<const uint8_t*>(data.c_str()), static_cast<int64_t>(data.size()));
+        return Crc32c(/*crc=*/0, reinterpret_cast<const uint8_t*>(data.c_str()), static_cast<int64_t>(data.size()));
       },
       "CRC-32C (Castagnoli)");
   m.def(

@@ -260,8 +260,8 @@ void DefineRecords(nb::module_& m) {
           throw nb::value_error("sample_of: it is not in the array");
         }
         const auto* first = static_cast<const uint8_t*>(data.data()) + start * data.itemsize();
-        return nb::ndarray<>(const_cast<uint8_t*>(first), shape.size(), shape.data(), array, nullptr, data.dtype(),
-                             data.device_type(), data.device_id());
+        return nb::ndarray<>(const_cast<uint8_t*>(first), shape.size(), shape.data(), array, /*strides=*/nullptr,
+                             data.dtype(), data.device_type(), data.device_id());
       },
       nb::arg("array"), nb::arg("start"), nb::arg("shape"),
       "Returns a part of a flat array on any device, with another shape, as a DLPack capsule that keeps the array "

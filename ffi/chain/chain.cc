@@ -73,12 +73,12 @@ class StageOperands {
   }
 
  private:
-  Operands* shaper_;
+  Operands* shaper_;  // gives operands their own shapes
   ffi::RemainingArgs args_;
   ffi::Dictionary attrs_;
-  size_t next_ = 0, next_name_ = 0;
-  std::string prefix_;
-  std::vector<std::string_view> names_;
+  size_t next_ = 0, next_name_ = 0;      // numbers of the next operand and of the next name
+  std::string prefix_;                   // of the stage's attributes: "<stage>_"
+  std::vector<std::string_view> names_;  // of the stage's attributes
 };
 
 // Gives a batch the operands and attributes of stage k. The type of `set_up` chooses one of the overloads of SetUp.
@@ -109,8 +109,8 @@ ffi::Error Launch(StageOperands* operands, const std::vector<Batch>& values, Dev
   b.in = b.maker.in = values[0];
   b.maker.out = b.window.in = values[1];
   b.out = b.window.out = values[2];
-  if (auto e = SetUpStage(operands, 0, &b.maker); e.failure()) return e;
-  if (auto e = SetUpStage(operands, 1, &b.window); e.failure()) return e;
+  if (auto e = SetUpStage(operands, /*k=*/0, &b.maker); e.failure()) return e;
+  if (auto e = SetUpStage(operands, /*k=*/1, &b.window); e.failure()) return e;
   const char* (*launch)(const Windowed<B>&, const Samples&, void*) = LaunchWindowed;
   return LaunchKernel(launch, b, device, control, status, plans);
 }

@@ -257,7 +257,7 @@ Status WarpStage::Reads(int i, const ImageRegion& output, ImageRegion* input) co
   *input = Whole(batch.in, i);
   if (Size(batch.out, i, output) == 0 || batch.in.size(i) == 0) return kOk;
   int64_t first[2];
-  RowStart(a, 0, 0, first);
+  RowStart(a, /*y=*/0, /*z=*/0, first);
   for (int s = 0; s < 2; s++) {
     const int64_t right = (a.out_size[0] - 1) * a.map[s][0], down = (a.out_size[1] - 1) * a.map[s][1];
     const int64_t least = first[s] + std::min<int64_t>(right, 0) + std::min<int64_t>(down, 0),
@@ -336,7 +336,7 @@ Status WindowStage::Run(int i, const ImageRegion& input, const void* from, const
   one.fill += int64_t{i} * batch.fills;
   one.scale += int64_t{i} * batch.scales;
   one.offset += int64_t{i} * batch.scales;
-  return Window(one, 0);
+  return Window(one, /*i=*/0);
 }
 
 // Finds the regions of values 0 to n, from the last one to the first: stage k reads regions[k] and makes regions[k +

@@ -223,10 +223,10 @@ const void* FunctionOf() {
 template <class Kernel>
 int64_t BlocksAtOnce() {
   int device = 0, per_processor = 0, processors = 0;
-  const bool is_known =
-      cudaGetDevice(&device) == cudaSuccess &&
-      cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess &&
-      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, Run<Kernel>, kThreads, 0) == cudaSuccess;
+  const bool is_known = cudaGetDevice(&device) == cudaSuccess &&
+                        cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess &&
+                        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, Run<Kernel>, kThreads,
+                                                                      /*dynamicSMemSize=*/0) == cudaSuccess;
   if (!is_known) cudaGetLastError();  // clears the error, which no one else should report
   return is_known && per_processor > 0 ? int64_t{per_processor} * processors : 1024;
 }

@@ -40,7 +40,8 @@ static ffi::Error DecodeImpl(Device device, ffi::AnyBuffer data, I32 offsets, I3
                           .type = static_cast<ImageType>(output_type),
                           .adjust_orientation = adjust_orientation,
                           .group_bytes = group_bytes};
-  return LaunchKernel(LaunchDecode, batch, device, control, status, static_cast<uint8_t*>(nullptr));
+  // Decoding does not plan by samples: its launches have their own working memory.
+  return LaunchKernel(LaunchDecode, batch, device, control, status, /*plans=*/static_cast<uint8_t*>(nullptr));
 #else
   (void)device, (void)tables, (void)group_bytes;
   // A large image may use idle threads of the pool itself, beside the loop over samples.

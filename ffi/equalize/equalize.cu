@@ -70,7 +70,7 @@ struct Tables : EqualizeBatch {
     const int64_t end = begin + s.plan.chunk < a.Area() ? begin + s.plan.chunk : a.Area();
     block.Phase([&](int thread) { s.histogram[thread] = 0; });
     block.Phase([&](int thread) {
-      const int64_t base = a.At(plane, 0, 0);
+      const int64_t base = a.At(plane, /*y=*/0, /*x=*/0);
       for (int64_t pixel = begin + thread; pixel < end; pixel += kThreads) {
         const Divisor::Result p = s.plan.tile_width.Divide(static_cast<uint64_t>(pixel));
         int64_t y = top + static_cast<int64_t>(p.quotient), x = left + static_cast<int64_t>(p.rest);

@@ -78,7 +78,7 @@ struct EqualizeArgs {
   int64_t height, width, inner, planes;
   int channels;                     // 3: a plane is the lightness of three channels; 1: it is a channel
   int64_t tile_height, tile_width;  // tiles at the lower and right border extend into the mirrored image
-  float limit;
+  float limit;                      // most pixels of one value in a tile, relative to their mean; 0: no limit
 
   JAXDALI_HD uint32_t Area() const { return static_cast<uint32_t>(tile_height * tile_width); }
 

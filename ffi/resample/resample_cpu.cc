@@ -380,9 +380,10 @@ void Pass(const In* in, int64_t outer, int64_t n_in, const WeightedTaps& t, int6
 
 // --- One sample ------------------------------------------------------------------------------------------------
 
+// Working memory of a thread, kept between samples.
 struct Scratch {
   WeightedTaps taps[3];
-  std::vector<uint8_t> memory[2];
+  std::vector<uint8_t> memory[2];  // results of even and of odd passes
 };
 
 Scratch& ScratchOfThread() {

@@ -264,7 +264,7 @@ struct ResizePasses {
     for (int k = thread; k < (from.rows + 1) / 2 * items; k += kThreads) {
       const TileItem item(k, items, s.chunk.per_items);
       const int word = 2 * item.column, next_word = word + 1 < words ? word + 1 : word;
-      const Row rows[2] = {Row(s, from, item.row, 0), Row(s, from, item.row, 1)};
+      const Row rows[2] = {Row(s, from, /*pair=*/item.row, /*r=*/0), Row(s, from, /*pair=*/item.row, /*r=*/1)};
       PairsOfWord *const first = &s.mid[item.row][word], *const second = &s.mid[item.row][next_word];
       Sum v[2][2][kEach];  // row, word, element
       JAXDALI_UNROLL

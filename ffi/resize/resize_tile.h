@@ -121,7 +121,7 @@ struct EdgeTaps {
   // The first tap of output o. `accumulate`: see Nearest.
   JAXDALI_HD int First(int64_t o, bool accumulate) const {
     if (axis.filter == Interp::kNN) {
-      const Nearest n = Nearest::Make(axis, accumulate, false);
+      const Nearest n = Nearest::Make(axis, accumulate, /*relative=*/false);
       return n.Index(accumulate ? n.Accumulated(o) : n.At(o));
     }
     return Inside(TapWindow::Of(axis, o));

@@ -260,7 +260,7 @@ JAXDALI_SIMD void WarpSimd(const WarpArgs& a) {
         int64_t pos[2];
         RowStart(a, y, /*z=*/0, pos);
         Span touching = Touching(a, pos, piece), inside = touching;
-        for (int s = 0; s < 2; s++) Clip(pos[s], a.map[s][0], 0, (a.in_size[s] - 1) * kOnePixel, &inside);
+        for (int s = 0; s < 2; s++) Clip(pos[s], a.map[s][0], /*lo=*/0, /*hi=*/(a.in_size[s] - 1) * kOnePixel, &inside);
         inside.end = inside.begin + (inside.end - inside.begin) / 8 * 8;  // a partial block belongs to the edge
         if (inside.end == inside.begin) inside.begin = inside.end = touching.begin;
         if (a.has_fill) {

@@ -93,12 +93,12 @@ struct WindowPlanner : WindowBatch {
   // The channel of an index along the axis of the channels. Without this axis all indices are of the first one.
   JAXDALI_NOINLINE JAXDALI_HD Channel ChannelAt(const Plan& s, int32_t index) const {
     const int64_t channel = s.channel < 0 ? 0 : s.first_channel + index * s.step_channel;
-    Channel c{1, 0, 0};
+    Channel c{.scale = 1, .offset = 0, .fill = 0};
     if (s.scales > 0) {
       c.scale = WindowArgs::Pick(s.scale, s.scales, channel);
       c.offset = WindowArgs::Pick(s.offset, s.scales, channel);
     }
-    if (s.fills > 0) StoreFill(out.dtype, &c.fill, 0, WindowArgs::Pick(s.fill, s.fills, channel));
+    if (s.fills > 0) StoreFill(out.dtype, &c.fill, /*i=*/0, WindowArgs::Pick(s.fill, s.fills, channel));
     return c;
   }
 };
