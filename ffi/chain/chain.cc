@@ -203,7 +203,7 @@ ffi::Error WriteTimes(int32_t elapsed, const std::vector<std::atomic<int64_t>>& 
 ffi::Error RunChain(const std::vector<std::string_view>& kernels, std::vector<Batch> values, StageOperands* operands,
                     Device, I32 control, ffi::ResultBuffer<ffi::S32> status, ffi::ResultBuffer<ffi::U8> memory,
                     bool timed) {
-  const auto pool = ThreadPool::Get(control.typed_data()[0]);
+  const auto pool = ThreadPool::Get(control.typed_data()[0]);  // null: an unknown id, which ForEachSample reports
   Chain chain;
   chain.helpers.pool = pool.get();
   chain.values = std::move(values);

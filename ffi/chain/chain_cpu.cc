@@ -339,8 +339,8 @@ Status WindowStage::Run(int i, const ImageRegion& input, const void* from, const
   return Window(one, /*i=*/0);
 }
 
-// Finds the regions of values 0 to n, from the last one to the first: stage k reads regions[k] and makes regions[k +
-// 1], of which the last one is whole. `failed`: the stage that can't run.
+// Finds the regions of values 0 to n, from the last one to the first. Stage k reads regions[k] and makes its successor;
+// regions[n] is whole. `failed`: the stage that can't run.
 Status Chain::Plan(int i, int n, ImageRegion* regions, int* failed) const {
   regions[n] = Whole(values[n], i);
   for (int k = n - 1; k >= 0; k--) {

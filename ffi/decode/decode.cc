@@ -45,7 +45,7 @@ static ffi::Error DecodeImpl(Device device, ffi::AnyBuffer data, I32 offsets, I3
 #else
   (void)device, (void)tables, (void)group_bytes;
   // A large image may use idle threads of the pool itself, beside the loop over samples.
-  const auto pool = ThreadPool::Get(control.typed_data()[0]);
+  const auto pool = ThreadPool::Get(control.typed_data()[0]);  // null: an unknown id, which ForEachSample reports
   const DecodeOptions options{static_cast<ImageType>(output_type), adjust_orientation, fast_idct, {pool.get()}};
   const CallTime time;
   auto error = ForEachSample(control, in, out, status, [&](int i) {

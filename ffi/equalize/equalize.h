@@ -121,6 +121,7 @@ struct EqualizeBatch {
     a->width = in.dim(i, height_axis + 1);
     a->channels = lab && a->inner == 3 ? 3 : 1;
     a->planes = a->height * a->width == 0 ? 0 : outer * (a->inner / a->channels);
+    // If the image is no whole number of tiles, they are larger along both axes, and extend beyond it.
     const bool whole = a->height % tiles_y == 0 && a->width % tiles_x == 0;
     a->tile_height = a->height / tiles_y + (whole ? 0 : 1);
     a->tile_width = a->width / tiles_x + (whole ? 0 : 1);

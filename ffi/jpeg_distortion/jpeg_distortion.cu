@@ -187,7 +187,7 @@ struct DistortUnits : JpegDistortionBatch {
     JAXDALI_UNROLL
     for (int x = 0; x < 8; x++) v[x] = static_cast<int32_t>(samples.word[x / 4] >> (8 * (x % 4)) & 255) - 128;
     jpeg::ForwardPass<-2>(v);
-    jpeg::Words4 row;
+    jpeg::Words4 row;  // two coefficients of 16 bits in a word
     JAXDALI_UNROLL
     for (int k = 0; k < 4; k++)
       row.word[k] = (static_cast<uint32_t>(v[2 * k]) & 0xFFFF) | static_cast<uint32_t>(v[2 * k + 1]) << 16;

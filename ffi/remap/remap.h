@@ -124,7 +124,7 @@ JAXDALI_HD inline Point SourcePoint(const RemapArgs& a, int64_t frame, int64_t x
   }
 }
 
-// Calls f(std::integral_constant<Points, ...>{}).
+// Calls f with the kind of points as a constant of the compiler, std::integral_constant<Points, ...>{}.
 template <class F>
 JAXDALI_HD inline auto WithPoints(Points points, F f) {
   switch (points) {
@@ -302,7 +302,8 @@ inline bool RemapType(DType t, Interp sampling) {
          t == DType::kF32 || (t == DType::kI32 && sampling == Interp::kNN);
 }
 
-// Calls f(T{}, std::integral_constant<Interp, ...>{}) for these types.
+// Calls f(T{}, std::integral_constant<Interp, ...>{}) with the element type, one of RemapType's, and with the sampling
+// as a constant of the compiler.
 template <class F>
 JAXDALI_HD inline auto WithSampling(DType type, Interp sampling, F f) {
   const auto with_sampling = [&](auto t) {

@@ -68,10 +68,11 @@ inline __attribute__((always_inline)) Vec4 MultiplyAdd(Vec4 a, Vec4 b, Vec4 sum)
   return sum;
 }
 
+constexpr int kMargin = 8;  // elements behind a row that vectors read or write
+
 // The horizontal pass: makes n output pixels from a line of pixels with `c` channels. `line` begins at pixel `origin`,
 // and output o has taps first[o] ... first[o] + k - 1. It reads and writes whole vectors, so both rows have kMargin
 // extra elements. With one channel `k` is a multiple of 4, and the margin holds zeros. kFused: see MultiplyAdd.
-constexpr int kMargin = 8;
 template <bool kFused>
 inline __attribute__((always_inline)) void WeighPixelsImpl(const float* line, int32_t origin, const int32_t* first,
                                                            const float* weight, int k, int64_t n, int64_t c,

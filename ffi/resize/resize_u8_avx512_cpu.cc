@@ -98,8 +98,10 @@ JAXDALI_VBMI void Fill(int64_t n, const int32_t* offset, const int16_t* w, int t
   }
 }
 
-// The horizontal pass. Loads are the bottleneck: kTogether taps of a group are extracted from kRegisters that begin at
-// the first of them.
+// The horizontal pass, with the arguments of WideHorizontal: `first` is where each group's taps begin in the line, and
+// `blocks` has for each group the byte order of two taps, then weights for each two taps. K: number of taps; 0:
+// `all_taps`. Loads are the bottleneck: kTogether taps of a group are extracted from kRegisters that begin at the first
+// of them.
 template <int C, int K, int kTogether, int kRegisters>
 JAXDALI_VBMI void Horizontal(const int16_t* line, const int32_t* first, const Block* blocks, int all_taps, int shift,
                              int64_t n, uint8_t* dst) {
