@@ -23,7 +23,8 @@ const char* LaunchWindowed(const Windowed<ResizeBatch>& b, const Samples& sample
   }
 }
 
-// The same for a warp.
+// Launches the warp of images [H, W, C] of bytes, of which only the window's pixels are made. Returns null or an error
+// message.
 const char* LaunchWindowed(const Windowed<WarpBatch>& b, const Samples& samples, void* stream) {
   const bool is_bytes = b.maker.in.dtype == DType::kU8 && b.maker.out.dtype == DType::kU8;
   if (!is_bytes || b.maker.first != 0 || b.maker.dims != 2 || !TileWindow::Supports(b.window))

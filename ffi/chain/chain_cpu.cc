@@ -208,7 +208,7 @@ Status ResizeStage::Reads(int i, const ImageRegion& output, ImageRegion* input) 
   return kOk;
 }
 
-// The same, where only `input` is in memory.
+// Describes the resize that makes `output`, as a part of the whole job, where only `input` is in memory.
 Status ResizeStage::JobOf(int i, const ImageRegion& input, const ImageRegion& output, ResizeJob* job,
                           ResizePart* part) const {
   if (Status s = JobOf(i, output, job, part); s != kOk) return s;

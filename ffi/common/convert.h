@@ -148,7 +148,7 @@ template <class V>
 JAXDALI_HD inline void StoreElement(DType type, void* to, int64_t i, V v) {
   WithType(type, [&](auto t) { static_cast<decltype(t)*>(to)[i] = ConvertTo<decltype(t)>(v); });
 }
-// The same for a fill value.
+// Stores a fill value as element i of such an array, see CutTo.
 JAXDALI_HD inline void StoreFill(DType type, void* to, int64_t i, float v) {
   WithType(type, [&](auto t) { static_cast<decltype(t)*>(to)[i] = CutTo<decltype(t)>(v); });
 }

@@ -97,7 +97,7 @@ JAXDALI_HD inline void StorePart(DType type, void* to, int n, const Four& four) 
       if (k < n) static_cast<decltype(t)*>(to)[k] = ConvertTo<decltype(t)>(four.v[k]);
   });
 }
-// The same for all four; `to` is a multiple as `from` is above.
+// Converts and stores all four elements. `to` is a multiple as LoadFour's `from` is.
 template <class T>
 JAXDALI_HD inline void StoreFour(DType type, void* to, const Four& four) {
   if constexpr (std::is_same_v<T, uint8_t>) {

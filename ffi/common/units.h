@@ -164,7 +164,7 @@ struct Units {
     for (int w = 0; w < kUnitWords; w += kStep<T>) Fill<T>(words + w, next);
     WriteWords(out + unit * kUnit - lead * static_cast<int64_t>(sizeof(T)), words);
   }
-  // The same with less code, for a next() that is long.
+  // Write with less code, in a loop, for a next() that is long.
   template <class T, class Next>
   JAXDALI_HD void WriteInLoop(int64_t unit, Next next) const {
     if (!IsWhole<T>(unit)) return WritePart<T>(unit, next);

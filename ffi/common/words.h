@@ -47,7 +47,7 @@ JAXDALI_HD inline void WriteWords(uint8_t* p, const uint32_t* words) {
 #endif
 }
 
-// The same for floats.
+// Reads or writes four floats; `p` is a multiple of 16 bytes.
 JAXDALI_HD inline void ReadFloats(const float* p, float* v) {
 #if defined(__CUDA_ARCH__)
   const float4 four = __ldg(reinterpret_cast<const float4*>(p));

@@ -133,7 +133,7 @@ struct EqualizeBatch {
   JAXDALI_HD int64_t PartBytes() const {
     return in.capacity / kElementsPerPart * kBins * static_cast<int64_t>(sizeof(uint32_t));
   }
-  // The same, and where the sample's tables are in the working memory.
+  // Describes sample i, and sets `tables` to its tables in the working memory. kInternal: they do not fit into it.
   JAXDALI_HD Status Sample(int i, EqualizeArgs* a, uint8_t** tables) const {
     const int64_t first = first_table[i], bytes = scratch_size * static_cast<int64_t>(sizeof(float)) - PartBytes();
     *tables = reinterpret_cast<uint8_t*>(scratch) + PartBytes() + first * kBins;

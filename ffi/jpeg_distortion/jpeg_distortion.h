@@ -53,7 +53,7 @@ struct JpegDistortionBatch {
     return kOk;
   }
 
-  // The same, and where the sample's planes are in the working memory.
+  // Describes sample i, and sets `planes` to its planes in the working memory. kInternal: they do not fit into it.
   JAXDALI_HD Status Sample(int i, JpegDistortionArgs* a, uint8_t** planes) const {
     const Status s = Sample(i, a);
     const int64_t first = first_unit[i], bytes = scratch_size * static_cast<int64_t>(sizeof(float));

@@ -90,7 +90,7 @@ void PutPixel(const JpegDistortionArgs& a, const uint8_t* units, int64_t frame, 
     c[component] = (3 * near + far + 8 - static_cast<int32_t>(x % 2)) >> 4;
   }
   const int32_t luminance = first[(y / 16 * a.across + x / 16) * kMcuBytes + y % 16 * 16 + x % 16];
-  uint32_t rgb[3];
+  uint32_t rgb[3];  // in 16.16 fixed point
   YccToChannels(ColorWeights::Make(/*bgr=*/false), luminance, c[1], c[0], rgb);
   uint8_t* to = a.out + ((frame * a.height + y) * a.width + x) * 3;
   for (int k = 0; k < 3; k++) to[k] = static_cast<uint8_t>(rgb[k] >> 16);

@@ -112,7 +112,7 @@ JAXDALI_SIMD JAXDALI_INLINE __m256i JoinLines(__m256 first, __m256 second, __m12
                                     _mm256_mul_ps(_mm256_permute2f128_ps(first, second, 0x31), below)));
 }
 
-// The same as WeighBytes for two neighbours along each axis, four pixels at a time.
+// WeighBytes for two neighbours along each axis, four pixels at a time.
 template <int C>
 JAXDALI_SIMD void WeighLinear(const uint8_t* in, const int32_t* offset, const float* fx, const float* fy, int64_t n,
                               int64_t stride, uint8_t* out) {

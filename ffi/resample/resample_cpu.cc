@@ -327,7 +327,7 @@ inline __attribute__((always_inline)) void PassImpl(const In* in, const Weighted
   }
 }
 
-// The same for a few interleaved channels.
+// PassImpl where an output is a few numbers, such as the channels of a pixel.
 template <bool kWide, int kChannels, class In, class Out>
 inline __attribute__((always_inline)) void PixelsImpl(const In* in, const WeightedTaps& t, Out* out) {
   using S = Sum<Out, kWide>;

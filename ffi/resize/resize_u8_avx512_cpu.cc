@@ -29,7 +29,9 @@ JAXDALI_VBMI JAXDALI_INLINE __m512i Widen(const uint8_t* from) {
   return _mm512_slli_epi16(_mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))), 7);
 }
 
-// The vertical pass, like VerticalSimd of resize_u8_cpu.cc with registers of twice the size.
+// The vertical pass for n >= kWideBytes elements from `begin` on: the sum of `taps` rows times their weights, which are
+// negated. Products are rounded one by one, and sums saturated. The last registers overlap the ones before, so that
+// nothing outside the rows is read. It is VerticalSimd of resize_u8_cpu.cc with registers of twice the size.
 template <int K>  // taps; 0: any number
 JAXDALI_VBMI void Vertical(const uint8_t* const* rows, const int16_t* w, int taps, int64_t begin, int64_t n,
                            int16_t* out) {

@@ -31,7 +31,7 @@ struct SpectrogramBatch {
 // The CPU kernel.
 Status Spectrogram(const SpectrogramBatch& batch, int i);
 
-// The same with vectors of so many bytes. The wider ones need AVX2 and AVX-512.
+// The CPU kernel with vectors of so many bytes. The wider ones need AVX2 and AVX-512.
 Status Spectrogram16(const SpectrogramBatch& batch, int i);
 Status Spectrogram32(const SpectrogramBatch& batch, int i);
 Status Spectrogram64(const SpectrogramBatch& batch, int i);

@@ -115,7 +115,7 @@ JAXDALI_HD inline void Merge(V a0, V a1, V b0, V b1, V (&to)[4]) {
   Sort(to[2], to[3]);
   Sort(to[1], to[2]);
 }
-// The same for five elements each.
+// Batcher's odd-even merge of two sorted rows of five elements each.
 template <class V>
 JAXDALI_HD inline void Merge(const V (&a)[5], const V (&b)[5], V (&to)[10]) {
   // The odd elements are numbers 1, 3 and 5: the outer ones of both rows are merged, then number 3 of each is put in.

@@ -62,7 +62,8 @@ const char* LaunchFrom(const WarpBatch& b, const Samples& samples, void* stream)
 
 }  // namespace
 
-// The pairs of WarpTypes: equal types, from float to any type, and from any type to float.
+// Launches the kernel for a pair of types. The pairs are those of WarpTypes: equal types, from float to any type, and
+// from any type to float. Returns null or an error message.
 const char* LaunchWarp(const WarpBatch& b, const Samples& samples, void* stream) {
   switch (b.in.dtype) {
     case DType::kU8:

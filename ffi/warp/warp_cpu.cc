@@ -218,6 +218,7 @@ template <int C, Border kBorder>
 JAXDALI_SIMD JAXDALI_INLINE void WarpRun(const WarpArgs& a, const Source& src, const int64_t* pos, int64_t begin,
                                          int64_t end, uint8_t* out) {
   const int64_t dx = a.map[0][0], dy = a.map[1][0], x0 = pos[0] + begin * dx, y0 = pos[1] + begin * dy;
+  // The positions of pixels 0 1 4 5; those of 2 3 6 7 are two steps further on.
   __m256i xa = _mm256_setr_epi64x(x0, x0 + dx, x0 + 4 * dx, x0 + 5 * dx);
   __m256i ya = _mm256_setr_epi64x(y0, y0 + dy, y0 + 4 * dy, y0 + 5 * dy);
   const __m256i two_x = _mm256_set1_epi64x(2 * dx), two_y = _mm256_set1_epi64x(2 * dy);

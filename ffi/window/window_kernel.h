@@ -169,7 +169,7 @@ struct ComputedWindows : WindowPlanner {
       const auto end = row_.extent.Divide(static_cast<uint32_t>(x_ + n - 1)).quotient;
       return outer.Contains(y_ + static_cast<int32_t>(end));
     }
-    // The next of these elements.
+    // The next element, if InPixels is true for it: it is inside the input, and its channel's values are in the plan.
     template <class T>
     JAXDALI_HD T OfPixel() {
       const T v = ElementAt<T>(offset_, s_.channels[x_]);
