@@ -16,15 +16,17 @@ template <int kBytes>
 uint32_t WriteValues(const int16_t* block, uint64_t present, uint8_t* to) {
   uint32_t bits = 0;
   for (; present; present &= present - 1, to += kBytes) {
+    // The lowest bit of the mask stands for the last coefficient in zigzag order.
     const int value = block[kPairOrder.place[63 - __builtin_ctzll(present)]];
+    // -128 .. 127 becomes 0 .. 255; all other values have a bit above these eight.
     bits |= static_cast<uint32_t>(value + 128);
     for (int i = 0; i < kBytes; i++) to[i] = static_cast<uint8_t>(value >> 8 * i);
   }
   return bits & ~255u;
 }
 
-// Writes a component's blocks and units to `head` and their values to `values`, both in `bytes`. Returns the end of the
-// values, or null if there would be more than `max_bytes` bytes.
+// Writes a component's blocks and units (compact.h) to `head` and their values to `values`, both in `bytes`. Returns
+// the end of the values, or null if there would be more than `max_bytes` bytes.
 uint8_t* WriteComponent(const StoredPlane& plane, const Component& c, int64_t max_bytes, uint8_t* bytes, uint8_t* head,
                         uint8_t* values) {
   uint8_t *block = head, *unit = head + int64_t{c.blocks()} * static_cast<int64_t>(sizeof(CompactBlock));
@@ -33,7 +35,7 @@ uint8_t* WriteComponent(const StoredPlane& plane, const Component& c, int64_t ma
   for (int y = c.y0; y < c.y1; y++) {
     for (int64_t number = plane.Number(y, c.x0), end = plane.Number(y, c.x1); number < end; number++) {
       const auto offset = static_cast<uint32_t>(values - bytes);
-      if (blocks_left-- == 0) {
+      if (blocks_left-- == 0) {  // a unit begins: its entry is the place of the first block's values
         if (offset > max_bytes) return nullptr;
         std::memcpy(unit, &offset, sizeof offset);
         unit += sizeof offset;
@@ -57,8 +59,8 @@ uint8_t* WriteComponent(const StoredPlane& plane, const Component& c, int64_t ma
   return values;
 }
 
-// Decodes the coefficients and writes them for each component. Sizes of all arrays are known before the values are
-// written, so one allocation is enough.
+// MakeCompact, apart from running out of memory. The heads (blocks and units) of all components come first, then the
+// values of all. Their sizes are known before the values are written, so one allocation is enough.
 bool Make(const uint8_t* data, int64_t size, const ImageInfo& info, ImageType type, int64_t max_bytes, Compact* compact,
           ImageTable* row) {
   BaselineDecoder& decoder = JpegDecoderOfThread();

@@ -43,13 +43,15 @@ JAXDALI_HD inline int ValueBytes(uint64_t present) {
   return present & kWide ? 2 * count : count;
 }
 
-// The coefficients of a column of a block, without DC. `zigzag`: their eight indices.
+// The eight coefficients of a column of a block, without DC, two in a word. `present`: the block's mask, see
+// CompactBlock. `zigzag`: the indices of the column's coefficients in zigzag order.
 JAXDALI_HD inline Words4 ExpandColumn(uint64_t present, const uint8_t* values, const uint8_t* zigzag) {
   const bool wide = present & kWide;
   present &= ~kWide;
   Words4 column{};
   for (int y = 0; y < 8; y++) {
     const int k = zigzag[y];
+    // Bit 63 - k stands for coefficient k. kWide, the highest bit, is only a mask here.
     if ((present << k & kWide) == 0) continue;
     // Values are stored from the last one on, so those of later coefficients come first.
     const int offset = ValueBytes(present & ((kWide >> k) - 1));

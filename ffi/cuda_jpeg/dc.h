@@ -25,6 +25,8 @@ struct AddDc {
     return b & kDcReset ? b : ((a + b) & kDcLanes) | (a & kDcReset);
   }
 };
+// The number of words for all components of an image, the number of a component's word, its lowest bit there, and its
+// sum.
 JAXDALI_HD constexpr int DcWords(int components) { return (components + 2) / 3; }
 JAXDALI_HD inline int DcWord(int component) { return component / 3; }
 JAXDALI_HD inline int DcShift(int component) { return 21 * (component % 3); }
@@ -32,9 +34,11 @@ JAXDALI_HD inline int16_t DcOf(uint64_t sums, int component) {
   return static_cast<int16_t>(sums >> DcShift(component));
 }
 
+// Turns the differences of a group's images into sums, in place, as if each kDcValues of them began with 0. Stores the
+// total of each such range for DcPrefix.
 struct DcSums : Shard {
-  int32_t grid;  // blocks of the launch
-  int32_t group;
+  int32_t grid;   // blocks of the launch
+  int32_t group;  // of images, see kGroupBytes
 
   struct Shared {
     int32_t slot;
@@ -42,6 +46,7 @@ struct DcSums : Shard {
     ScanRows<uint64_t> rows;
   };
 
+  // One CUDA block: every `grid`th range of the group's values. It goes over a range once for each word of sums.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     const int32_t end = GroupFirst(Work::kDc, group + 1);
@@ -52,8 +57,9 @@ struct DcSums : Shard {
         if (thread == 0) s.words = Active(image) ? DcWords(tables[image].components) : 0;
       });
       const ScanTable& scan = tables[s.slot / kMaxScans].scan[s.slot % kMaxScans];
+      // The range's number in the scan, its first value, and how many values the scan has from there on.
       const int32_t number = index - scan.dc0, first = number * kDcValues, values_left = scan.dc_values() - first;
-      const int32_t segment = scan.restart_interval * scan.mcu_blocks;
+      const int32_t segment = scan.restart_interval * scan.mcu_blocks;  // values of a segment
       int16_t* dc = At<int16_t>(scan.dc) + first;
       auto component = [&](int i) { return scan.block[(first + i) % scan.mcu_blocks].component; };
       for (int word = 0; word < s.words; word++) {
@@ -76,15 +82,16 @@ struct DcSums : Shard {
   }
 };
 
-// The sum before each block. One block of threads per scan.
+// Replaces the total of each range of kDcValues values by the sum before the range. One block of threads per scan.
 struct DcPrefix : Shard {
-  int32_t group;
+  int32_t group;  // of images, see kGroupBytes
 
   struct Shared {
     int words;
     ScanRows<uint64_t> rows;
   };
 
+  // One CUDA block: one scan. A scan of a single range needs no sums before it.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     const int image = block.index / kMaxScans;
@@ -103,11 +110,11 @@ struct DcPrefix : Shard {
   }
 };
 
-// Value number `i` of a scan, of this component.
+// DC value number `i` of a scan, which is one of this component: its sum, plus the sum before its range.
 JAXDALI_HD inline int16_t ReadDc(const Shard& shard, const ScanTable& scan, int component, int32_t i) {
   const int16_t value = shard.At<const int16_t>(scan.dc)[i];
   const int32_t number = i / kDcValues, segment = scan.restart_interval * scan.mcu_blocks;
-  if (i / segment * segment >= number * kDcValues) return value;  // the segment begins in the value's own block
+  if (i / segment * segment >= number * kDcValues) return value;  // the segment begins in the value's own range
   const uint64_t* sums = shard.At<const uint64_t>(scan.dc_before) + DcWord(component) * scan.dc_blocks;
   return static_cast<int16_t>(value + DcOf(sums[number], component));
 }

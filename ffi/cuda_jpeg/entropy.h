@@ -34,6 +34,7 @@ inline constexpr int kRoundLookups = 4;  // the work between two rounds takes as
 struct EntropyWork : Shard {
   int32_t grid;  // blocks of the launch
 
+  // Sets the places and sizes of a scan's data.
   JAXDALI_HD void Extent(int image, const ScanTable& scan, ScanView* v) const {
     v->words = At<uint32_t>(scan.words);
     v->segment_end = At<uint32_t>(scan.segment_end);
@@ -41,6 +42,7 @@ struct EntropyWork : Shard {
     v->subsequence_bits = static_cast<uint32_t>(tables[image].subsequence_bits);
   }
 
+  // Copy n objects to shared memory, with all threads: in words of 4 bytes, and look-up tables in words of 16 bytes.
   template <class T>
   JAXDALI_HD static void CopyWords(int thread, const T* from, int n, T* to) {
     static_assert(sizeof(T) % 4 == 0);
@@ -54,6 +56,7 @@ struct EntropyWork : Shard {
     for (int i = 16 * thread; i < n * static_cast<int>(sizeof(Lookup)); i += 16 * kThreads) Store4(b + i, Load4(a + i));
   }
 
+  // Copies the scan of a slot and the image's look-up tables to shared memory, in two phases.
   template <class Block>
   JAXDALI_HD void Load(const Block& block, int slot, ScanView* v) const {
     const ImageTable& image = tables[slot / kMaxScans];
@@ -97,6 +100,7 @@ struct SyncBlocks : EntropyWork {
     int32_t longest;               // look-ups in the longest decoding of a round
   };
 
+  // One CUDA block: every `grid`th sequence, which is kThreads subsequences of a scan.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     for (int32_t index = block.index; index < Total(Work::kSequences); index += grid) {
@@ -109,6 +113,7 @@ struct SyncBlocks : EntropyWork {
         s.is_active = Active(image);
         if (!s.is_active) return;
         Extent(image, scan, &s.view);
+        // The scan may have fewer subsequences than were planned from its bytes with stuffing.
         s.is_active = number * kThreads < s.view.subsequences();
         s.left_over = s.is_active ? MaxLeftOver(scan) : 0;
         if (s.is_active && !is_first_launch)  // the state from the left has changed
@@ -211,6 +216,7 @@ struct SyncScans : EntropyWork {
     ScanRows<uint32_t> rows;
   };
 
+  // One CUDA block: one scan. Lists subsequences and settles them, as many at a time as the list holds.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     const int image = block.index / kMaxScans;
@@ -251,6 +257,7 @@ struct SyncScans : EntropyWork {
       });
       return;
     }
+    // Each subsequence's count of blocks becomes the number of blocks of its segment before it.
     ScanAll(
         block, s.rows, n, [&](int i) { return last[i].blocks; }, AddCounts{},
         [&](int i, uint32_t before, uint32_t) { last[i].blocks = before & ~kSinceSegment; });
@@ -298,7 +305,7 @@ struct SyncScans : EntropyWork {
 // The final decoding of a group, which writes coefficients. Each thread decodes a part of a subsequence: guesses need
 // long subsequences, but here there are more threads to be had.
 struct DecodeWrite : EntropyWork {
-  int32_t group;
+  int32_t group;  // of images, see kGroupBytes
 
   static constexpr int kBlocksPerSm = 5;
 
@@ -309,6 +316,7 @@ struct DecodeWrite : EntropyWork {
     BlockPlace places[kMaxMcuBlocks];
   };
 
+  // One CUDA block: every `grid`th piece of the group's work, which is kThreads parts of subsequences of a scan.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     const int32_t first = GroupFirst(Work::kSequences, group) * kWriteParts;
@@ -343,6 +351,7 @@ struct DecodeWrite : EntropyWork {
           out.places = s.places;
           out.workspace = workspace;
           out.block = last->blocks;
+          // The second part begins in the middle, after the blocks that end before it.
           if (part > 0) out.block = AddCounts{}(out.block, last->middle_blocks) & ~kSinceSegment;
           int32_t lookups = 0;
           DecodePart(s.view, base + thread, part > 0 ? static_cast<uint16_t>(last->middle) : entry, &out, &lookups);

@@ -7,6 +7,8 @@
 #include <cstdint>
 
 #include "ffi/common/hd.h"
+#include "ffi/common/launch.h"
+#include "ffi/common/words.h"
 #include "ffi/cuda_jpeg/table.h"
 #include "ffi/jpeg/coefficients.h"
 
@@ -23,6 +25,13 @@ inline constexpr int kEndOfBlock = 127;
 // The symbol that a guess takes where there is no code: one bit, and an index past the last one.
 inline constexpr uint32_t kNoCode = 1 | 65u << 9;
 
+// The fields of a symbol: length of code and magnitude together, length of the magnitude, advance of the index.
+JAXDALI_HD constexpr uint32_t LengthOf(uint32_t symbol) { return symbol & 31; }
+JAXDALI_HD constexpr uint32_t MagnitudeLengthOf(uint32_t symbol) { return symbol >> 5 & 15; }
+JAXDALI_HD constexpr uint32_t AdvanceOf(uint32_t symbol) { return symbol >> 9; }
+
+// The symbol of a code. `value`: the code's value in the Huffman table; for AC its upper half is the run of zeros
+// before the coefficient (F.1.2.2). Run 15 without a magnitude stands for 16 zeros (ZRL).
 JAXDALI_HD inline uint32_t MakeSymbol(bool is_ac, int code_bits, int value) {
   const int size = value & 15, run = value >> 4;
   const int advance = !is_ac ? 1 : size ? run + 1 : run == 15 ? 16 : kEndOfBlock;
@@ -40,8 +49,13 @@ struct alignas(4) Meaning {
   uint16_t symbol;  // 0: the code is longer, or there is none
   uint16_t group;
 };
+// Fields of a Meaning that was read as a word. The group's length is the word's third byte: the selectors take byte 2
+// and zeros. The group's upper byte is twice the advance of the index, plus 1 if the group ends the block.
+JAXDALI_HD inline uint32_t SymbolOf(uint32_t meaning) { return meaning & 0xFFFF; }
+JAXDALI_HD inline uint32_t GroupLengthOf(uint32_t meaning) { return Permute(meaning, 0, 0x4442); }
+JAXDALI_HD inline uint32_t DoubledAdvanceOf(uint32_t meaning) { return meaning >> 24; }
 
-// Built on the device.
+// The look-up table of a Huffman table, built on the device.
 struct alignas(16) Lookup {
   Meaning meaning[1 << kLookupBits];  // the first member, see ScanView
   uint32_t limit[17];                 // codes of l bits are those below limit[l], left-aligned in 16 bits; ascends
@@ -49,6 +63,7 @@ struct alignas(16) Lookup {
   uint8_t value[256];
   uint32_t is_ac;
 
+  // The symbol of the code of `code_bits` bits at the start of a window of 16 bits.
   JAXDALI_HD uint32_t Symbol(int code_bits, uint32_t window16) const {
     const int index = static_cast<int>(window16 >> (16 - code_bits)) + offset[code_bits];
     return MakeSymbol(is_ac, code_bits, value[index & 255]);
@@ -58,13 +73,14 @@ struct alignas(16) Lookup {
   JAXDALI_HD uint32_t Group(uint32_t bits, const Lookup* follower) const {
     uint32_t length = 0, advance = 0;
     for (const Lookup* table = this; table && length < kLookupBits; table = follower) {
-      const uint32_t next = table->meaning[bits << length & ((1 << kLookupBits) - 1)].symbol, step = next >> 9;
-      const uint32_t code_bits = (next & 31) - (next >> 5 & 15);
+      // The symbol that begins after `length` bits. The window is filled up with zeros.
+      const uint32_t next = table->meaning[bits << length & ((1 << kLookupBits) - 1)].symbol, step = AdvanceOf(next);
+      const uint32_t code_bits = LengthOf(next) - MagnitudeLengthOf(next);
       // A code that is not wholly in the window: `symbol` may depend on bits beyond it.
       if (next == 0 || length + code_bits > kLookupBits) break;
       if (step == kEndOfBlock) return (length + code_bits) | advance << 9 | kEndsBlock;
-      if (advance + step > 63) break;
-      length += next & 31;
+      if (advance + step > 63) break;  // it may lead past the block's last coefficient
+      length += LengthOf(next);
       advance += step;
     }
     return length ? length | advance << 9 : kNoGroup;
@@ -117,12 +133,12 @@ JAXDALI_HD void BuildLookups(const Block& block, const ImageTable& image, Lookup
   });
   block.Phase([&](int thread) {
     for (int table = 0; table < n; table++)
-      for (int i = thread; i < 256; i += kBlockSubsequences) lookups[table].value[i] = tables[table].value[i];
+      for (int i = thread; i < 256; i += kThreads) lookups[table].value[i] = tables[table].value[i];
   });
   block.Phase([&](int thread) {
     for (int table = 0; table < n; table++) {
       Lookup& lookup = lookups[table];
-      for (int i = thread; i < 1 << kLookupBits; i += kBlockSubsequences) {
+      for (int i = thread; i < 1 << kLookupBits; i += kThreads) {
         const uint32_t window16 = static_cast<uint32_t>(i) << (16 - kLookupBits);
         int code_length = 1;
         while (code_length <= kLookupBits && window16 >= lookup.limit[code_length]) code_length++;
@@ -134,7 +150,7 @@ JAXDALI_HD void BuildLookups(const Block& block, const ImageTable& image, Lookup
   block.Phase([&](int thread) {
     for (int table = 0; table < n; table++) {
       const Lookup* follower = image.follower[table] >= 0 ? lookups + image.follower[table] : nullptr;
-      for (int i = thread; i < 1 << kLookupBits; i += kBlockSubsequences)
+      for (int i = thread; i < 1 << kLookupBits; i += kThreads)
         lookups[table].meaning[i].group =
             static_cast<uint16_t>(lookups[table].Group(static_cast<uint32_t>(i), follower));
     }

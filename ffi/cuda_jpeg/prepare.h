@@ -25,6 +25,7 @@ struct Prepare {
     bool is_active;
   };
 
+  // CUDA block i < n prepares sample i; the blocks after these n clear coefficients.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     const int i = block.index;
@@ -36,19 +37,20 @@ struct Prepare {
         shard.samples.status[i] = status;
         s.is_active = status == kOk && shard.samples.present[i] && row.coding == Coding::kHuffman;
       }
-      // Other warps write the directory at the same time.
+      // Other warps write the directory at the same time: a thread for each kind of work, and one for each group.
       if (thread >= 32 && thread < 32 + kWorks) ListSlots(i, static_cast<Work>(thread - 32));
       if (thread >= 64 && thread <= 64 + kMaxGroups) ListGroup(i, thread - 64);
     });
     if (!s.is_active) return;
     block.Phase([&](int thread) {
-      if (thread < row.scans) *shard.At<ScanExtent>(row.scan[thread].extent) = {0xFFFFFFFFu, 0};
+      if (thread < row.scans) *shard.At<ScanExtent>(row.scan[thread].extent) = {kNoMarker, 0};
     });
     BuildLookups(block, row, shard.At<Lookup>(row.lookup));
   }
 
  private:
-  // Checks all operands of a sample, since they are data that a kernel must not trust.
+  // Checks all operands of a sample, since they are data that a kernel must not trust. Returns the sample's status:
+  // kOk, the error that the host found, kInternal for operands that don't fit together, kSizeMismatch, or kRefused.
   JAXDALI_HD Status Check(int i) const {
     const ImageInfo& info = batch.info[i];
     if (info.status != kOk) return static_cast<Status>(info.status);
@@ -80,7 +82,7 @@ struct Prepare {
     return true;
   }
 
-  // Writes the first block number of each slot of an image to the directory.
+  // Writes the first CUDA block of each slot of image i to the directory, and after the last image the total.
   JAXDALI_HD void ListSlots(int i, Work work) const {
     const ImageTable& row = batch.tables[i];
     int32_t* first = shard.Firsts(work);
@@ -115,8 +117,9 @@ struct Prepare {
     if (g > group && i == shard.samples.n - 1) shard.FirstImages()[g] = i + 1;
   }
 
+  // Clears the memory of coefficients, 16 bytes a thread at a time, as block number `number` of those that clear. The
+  // place of the memory is in each row; the first one's is taken.
   template <class Block>
-  // Clears the memory of coefficients, 16 bytes a thread at a time. Its place is in each row; the first one's is taken.
   JAXDALI_HD void Clear(const Block& block, int number) const {
     const ImageTable& first = *batch.tables;
     const int64_t begin = first.coefficients * kPlaceUnit, end = begin + first.coefficient_units * kPlaceUnit;

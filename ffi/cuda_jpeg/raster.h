@@ -29,7 +29,7 @@ struct IdctKernel {
   bool luminance_only;  // the output does not use chroma
   bool clears;          // another group follows
   int32_t grid;         // blocks of the launch
-  int32_t group;
+  int32_t group;        // of images, see kGroupBytes
 
   static constexpr int kBlocksPerSm = 6;
   static constexpr int kBlocksAtOnce = kThreads / 8;  // with eight threads each
@@ -60,6 +60,7 @@ struct IdctKernel {
     alignas(8) uint8_t has_ac[kBlocksAtOnce * 8];  // columns in which some row below the first is not zero
   };
 
+  // One CUDA block: every `grid`th unit of the group.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     const int32_t end = shard.GroupFirst(Work::kIdct, group + 1);
@@ -72,6 +73,7 @@ struct IdctKernel {
       if (s.transforms) Transform(block, s);
       if (s.clears) {
         block.Phase([&](int thread) {
+          // A block has eight words of 16 bytes.
           for (int i = thread; i < s.count * 8; i += kThreads)
             Store4(s.coefficients + static_cast<int64_t>(s.first) * 64 + i * 8, {});
         });
@@ -80,6 +82,7 @@ struct IdctKernel {
   }
 
  private:
+  // Transforms the unit's coefficients to samples of the plane, kBlocksAtOnce blocks at a time.
   template <class Block>
   JAXDALI_HD void Transform(const Block& block, Shared& s) const {
     block.Phase([&](int thread) { LoadUnit(thread, &s); });
@@ -180,19 +183,22 @@ struct IdctKernel {
     const Words4 c = s->compact ? ExpandColumn(s->present[i], s->compact + s->values_at[i], s->zigzag + column * 8)
                                 : Load4(s->columns_of + thread / 8 * kStride + column * 8);
     const Words4 q = Load4(s->quantizer + column * 8);
+    // The lower half of the first word is the value in the first row.
     s->has_ac[thread] = (c.word[0] >> 16 | c.word[1] | c.word[2] | c.word[3]) != 0;
     int32_t v[8], out[8];
     for (int y = 0; y < 8; y++)
       v[y] = Dequantize(static_cast<int16_t>(c.word[y / 2] >> 16 * (y % 2)),
                         static_cast<uint16_t>(q.word[y / 2] >> 16 * (y % 2)));
+    // DC values are stored apart from the other coefficients.
     if (column == 0) v[0] = Dequantize(s->block_dc[i], s->quantizer[0]);
     IdctColumn(v, out);
     // The ninth row stands for all rows if the block is flat.
     for (int y = 0; y < 8; y++) values[y * 8 + column] = static_cast<int16_t>(out[y]);
     values[64 + column] = static_cast<int16_t>(IdctFlatColumn(v[0]));
   }
-  // Transforms the rows and stores samples. A block is flat if all its columns are.
 
+  // Transforms the rows and stores samples; eight threads for each of the blocks from `first_block` on. A block is flat
+  // if all its columns are: each has only its value in the first row.
   JAXDALI_HD static void TransformRow(const Shared& s, int first_block, int thread) {
     const int block = thread / 8, row = thread % 8;
     const Words2 uneven = Load2(s.has_ac + block * 8);
@@ -212,6 +218,8 @@ struct IdctKernel {
 
 // --- planes to pixels ---------------------------------------------------------------------------------------------
 
+// A component's samples in the working memory, as upsampling reads them. They end where the component does, without
+// the samples that fill up its last blocks.
 JAXDALI_HD inline Plane PlaneOf(const Shard& shard, const Component& c) {
   const int32_t end_y = 8 * c.y1 < c.height ? 8 * c.y1 : c.height, end_x = 8 * c.x1 < c.width ? 8 * c.x1 : c.width;
   Plane p;
@@ -227,8 +235,9 @@ JAXDALI_HD inline Plane PlaneOf(const Shard& shard, const Component& c) {
   return p;
 }
 
-// Fills part of tile number `number` of image i. Different threads make the kTileParts parts, because this is much of a
-// block's sequential work. The first parts are the planes.
+// Fills part number `part` of the description of tile `number` of image i. Parts 0 to 3 are the planes, part 4 is the
+// way from them to the output's channels, part 5 is the tile's place in image and output. Different threads make the
+// parts, because this is much of a block's sequential work.
 inline constexpr int kTileParts = kMaxComponents + 2;
 JAXDALI_HD inline void MakeTile(const DecodeBatch& b, const ImageTable& table, const Shard& shard, int i,
                                 int32_t number, int part, Tile* t) {
@@ -302,11 +311,13 @@ struct PixelKernel {
     alignas(16) uint8_t rows[kTileHeight * kRowBytes];
   };
 
+  // One CUDA block: every `grid`th tile of all images.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     const int32_t total = shard.Total(Work::kPixels);
     for (int32_t unit = block.index; unit < total; unit += grid) {
       shard.FindSlot(block, Work::kPixels, unit, &s.slot);
+      // The first thread of each warp makes a part of the tile's description, one more asks for the status.
       block.Phase([&](int thread) {
         const int part = thread / 32;
         if (thread % 32 != 0 || part > kTileParts) return;
@@ -318,12 +329,15 @@ struct PixelKernel {
       });
       if (!s.is_active) continue;
       block.Phase([&](int thread) { Fill(thread, &s); });
-      block.Phase(
-          [&](int thread) { StoreTile(s.tile, s.rows, kRowBytes, thread / 32, kThreads / 32, thread % 32, 32); });
+      block.Phase([&](int thread) {
+        StoreTile(s.tile, s.rows, kRowBytes, /*warp=*/thread / 32, /*warps=*/kThreads / 32, /*lane=*/thread % 32,
+                  /*lanes=*/32);
+      });
     }
   }
 
  private:
+  // Makes a thread's group of pixels in shared memory, if the group has pixels of the region.
   JAXDALI_HD static void Fill(int thread, Shared* s) {
     const Tile& t = s->tile;
     const int32_t x = thread % kGroupsAcross * kGroupWidth, y = thread / kGroupsAcross * kGroupHeight;
@@ -353,6 +367,8 @@ struct CopyKernel {
     int64_t bytes, word_bytes;  // all bytes, and those that fill 16-byte words
   };
 
+  // CUDA block b: every `chunks`th piece of sample b / chunks. First in words of 16 bytes, then the bytes that are
+  // left.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     block.Phase([&](int thread) {

@@ -7,6 +7,7 @@
 
 #include "ffi/common/batch.h"
 #include "ffi/common/hd.h"
+#include "ffi/common/launch.h"
 #include "ffi/common/samples.h"
 #include "ffi/common/status.h"
 #include "ffi/cuda_jpeg/table.h"
@@ -25,15 +26,17 @@ JAXDALI_HD inline int64_t DirectoryEntries(int n) { return SlotEntries(n) + kMax
 JAXDALI_HD inline int64_t DirectoryUnits(int n) { return (DirectoryEntries(n) * 4 + kPlaceUnit - 1) / kPlaceUnit; }
 
 struct Shard {
-  const ImageTable* tables;
-  Samples samples;
-  uint8_t* workspace;
+  const ImageTable* tables;  // a row for each image
+  Samples samples;           // their number `n`, which of them are present, and their status
+  uint8_t* workspace;        // the working memory
 
+  // The array at a place, which is counted in units of kPlaceUnit bytes.
   template <class T>
   JAXDALI_HD T* At(uint32_t place) const {
     return reinterpret_cast<T*>(workspace + place * kPlaceUnit);
   }
 
+  // The number of slots of a kernel, the first CUDA block of each, and the number of all CUDA blocks.
   JAXDALI_HD int slots(Work w) const { return w == Work::kPixels ? samples.n : kMaxScans * samples.n; }
   JAXDALI_HD int32_t* Firsts(Work w) const {
     return reinterpret_cast<int32_t*>(workspace) + static_cast<int64_t>(w) * (int64_t{kMaxScans} * samples.n + 1);
@@ -44,12 +47,13 @@ struct Shard {
   // The first CUDA block of a kernel for a group; those of the group end where the next one's begin. Not for kPixels.
   JAXDALI_HD int32_t GroupFirst(Work w, int group) const { return Firsts(w)[kMaxScans * FirstImages()[group]]; }
 
-  // A phase that finds the slot for block number `index`, which must be below the total.
+  // A phase that finds the slot that CUDA block `index` of kernel `w` works on; `index` must be below Total(w). All
+  // threads search, one of them writes the slot, which is in shared memory.
   template <class Block>
   JAXDALI_HD void FindSlot(const Block& block, Work w, int32_t index, int32_t* slot) const {
     const int32_t *first = Firsts(w), n = slots(w);
     block.Phase([&](int thread) {
-      for (int32_t i = thread; i < n; i += kBlockSubsequences)
+      for (int32_t i = thread; i < n; i += kThreads)
         if (first[i] <= index && index < first[i + 1]) *slot = i;
     });
   }

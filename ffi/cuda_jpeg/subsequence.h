@@ -18,15 +18,16 @@ namespace jaxdali::jpeg {
 
 // A scan and its tables for the threads of a block, in shared memory, where divergent reads are fast.
 struct ScanView {
-  Lookup lookup[kMaxTables];
+  Lookup lookup[kMaxTables];  // of the image
   // For each block of the period: its tables, as numbers of words from `lookup` on (DC: bits 0-12, AC: bits 13-25), and
   // the number of the next block.
   uint32_t tables[kMaxMcuBlocks];
   ScanTable scan;
-  const uint32_t* words;
-  const uint32_t* segment_end;
-  uint32_t bits, subsequence_bits;
+  const uint32_t* words;            // the data without stuffing and markers
+  const uint32_t* segment_end;      // the bit at which each segment ends
+  uint32_t bits, subsequence_bits;  // of all data, and of a subsequence
 
+  // Packs `tables` for a block of the period.
   JAXDALI_HD void SetTables(int block_number) {
     const McuBlock& b = scan.block[block_number];
     constexpr uint32_t kWords = sizeof(Lookup) / 4;
@@ -36,10 +37,12 @@ struct ScanView {
   }
   JAXDALI_HD static uint32_t DcOf(uint32_t tables_of_block) { return tables_of_block & 0x1FFF; }
   JAXDALI_HD static uint32_t AcOf(uint32_t tables_of_block) { return tables_of_block >> 13 & 0x1FFF; }
+  JAXDALI_HD static uint32_t NextOf(uint32_t tables_of_block) { return tables_of_block >> 26; }
+  // The table that begins so many words after `lookup`.
   JAXDALI_HD const Lookup& LookupAt(uint32_t table) const {
     return *reinterpret_cast<const Lookup*>(reinterpret_cast<const uint8_t*>(lookup) + table * 4);
   }
-  // A Meaning as a word.
+  // A Meaning as a word: that of the first bits of `window`, in the table that begins `table` words after `lookup`.
   JAXDALI_HD uint32_t MeaningAt(uint32_t table, uint32_t window) const {
     static_assert(offsetof(Lookup, meaning) == 0);
     const auto* entry = reinterpret_cast<const uint8_t*>(lookup) + (table + (window >> (32 - kLookupBits))) * 4;
@@ -59,6 +62,10 @@ struct ScanView {
 JAXDALI_HD inline uint16_t PackState(uint32_t overhang, int index, int block) {
   return static_cast<uint16_t>(overhang | static_cast<uint32_t>(index) << 5 | static_cast<uint32_t>(block) << 11);
 }
+// The parts of such a state.
+JAXDALI_HD inline uint32_t OverhangOf(uint16_t state) { return state & 31; }
+JAXDALI_HD inline int IndexOf(uint16_t state) { return state >> 5 & 63; }
+JAXDALI_HD inline int PeriodBlockOf(uint16_t state) { return state >> 11; }
 
 // Reads two words of the data at a time. Words past the end are zeros.
 class BitReader {
@@ -71,6 +78,7 @@ class BitReader {
         first_(0),
         second_(0) {}
 
+  // The 32 bits from number `bit` on.
   JAXDALI_HD uint32_t Peek(uint32_t bit) {
     const uint32_t i = bit >> 5;
     if (i != word_index_) {
@@ -90,7 +98,8 @@ class BitReader {
   }
 
   const uint32_t* words_;
-  uint32_t count_, tail_bits_, word_index_, first_, second_;
+  uint32_t count_, tail_bits_;            // words, and bits in the last one (0: all)
+  uint32_t word_index_, first_, second_;  // the number of the first of two words that are loaded, and these words
 };
 
 // The same without checks, for places that kBitsAhead bits follow. It reads a word before a look-up needs it, so no
@@ -105,7 +114,7 @@ class BitStream {
         second_(BigEndian(Read(0))),
         third_(Read(4)) {}
 
-  // `bit` ascends by at most 31.
+  // The 32 bits from number `bit` on. `bit` ascends by at most 31.
   JAXDALI_HD uint32_t Peek(uint32_t bit) {
     Advance(bit);
     return Window(bit);
@@ -148,6 +157,7 @@ JAXDALI_HD inline int32_t FindSegment(const uint32_t* segment_end, int32_t n, ui
 // In Decoding::blocks: a segment begins in the subsequence, and only blocks after the last such beginning are counted.
 inline constexpr uint32_t kSinceSegment = 1u << 31;
 
+// Adds the counts of two neighbouring ranges, of which `b` is the later one: see kSinceSegment.
 struct AddCounts {
   JAXDALI_HD uint32_t operator()(uint32_t a, uint32_t b) const {
     return b & kSinceSegment ? b : ((a & ~kSinceSegment) + b) | (a & kSinceSegment);
@@ -172,6 +182,7 @@ struct alignas(16) BlockPlace {
   int32_t first_x, first_y;  // the first MCU's block, counted from the region's first
   int32_t unused;
 
+  // A scan of one component has a single block in each MCU, whatever the sampling factors (A.2.2).
   JAXDALI_HD static BlockPlace Of(const ScanTable& scan, const Component& c, const McuBlock& b) {
     const bool is_single = scan.components == 1;
     return {c.coefficients,      c.columns(), c.y1 - c.y0, is_single ? 1 : c.h,
@@ -193,6 +204,7 @@ struct Output {
   int16_t* dc;
   uint32_t coefficients;  // place in the working memory; 0: the region does not need the block
 
+  // Goes to block number `block` of a segment.
   JAXDALI_HD void EnterSegment(int32_t segment) {
     const int32_t first = segment * scan->restart_interval, mcus_left = scan->needed_mcus - first;
     const int32_t mcus = mcus_left < scan->restart_interval ? mcus_left : scan->restart_interval;
@@ -206,6 +218,7 @@ struct Output {
     Locate();
   }
 
+  // Goes to the next block of the segment.
   JAXDALI_HD void NextBlock() {
     block++;  // past the last one what follows is not used
     dc++;
@@ -216,6 +229,7 @@ struct Output {
     Locate();
   }
 
+  // Writes the coefficient with this zigzag index. Zeros are there already.
   JAXDALI_HD void Write(int index, int16_t value) const {
     if (value && coefficients) At(coefficients)[index] = value;
   }
@@ -224,6 +238,7 @@ struct Output {
   }
 
  private:
+  // Finds the place of the current block's coefficients.
   JAXDALI_HD void Locate() {
     const BlockPlace& p = places[mcu_block];
     const int32_t x = mcu_x * p.step_x + p.first_x, y = mcu_y * p.step_y + p.first_y;
@@ -241,7 +256,8 @@ struct Position {
   int index, period_block;  // coefficient in the block, block in the period
 };
 
-// Symbols that begin before this bit end before the segment does, and kBitsAhead bits follow the beginning.
+// Symbols that begin before this bit end before the segment does, and kBitsAhead bits follow the beginning. `bits`: of
+// all data. `end`: where the thread stops at the latest.
 JAXDALI_HD inline uint32_t UncheckedEnd(uint32_t segment_end, uint32_t bits, uint32_t end) {
   auto subtract = [](uint32_t bit, uint32_t n) { return bit > n ? bit - n : 0; };
   const uint32_t a = subtract(segment_end, kMaxSymbolBits), b = subtract(bits, kBitsAhead - 1), c = a < b ? a : b;
@@ -249,7 +265,7 @@ JAXDALI_HD inline uint32_t UncheckedEnd(uint32_t segment_end, uint32_t bits, uin
 }
 
 // Decodes symbols that begin before `end`, which is an UncheckedEnd. Only the state counts, so a look-up gives all
-// symbols of a group. Returns the number of look-ups.
+// symbols of a group. Adds the number of blocks that end to `count`. Returns the number of look-ups.
 //
 // Threads of a warp are at different places of their blocks. So there are few branches, and a few instructions in each.
 // kAlone: the thread has few others in its warp, or none. Then the time is that of instructions one after the other,
@@ -265,19 +281,20 @@ JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t end, Position* positi
   // The codes of a group, though not the magnitude of the last one, lie within kLookupBits bits.
   const uint32_t groups_end = end > kLookupBits - 1 ? end - (kLookupBits - 1) : 0;
   auto read_symbol = [&](uint32_t meaning, uint32_t table, uint32_t window) {
-    uint32_t symbol = meaning & 0xFFFF;
+    uint32_t symbol = SymbolOf(meaning);
     if (symbol == 0) symbol = v.LookupAt(table).ReadLong(window >> 16);
     if (symbol == 0) symbol = kNoCode;
-    bit += symbol & 31;
-    doubled_index += (symbol >> 9) * 2;
+    bit += LengthOf(symbol);
+    doubled_index += AdvanceOf(symbol) * 2;
     // If there is no such code, or coefficients go past the last one, the guess was wrong. The next guess is that an
     // MCU begins here, which synchronises soonest.
+    // So the number of the next block becomes 0.
     if (doubled_index > 2 * 64 && doubled_index < 2 * kEndOfBlock) tables &= (1 << 26) - 1;
     if (doubled_index > 2 * 64) doubled_index = 2 * 64;
   };
   auto end_block = [&] {
     doubled_index = 0;
-    period_block = tables >> 26;
+    period_block = v.NextOf(tables);
     tables = v.tables[period_block];
     table = v.DcOf(tables);
     ac = v.AcOf(tables);
@@ -288,16 +305,16 @@ JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t end, Position* positi
     // Most look-ups end neither the block nor the word of the data, and only one branch is for what is rare.
     for (uint32_t word_end = stream.end(groups_end); bit < groups_end;) {
       const uint32_t window = stream.Window(bit), meaning = v.MeaningAt(table, window), previous_table = table;
-      // The third byte of the meaning: the group's length.
-      const uint32_t length = Permute(meaning, 0, 0x4442);
+      const uint32_t length = GroupLengthOf(meaning);
       lookups++;
       bit += length;
-      doubled_index += meaning >> 24;
+      doubled_index += DoubledAdvanceOf(meaning);
       table = ac;
+      // Even and at most 2 * 63: the block goes on.
       if ((doubled_index & ~126u) == 0 && bit < word_end) continue;
-      if (doubled_index > 2 * 64) {
+      if (doubled_index > 2 * 64) {  // takes the group back, and its first symbol instead
         bit -= length;
-        doubled_index -= meaning >> 24;
+        doubled_index -= DoubledAdvanceOf(meaning);
         read_symbol(meaning, previous_table, window);
       }
       if (doubled_index & (2 * 64 | 1)) end_block();
@@ -308,17 +325,18 @@ JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t end, Position* positi
     for (; bit < groups_end; lookups++) {
       stream.Advance(bit);
       const uint32_t window = stream.Window(bit), meaning = v.MeaningAt(table, window), previous_table = table;
-      const uint32_t next = doubled_index + (meaning >> 24);
+      const uint32_t next = doubled_index + DoubledAdvanceOf(meaning);
       table = ac;
       if (next > 2 * 64) {
         read_symbol(meaning, previous_table, window);
       } else {
-        bit += Permute(meaning, 0, 0x4442);
+        bit += GroupLengthOf(meaning);
         doubled_index = next;
       }
       if (doubled_index & (2 * 64 | 1)) end_block();
     }
   }
+  // The last few bits, where a group's codes may not fit: symbol by symbol.
   for (; bit < end; lookups++) {
     stream.Advance(bit);
     const uint32_t window = stream.Window(bit), previous_table = table;
@@ -343,6 +361,7 @@ JAXDALI_HD inline void Write(const ScanView& v, uint32_t end, Position* position
   uint32_t block = 0, group = ~0u, groups_before = 0;
   // The thread before has decoded some of this group, so only nonzero values may be written.
   const uint32_t shared_group = index % 4 ? index / 4 : ~0u;
+  // Writes the current group; if it is shared, only its nonzero values.
   auto write = [&](bool is_shared) {
     if (block == 0) return;
     int16_t* coefficients = out->At(block) + group % 16 * 4;
@@ -356,10 +375,10 @@ JAXDALI_HD inline void Write(const ScanView& v, uint32_t end, Position* position
   while (bit < end && out->block < out->limit) {
     const uint32_t window = stream.Peek(bit);
     const uint32_t symbol = v.LookupAt(index ? v.AcOf(tables) : v.DcOf(tables)).Read(window);
-    const int length = static_cast<int>(symbol & 31), size = static_cast<int>(symbol >> 5 & 15);
-    const uint32_t advance = symbol >> 9, next = index + advance;
+    const int length = static_cast<int>(LengthOf(symbol)), size = static_cast<int>(MagnitudeLengthOf(symbol));
+    const uint32_t advance = AdvanceOf(symbol), next = index + advance;
     if (symbol == 0 || (next > 64 && advance != kEndOfBlock)) break;
-    const uint32_t magnitude = window << (length - size);
+    const uint32_t magnitude = window << (length - size);  // uppermost in the word, before other bits
     // A magnitude without its highest bit stands for a negative value. Without any bits the value is 0.
     const uint32_t below = magnitude >> 31 ? 0 : (~0u << size) + 1;
     const auto value = static_cast<uint16_t>((magnitude >> 1 >> (31 - size)) + below);
@@ -380,13 +399,13 @@ JAXDALI_HD inline void Write(const ScanView& v, uint32_t end, Position* position
     if (next >= 64) {
       index = 0;
       groups_before += 16;
-      period_block = tables >> 26;
+      period_block = v.NextOf(tables);
       tables = v.tables[period_block];
       out->NextBlock();
     }
   }
   // The next thread may decode the rest of this group.
-  write(true);
+  write(/*is_shared=*/true);
   *position = {bit, static_cast<int>(index), static_cast<int>(period_block)};
 }
 
@@ -396,16 +415,18 @@ struct PartEnd {
   uint32_t blocks;
 };
 
-// Decodes the symbols that begin in a part of a subsequence. `number`: the part's in the scan. `lookups`: it adds how
-// many look-ups it took.
+// Decodes the symbols that begin in a part of a subsequence, number `number` of the scan's parts, from the state
+// `entry` (see PackState). Adds the number of look-ups to `lookups`. `out`: an Output, whose `block` is set; otherwise
+// unused.
 template <class Out>
 JAXDALI_HD PartEnd DecodePart(const ScanView& v, int32_t number, uint16_t entry, Out* out, int32_t* lookups) {
   const ScanTable& scan = v.scan;
   const uint32_t bits = v.subsequence_bits / kWriteParts;
   const uint32_t start = static_cast<uint32_t>(number) * bits, part_end = start + bits;
   const uint32_t end = part_end < v.bits ? part_end : v.bits;
-  Position p{start + (entry & 31), entry >> 5 & 63, entry >> 11};
-  uint32_t count = 0, since_segment = 0;
+  Position p{start + OverhangOf(entry), IndexOf(entry), PeriodBlockOf(entry)};
+  uint32_t count = 0, since_segment = 0;  // blocks that ended, and kSinceSegment once a segment has begun
+  // Whatever the state is, no block beyond the period is read.
   if (p.period_block >= scan.period) p.period_block = 0;
   auto exit = [&] { return PackState(p.bit > part_end ? p.bit - part_end : 0, p.index, p.period_block); };
   // Without a search at the beginning: the first segment may be empty.
@@ -432,13 +453,13 @@ JAXDALI_HD PartEnd DecodePart(const ScanView& v, int32_t number, uint16_t entry,
         p.bit = segment_end;  // padding, or data that no block needs
       } else {
         const uint32_t symbol = lookup.Read(window);
-        const uint32_t length = symbol ? symbol & 31 : 1;
-        const int advance = symbol ? static_cast<int>(symbol >> 9) : 65;
+        const uint32_t length = symbol ? LengthOf(symbol) : LengthOf(kNoCode);
+        const int advance = static_cast<int>(symbol ? AdvanceOf(symbol) : AdvanceOf(kNoCode));
         if (p.bit + length > segment_end) {
           p.bit = segment_end;  // a symbol never straddles segments: this is padding
         } else {
           if constexpr (Out::kWrites) {
-            const int size = static_cast<int>(symbol >> 5 & 15), place = p.index + advance - 1;
+            const int size = static_cast<int>(MagnitudeLengthOf(symbol)), place = p.index + advance - 1;
             const uint32_t magnitude = size ? (window << (length - size)) >> (32 - size) : 0;
             // Coefficients past the last one are refused, too. libjpeg drops them silently.
             if (symbol == 0 || (place > 63 && advance != kEndOfBlock))
@@ -453,6 +474,7 @@ JAXDALI_HD PartEnd DecodePart(const ScanView& v, int32_t number, uint16_t entry,
         }
       }
       if (p.index >= 64) {
+        // As in Skip: if there is no such code, or coefficients go past the last one, an MCU is guessed to begin here.
         p.period_block =
             (p.index > 64 && p.index < kEndOfBlock) || p.period_block + 1 == scan.period ? 0 : p.period_block + 1;
         p.index = 0;
@@ -483,7 +505,8 @@ JAXDALI_HD PartEnd DecodePart(const ScanView& v, int32_t number, uint16_t entry,
   return {exit(), count | since_segment};
 }
 
-// Decodes a subsequence where only the state counts. Returns how many look-ups it took.
+// Decodes subsequence `number` of a scan from the state `entry`, where only the state counts, and fills `to`. Out:
+// NoOutput or NoOutputAlone. Returns how many look-ups it took.
 template <class Out>
 JAXDALI_HD int32_t DecodeSubsequence(const ScanView& v, int32_t number, uint16_t entry, Decoding* to) {
   *to = {entry, entry, 0, 0, 0};

@@ -27,7 +27,7 @@ bool SetComponent(const FrameComponent& from, int h_max, int v_max, const ImageT
   c->height = CeilDivide(int64_t{image.height} * from.v, v_max);
   c->upsampling = UpsamplingOf(c->expand_x, c->expand_y, c->width);
   std::copy_n(from.quantizer, 64, c->quantizer);
-  // The needed samples: those of whole groups of pixels, and the neighbours that upsampling reads.
+  // The samples that are needed: those of whole groups of pixels, and the neighbours that upsampling reads.
   const int first_x = image.region_x / kGroupWidth * kGroupWidth,
             first_y = image.region_y / kGroupHeight * kGroupHeight;
   const int end_x = std::min(image.width, CeilDivide(image.region_x + image.region_w, kGroupWidth) * kGroupWidth);
@@ -65,7 +65,8 @@ bool SetScan(const Scan& from, int number, ImageTable* image) {
   }
   s->mcus = s->mcu_columns * rows;
   s->needed_mcus = s->mcu_columns * needed_rows;
-  // The shortest period of the tables' order. Blocks with equal tables can't be told apart by their bits.
+  // The shortest period of the tables' order, for example 3 for Y Cb Cr with tables 0 1 1. Blocks with equal tables
+  // can't be told apart by their bits.
   auto has_period = [&](int period) {
     for (int b = period; b < s->mcu_blocks; b++)
       if (s->block[b].dc != s->block[b - period].dc || s->block[b].ac != s->block[b - period].ac) return false;
@@ -121,8 +122,9 @@ int SubsequenceBits(int64_t bytes) {
 
 // Assigns places in the working memory, one after another.
 struct Places {
-  int64_t next;  // in units
+  int64_t next;  // the first free place, in units of kPlaceUnit bytes
 
+  // The place of an array of so many elements.
   template <class T>
   uint32_t Take(int64_t elements) {
     const int64_t place = next;
@@ -151,13 +153,16 @@ int64_t Coefficients(const ImageTable& row, const Component& c) {
   return row.coding == Coding::kHuffman ? int64_t{c.blocks()} * 64 : 0;
 }
 
+// The size of an image's coefficients in units of kPlaceUnit bytes.
 int64_t CoefficientUnits(const ImageTable& row) {
   int64_t total = 0;
   for (const Component& c : row.component) total += Coefficients(row, c);
   return total * static_cast<int64_t>(sizeof(int16_t)) / kPlaceUnit;
 }
 
-// Divides the images into groups whose coefficients take about the same memory. Returns the end of the largest group.
+// Divides the images into groups whose coefficients take about the same memory, and gives each array of coefficients
+// its place. `groups` 0: as PlanWorkspace says. `before`: where the coefficients begin. Returns the end of the largest
+// group in units.
 int64_t PlaceCoefficients(ImageTable* rows, int n, int groups, int32_t group_bytes, const Places& before) {
   int64_t total = 0;
   for (int i = 0; i < n; i++) total += CoefficientUnits(rows[i]);

@@ -67,8 +67,9 @@ struct Component {
 };
 
 // Facts about a scan that the kernels find.
+inline constexpr uint32_t kNoMarker = 0xFFFFFFFFu;
 struct ScanExtent {
-  uint32_t marker;  // offset in the file of the first marker other than RST; 2^32 - 1: none
+  uint32_t marker;  // offset in the file of the first marker other than RST; kNoMarker: none
   uint32_t bits;    // bits of data, without stuffing and markers
 };
 

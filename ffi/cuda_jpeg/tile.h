@@ -40,8 +40,8 @@ struct Tile {
   // Its destination. The first of those pixels is number `first` in the output.
   void* out;
   DType dtype;
-  bool transpose, upright;
-  int64_t first, step_y, step_x;
+  bool transpose, upright;        // rows and columns change places; the rows stay as they are
+  int64_t first, step_y, step_x;  // in pixels of the output: the steps are those from row to row, column to column
 };
 
 // --- making the pixels --------------------------------------------------------------------------------------------
@@ -62,7 +62,9 @@ JAXDALI_HD inline void ConvertGroup(const ColorWeights& weights, const Words2& l
   for (int i = 0; i < 3; i++) to[i] = {{packed[2 * i], packed[2 * i + 1]}};
 }
 
-// 8 x 2 pixels from (y, x) on, where y is even and x a multiple of 8. Row addresses are multiples of 8.
+// Makes 8 x 2 pixels from (y, x) on, where y is even and x a multiple of 8, for tiles with `by_groups`: YCbCr to three
+// channels, one plane as it is, or gray to three channels. `to`: the first row's pixels in shared memory. Row addresses
+// are multiples of 8.
 JAXDALI_HD inline void FillGroup(const Tile& t, int32_t y, int32_t x, uint8_t* to, int32_t row_bytes) {
   if (t.source == Source::kYcc) {
     uint32_t first[2][4], third[2][4];
@@ -88,7 +90,7 @@ JAXDALI_HD inline void FillGroup(const Tile& t, int32_t y, int32_t x, uint8_t* t
   }
 }
 
-// Any pixel of any image.
+// Makes pixel (y, x) of any image, all its channels: planes, then inks, then the finish, see Source.
 JAXDALI_HD inline void FillPixel(const Tile& t, int32_t y, int32_t x, uint8_t* to) {
   uint8_t v[kMaxComponents];
   const int colors = t.source == Source::kYcc || t.source == Source::kThreePlanes ? 3 : 1;
@@ -135,7 +137,8 @@ JAXDALI_HD inline void StoreBytes(uint8_t* to, const uint8_t* from, int32_t skip
   }
 }
 
-// Stores the tile in element type D by warp number `warp` of `warps`, one line of neighbours in the output at a time.
+// Stores the tile in element type D, scaled to the type's range, by warp number `warp` of `warps`, one line of
+// neighbours in the output at a time.
 template <class D>
 JAXDALI_HD inline void StoreScaled(const Tile& t, const uint8_t* rows, int32_t row_bytes, int warp, int warps, int lane,
                                    int lanes) {
@@ -159,6 +162,8 @@ JAXDALI_HD inline void StoreScaled(const Tile& t, const uint8_t* rows, int32_t r
   }
 }
 
+// Stores the region's part of a tile, whose pixels are in `rows`, with lane `lane` of warp number `warp`: bytes of
+// upright images by wide words, all others one by one.
 JAXDALI_HD inline void StoreTile(const Tile& t, const uint8_t* rows, int32_t row_bytes, int warp, int warps, int lane,
                                  int lanes) {
   if (t.dtype == DType::kU8 && t.upright) {

@@ -101,6 +101,7 @@ struct UnstuffWork : Shard {
     JAXDALI_HD Sixteen Load(int thread) const { return Sixteen::Load(file, scan->begin, scan->end, Place(thread)); }
   };
 
+  // Two phases that describe chunk number `index` of the shard.
   template <class Block>
   JAXDALI_HD void FindChunk(const Block& block, int32_t index, Chunk* c) const {
     FindSlot(block, Work::kChunks, index, &c->slot);
@@ -121,10 +122,11 @@ struct UnstuffWork : Shard {
 struct UnstuffCount : UnstuffWork {
   struct Shared {
     Chunk chunk;
-    uint32_t marker;
+    uint32_t marker;         // offset in the file of the chunk's first marker other than RST; kNoMarker: none
     uint32_t row[kThreads];  // counts as of Counts(); before that the bits of the kinds
   };
 
+  // One CUDA block: every `grid`th chunk. A thread classifies sixteen bytes. Then only bytes before the marker count.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     const int32_t total = Total(Work::kChunks);
@@ -132,7 +134,7 @@ struct UnstuffCount : UnstuffWork {
       FindChunk(block, index, &s.chunk);
       if (!s.chunk.is_active) continue;
       block.Phase([&](int thread) {
-        if (thread == 0) s.marker = 0xFFFFFFFFu;
+        if (thread == 0) s.marker = kNoMarker;
       });
       block.Phase([&](int thread) {
         const Sixteen bytes = s.chunk.Load(thread);
@@ -151,19 +153,20 @@ struct UnstuffCount : UnstuffWork {
         if (thread != 0) return;
         At<uint32_t>(s.chunk.scan->chunk_kept)[s.chunk.number] = s.row[kThreads - 1] & 0xFFFF;
         At<uint32_t>(s.chunk.scan->chunk_marks)[s.chunk.number] = s.row[kThreads - 1] >> 16;
-        if (s.marker != 0xFFFFFFFFu) AtomicMin(&s.chunk.extent->marker, s.marker);
+        if (s.marker != kNoMarker) AtomicMin(&s.chunk.extent->marker, s.marker);
       });
     }
   }
 };
 
-// Sums up over a scan's chunks; one block per scan.
+// Turns the counts of a scan's chunks into the sums before each, and checks the scan's end; one block per scan.
 struct UnstuffPrefix : UnstuffWork {
   struct Shared {
     bool is_active;
     ScanRows<uint64_t> rows;  // counts of data bytes and, in the upper half, restart markers
   };
 
+  // One CUDA block: one scan. Chunks after the marker that ends the scan count as empty.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     const int image = block.index / kMaxScans;
@@ -192,8 +195,9 @@ struct UnstuffPrefix : UnstuffWork {
       const uint32_t bits = static_cast<uint32_t>(s.rows.carry) * 8;
       extent->bits = bits;
       At<uint32_t>(scan.segment_end)[scan.segments - 1] = bits;
+      // A scan has data, and a restart marker between each two segments.
       bool is_good = bits > 0 && s.rows.carry >> 32 == static_cast<uint64_t>(scan.segments - 1);
-      // Without EOI the file may be truncated. The CPU's decoder finds out.
+      // Without EOI (D9) the file may be truncated. The CPU's decoder finds out.
       if (scan.is_last)
         is_good =
             is_good && marker < static_cast<uint32_t>(scan.end) && in.sample<const uint8_t>(image)[marker] == 0xD9;
@@ -210,6 +214,8 @@ struct UnstuffWrite : UnstuffWork {
     uint32_t words[kChunkBytes / 4 + 1];  // the chunk's data, aligned as in the words of the result
   };
 
+  // One CUDA block: every `grid`th chunk. Threads count their data bytes, so each knows where its bytes begin among the
+  // chunk's. They copy them to shared memory, and from there the block stores words.
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
     const int32_t total = Total(Work::kChunks);
@@ -229,6 +235,7 @@ struct UnstuffWrite : UnstuffWork {
         Sixteen bytes = s.chunk.Load(thread);
         bytes.Cut(s.chunk.Place(thread), marker);
         const uint32_t counts_before = thread ? s.row[thread - 1] : 0;
+        // The first word of the result may begin with up to three bytes of the chunk before.
         uint32_t staged_size = (bytes_before & 3) + (counts_before & 0xFFFF);
         uint32_t restart_number = At<uint32_t>(scan.chunk_marks)[s.chunk.number] + (counts_before >> 16);
         for (int i = 0; i < kLoadBytes; i++) {

@@ -27,7 +27,8 @@ struct Plane {
   JAXDALI_HD int32_t ClampY(int32_t y) const { return y < begin_y ? begin_y : y >= end_y ? end_y - 1 : y; }
 };
 
-// The component's value at pixel (y, x) of the image.
+// The component's value at pixel (y, x) of the image. Of the sample's neighbours, the nearer one counts: the next one
+// for odd pixels, the previous one for even pixels. Terms for rounding alternate as in libjpeg.
 JAXDALI_HD inline int32_t Upsample(const Plane& p, int32_t y, int32_t x) {
   const int32_t column = x >> 1, row = y >> 1;
   const int32_t side_column = p.ClampX(column + (x & 1 ? 1 : -1)), side_row = p.ClampY(row + (y & 1 ? 1 : -1));
@@ -92,18 +93,21 @@ JAXDALI_HD inline bool HasGroups(Upsampling mode) {
   return mode == Upsampling::kFull || mode == Upsampling::kH2V1 || mode == Upsampling::kH2V2;
 }
 
-// Pixels (y, x) to (y + 1, x + 7) of a component, where x is a multiple of 8 and y is even.
+// Pixels (y, x) to (y + 1, x + 7) of a component, where x is a multiple of 8 and y is even. Word i of a row holds
+// pixels i and i + 4.
 JAXDALI_HD inline void UpsampleGroup(const Plane& p, int32_t y, int32_t x, uint32_t (&out)[2][4]) {
   if (p.mode == Upsampling::kH2V2) {
     const int32_t row = y >> 1, column = x >> 1;
     const Columns near = LoadColumns(p, row, column);
-    ExpandColumns(SumColumns(near, LoadColumns(p, p.ClampY(row - 1), column)), 8, 7, 4, out[0]);
-    ExpandColumns(SumColumns(near, LoadColumns(p, p.ClampY(row + 1), column)), 8, 7, 4, out[1]);
+    ExpandColumns(SumColumns(near, LoadColumns(p, p.ClampY(row - 1), column)), /*round_even=*/8, /*round_odd=*/7,
+                  /*shift=*/4, out[0]);
+    ExpandColumns(SumColumns(near, LoadColumns(p, p.ClampY(row + 1), column)), /*round_even=*/8, /*round_odd=*/7,
+                  /*shift=*/4, out[1]);
     return;
   }
   for (int r = 0; r < 2; r++) {
     if (p.mode == Upsampling::kH2V1) {
-      ExpandColumns(LoadColumns(p, y + r, x >> 1), 1, 2, 2, out[r]);
+      ExpandColumns(LoadColumns(p, y + r, x >> 1), /*round_even=*/1, /*round_odd=*/2, /*shift=*/2, out[r]);
     } else {
       const Words2 eight = Load2(p.Row(y + r) + x);
       for (int i = 0; i < 4; i++) out[r][i] = (eight.word[0] >> 8 * i & 0xFF) | (eight.word[1] >> 8 * i & 0xFF) << 16;
