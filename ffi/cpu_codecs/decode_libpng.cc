@@ -43,9 +43,11 @@ class PngDecoder {
   }
 
  private:
+  // libpng's error: goes back to the setjmp of Start or Read.
   static void OnError(png_structp png, png_const_charp) {
     std::longjmp(static_cast<PngDecoder*>(png_get_error_ptr(png))->jump_, 1);
   }
+  // libpng's request for the next n bytes of the file.
   static void OnRead(png_structp png, png_bytep destination, size_t n) {
     auto* decoder = static_cast<PngDecoder*>(png_get_io_ptr(png));
     if (n > decoder->bytes_left_) {
@@ -57,12 +59,15 @@ class PngDecoder {
     decoder->bytes_left_ -= n;
   }
 
+  // Reads the header, and sets what libpng makes of the pixels: the output's channels if it can write straight to the
+  // output, otherwise the file's.
   Status Start(const ImageInfo& info, const DecodeOptions& options, RasterOutput* out) {
-    if (setjmp(jump_)) return is_past_end_ ? kTruncated : kCorrupt;
+    if (setjmp(jump_)) return is_past_end_ ? kTruncated : kCorrupt;  // after an error
     png_set_read_fn(png_, this, &OnRead);
     png_set_user_limits(png_, 0x7FFFFFFF, 0x7FFFFFFF);  // ParseHeader has its own limits
 #ifdef PNG_HANDLE_AS_UNKNOWN_SUPPORTED
     // Only pixels are needed. Colour profiles are slow to check, and transparency is ignored.
+    // Names of four letters with a zero after each, so five bytes a name.
     static const png_byte kSkip[] =
         "bKGD\0cHRM\0eXIf\0gAMA\0hIST\0iCCP\0iTXt\0oFFs\0pCAL\0pHYs\0sBIT\0sCAL\0sPLT\0sRGB\0tEXt\0tIME\0tRNS\0zTXt";
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, kSkip, sizeof(kSkip) / 5);
@@ -113,8 +118,9 @@ class PngDecoder {
     return png_get_rowbytes(png_, info_) == static_cast<size_t>(stride_) ? kOk : kSizeMismatch;
   }
 
+  // Reads the rows down to the region's end, and hands over the region's.
   Status Read(const ImageInfo& info, RasterOutput* out) {
-    if (setjmp(jump_)) return is_past_end_ ? kTruncated : kCorrupt;
+    if (setjmp(jump_)) return is_past_end_ ? kTruncated : kCorrupt;  // after an error
     const int64_t first = out->first_row(), end = out->end_row();
     // Adam7: each pass completes the rows, so all of them are kept.
     if (passes_ > 1) {
@@ -143,11 +149,11 @@ class PngDecoder {
   std::jmp_buf jump_;
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
-  bool is_past_end_ = false;  // libpng asked for more bytes than there are: the file is truncated
-  bool is_direct_ = false;    // libpng writes rows straight to the output
-  int passes_ = 1;            // 7 for an interlaced file
-  int64_t stride_ = 0;
-  std::vector<uint8_t> rows_;
+  bool is_past_end_ = false;   // libpng asked for more bytes than there are: the file is truncated
+  bool is_direct_ = false;     // libpng writes rows straight to the output
+  int passes_ = 1;             // 7 for an interlaced file
+  int64_t stride_ = 0;         // bytes of a row
+  std::vector<uint8_t> rows_;  // rows that don't go straight to the output
 };
 
 }  // namespace

@@ -44,6 +44,7 @@ class JpegDecoder {
       e->status = c->err->msg_code == JERR_OUT_OF_MEMORY ? kOutOfMemory : kCorrupt;
       std::longjmp(e->jump, 1);
     };
+    // A negative level is a warning.
     error_.base.emit_message = [](j_common_ptr c, int level) {
       if (level < 0) c->err->num_warnings++;
     };
@@ -108,7 +109,8 @@ class JpegDecoder {
     return 0;
   }
 
-  // No object with a destructor may exist in this function or in those it calls.
+  // Decodes the region from the first `size` bytes of the file. No object with a destructor may exist in this function
+  // or in those it calls, because libjpeg's errors return to its setjmp.
   Status Run(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
              RasterOutput* out) {
     jpeg_decompress_struct* c = &cinfo_;

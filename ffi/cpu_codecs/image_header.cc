@@ -47,19 +47,21 @@ struct Bytes {
 
 void Fail(ImageInfo* h, Status s) { h->status = s; }
 
+// Sets the size, the channels and the bits of a value. A size that is empty or too large sets the status.
 void SetSize(ImageInfo* h, int64_t height, int64_t width, int channels, int depth) {
   h->channels = channels;
   h->depth = depth;
   if (height <= 0 || width <= 0) return Fail(h, kCorrupt);
-  // Divided by the channels, because the product of three 32-bit numbers may not fit into 64 bits.
   h->height = static_cast<int32_t>(std::min(height, kMaxElements));
   h->width = static_cast<int32_t>(std::min(width, kMaxElements));
+  // Divided by the channels, because the product of three 32-bit numbers may not fit into 64 bits.
   if (height > kMaxElements || width > kMaxElements || height * width > kMaxElements / channels)
     return Fail(h, kTooLarge);
 }
 
 // Reads the orientation in an EXIF block (which is a TIFF structure: a byte order, the offset of a directory, and its
-// entries of 12 bytes), if it has a valid one. Damaged metadata never make an image undecodable.
+// entries of 12 bytes), if it has a valid one. Returns whether it has. Damaged metadata never make an image
+// undecodable.
 bool ReadOrientation(const uint8_t* data, int64_t size, ImageInfo* h) {
   Bytes b{data, size};
   if (b.Matches(0, "II*\0", 4))
@@ -80,6 +82,7 @@ bool ReadOrientation(const uint8_t* data, int64_t size, ImageInfo* h) {
   return false;
 }
 
+// Goes through the segments up to the first scan: the frame gives the size, an EXIF segment the orientation.
 void ParseJpeg(Bytes b, ImageInfo* h) {
   h->format = static_cast<int32_t>(Format::kJpeg);
   bool has_frame = false, has_orientation = false;
@@ -131,6 +134,7 @@ void ParseJpeg(Bytes b, ImageInfo* h) {
   if (!has_frame) Fail(h, kTruncated);
 }
 
+// Reads IHDR, then goes through the chunks for the orientation in eXIf.
 void ParsePng(Bytes b, ImageInfo* h) {
   h->format = static_cast<int32_t>(Format::kPng);
   h->host_decode = !kPng;
@@ -140,7 +144,7 @@ void ParsePng(Bytes b, ImageInfo* h) {
   // IHDR: width, height, bit depth, colour type.
   int64_t width = b.u32(16), height = b.u32(20);
   int bits = b.u8(24), color = b.u8(25), samples;
-  switch (color) {
+  switch (color) {  // gray, RGB, palette, gray and alpha, RGB and alpha
     case 0:
       samples = 1, h->channels = 1;
       break;
@@ -178,10 +182,12 @@ void ParsePng(Bytes b, ImageInfo* h) {
   }
 }
 
+// Reads the header, and the palette, which may be gray.
 void ParseBmp(Bytes b, ImageInfo* h) {
   h->format = static_cast<int32_t>(Format::kBmp);
   b.big_endian = false;
-  // At 14 the size of the following header: 12 is OS/2's, 40 and more are Windows' versions.
+  // At 14 the size of the following header: 12 is OS/2's, 40 and more are Windows' versions. Both have width, height
+  // and bits per pixel; Windows' also has the compression (at 30) and the number of colours (at 46).
   int64_t header = b.u32(14), width, height, palette_entry = 4, colors = 0;
   int bits, channels = 3;
   if (header == 12) {
@@ -211,6 +217,7 @@ void ParseBmp(Bytes b, ImageInfo* h) {
   SetSize(h, height, width, channels, 8);
 }
 
+// Reads the tags of the first directory.
 void ParseTiff(Bytes b, ImageInfo* h) {
   h->format = static_cast<int32_t>(Format::kTiff);
   b.big_endian = b.data[0] == 'M';
@@ -221,6 +228,7 @@ void ParseTiff(Bytes b, ImageInfo* h) {
   if (entries < 0 || entries > 65535) return Fail(h, kCorrupt);
   int64_t width = 0, height = 0, bits = 1, samples = 1, photometric = -1, sample_format = 1;
   for (int64_t i = 0; i < entries; i++) {
+    // An entry has 12 bytes, or 20: tag, type, number of values, and the value or its offset.
     int64_t entry = ifd + (is_big ? 8 + 20 * i : 2 + 12 * i);
     int64_t inline_offset = entry + (is_big ? 12 : 8);
     if (!b.Has(entry, is_big ? 20 : 12)) return Fail(h, kTruncated);
@@ -274,6 +282,7 @@ void ParseTiff(Bytes b, ImageInfo* h) {
   SetSize(h, height, width, channels, static_cast<int>(std::max<int64_t>(bits, 8)));
 }
 
+// Reads the first chunk: VP8 (lossy), VP8L (lossless), or VP8X (extended), whose EXIF chunk is searched for.
 void ParseWebp(Bytes b, ImageInfo* h) {
   h->format = static_cast<int32_t>(Format::kWebp);
   b.big_endian = false;
@@ -307,10 +316,11 @@ void ParseWebp(Bytes b, ImageInfo* h) {
   }
 }
 
+// Reads width, height and the largest value, as decimal numbers after white space and comments.
 void ParsePnm(Bytes b, ImageInfo* h) {
   h->format = static_cast<int32_t>(Format::kPnm);
-  // PBM (1, 4) has no largest value. Comments go from # to the end of the line.
-  // P1 to P6: bitmap, graymap, pixmap, as text or binary.
+  // P1 to P6: bitmap, graymap, pixmap, as text or binary. Bitmaps (1, 4) have no largest value. Comments go from # to
+  // the end of the line.
   int kind = b.data[1] - '0', fields = kind == 1 || kind == 4 ? 2 : 3;
   int64_t offset = 2, value[3] = {0, 0, 1};
   for (int i = 0; i < fields; i++) {
@@ -350,6 +360,7 @@ void ParseCodestream(Bytes b, int64_t offset, ImageInfo* h) {
   SetSize(h, height, width, channels, std::max(bits, 8));
 }
 
+// A codestream, or a file of boxes that contains one.
 void ParseJpeg2000(Bytes b, ImageInfo* h) {
   h->format = static_cast<int32_t>(Format::kJpeg2000);
   if (b.u32(0) == 0xFF4FFF51) return ParseCodestream(b, 0, h);

@@ -68,6 +68,7 @@ void RasterOutput::PutOrdered(int64_t y, int n, const uint8_t* rows) {
   PlaceRows(y, n, rows + first_column_ * channels_, stored_width_ * channels_);
 }
 
+// Put for rows of values S: converts the region's part of them to the output's channels, then places it.
 template <class S>
 void RasterOutput::PutRows(int64_t y, int n, const S* rows, int channels) {
   const bool is_direct = direct(8 * sizeof(S));
@@ -112,6 +113,7 @@ void RasterOutput::PlaceRows(int64_t y, int n, const S* rows, int64_t pitch) {
   }
 }
 
+// PlaceRows for an output of elements D: makes the number of channels a constant.
 template <class S, class D>
 void RasterOutput::PlaceAs(int64_t y, int n, const S* rows, int64_t pitch) {
   switch (channels_) {
@@ -126,6 +128,7 @@ void RasterOutput::PlaceAs(int64_t y, int n, const S* rows, int64_t pitch) {
   }
 }
 
+// PlaceRows for an output of elements D with C channels.
 template <class S, class D, int C>
 void RasterOutput::PlaceChannels(int64_t y, int n, const S* rows, int64_t pitch) {
   // Placement counts pixels; values are C times as many.

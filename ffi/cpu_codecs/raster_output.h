@@ -61,14 +61,15 @@ class RasterOutput {
   template <class S, class D, int C>
   void PlaceChannels(int64_t y, int n, const S* rows, int64_t pitch);
 
-  int64_t stored_width_, first_row_, first_column_, height_, width_;
+  int64_t stored_width_;                               // pixels of a row that a decoder hands over
+  int64_t first_row_, first_column_, height_, width_;  // the region; its column is counted in such a row
   bool whole_;
   ImageType type_;
   DType dtype_;
   void* out_;
-  int channels_;
-  Placement placement_;
-  std::vector<uint8_t> scratch_;
+  int channels_;                  // of the output
+  Placement placement_;           // of the region's pixels in the output
+  std::vector<uint8_t> scratch_;  // rows with the output's channels, before they are placed
 };
 
 // Converts 8-bit pixels with `channels` channels to the colour space of a type. Alpha is dropped, except for kAny.

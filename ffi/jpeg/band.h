@@ -49,17 +49,21 @@ struct Checkpoint {
   uint32_t dc[3];       // DC predictions
 };
 
+// The state of decoding the bands of a sequential file.
 struct BandScan {
   ScanBytes bytes;
   Bits bits;
-  uint32_t dc[3];  // DC predictions
-  int restart_interval, until_restart, restarts;
-  int mcu_blocks, mcu_columns;
-  int first_group, end_group;  // groups that the region needs
-  GroupBlock block[2 * kMaxBlocks];
+  uint32_t dc[3];                       // DC predictions
+  int restart_interval, until_restart;  // in MCUs: between restart markers (INT_MAX: there are none), to the next one
+  int restarts;                         // number of restart markers so far
+  int mcu_blocks, mcu_columns;          // blocks of an MCU; MCUs of a band
+  int first_group, end_group;           // groups that the region needs
+  GroupBlock block[2 * kMaxBlocks];     // of the first MCU, then of the second one
   GroupPair pair[kMaxBlocks];
-  alignas(64) int16_t coefficients[2][kMaxBlocks * kPairSize];  // zero between bands
+  // Of the group that is decoded and of the one before, which is transformed: they alternate. Zero between bands.
+  alignas(64) int16_t coefficients[2][kMaxBlocks * kPairSize];
 
+  // Begins a restart interval, whose data are at `from`: predictions are 0 (F.1.1.5.1).
   JAXDALI_INLINE void Restart(const uint8_t* from) {
     bits = Bits::At(from);
     dc[0] = dc[1] = dc[2] = 0;
@@ -71,8 +75,9 @@ struct BandScan {
   }
 };
 
-// Decodes the blocks of an MCU. `lasts` gets the largest index of a coefficient in each pair. Negative: the data are
-// damaged. This is a separate function so that the decoding loop gets the registers.
+// Decodes the n blocks of an MCU, or skips them (kSkip), to the group's `coefficients`. `lasts` gets the largest index
+// of a coefficient in each pair. Returns a negative number if the data are damaged. This is a separate function so that
+// the decoding loop gets the registers.
 template <class Isa, bool kSkip>
 __attribute__((noinline)) int DecodeMcu(const GroupBlock* blocks, int n, int16_t* coefficients, int* lasts,
                                         Bits* state) {
@@ -101,7 +106,8 @@ __attribute__((noinline)) int DecodeMcu(const GroupBlock* blocks, int n, int16_t
   return damaged;
 }
 
-// Transforms two blocks' coefficients to samples and clears them. `last`: the largest index of a coefficient.
+// Transforms two blocks' coefficients to samples and clears them. `last`: the largest index of a coefficient. False:
+// they are so large that libjpeg-turbo's result may differ. A pair of size 0 is not needed.
 template <class Isa>
 JAXDALI_INLINE bool TransformPair(const GroupPair& pair, int16_t* coefficients, int last, uint8_t* samples) {
   if (pair.size == 8) return Isa::Transform(coefficients, pair.quantizer, last, samples, pair.pitch);
@@ -162,7 +168,8 @@ struct StoredGroupPair {
   int step;
 };
 
-// Transforms the groups of a band that the region needs, whose coefficients are already decoded.
+// Transforms the groups of a band that the region needs, whose coefficients are already decoded. False: libjpeg-turbo
+// must decode the image.
 template <class Isa>
 bool TransformBand(const BandScan& s, const StoredGroupPair* stored) {
   const int groups = (s.mcu_columns + 1) / 2, end = s.end_group < groups ? s.end_group : groups;

@@ -30,7 +30,7 @@ bool Equal(const HuffmanTable& a, const HuffmanTable& b) { return std::memcmp(&a
 }  // namespace
 
 bool BaselineDecoder::Start(const uint8_t* data, int64_t size, PixelFormat format) {
-  if (!ReadHeader(data, size, &header_, true)) return false;
+  if (!ReadHeader(data, size, &header_, /*may_be_progressive=*/true)) return false;
   const size_t n = header_.components.size();
   // Files with two or four components, and sequential files of several scans, are left to libjpeg-turbo.
   if ((n != 1 && n != 3) || (!progressive() && header_.scans.size() != 1)) return false;
@@ -109,6 +109,7 @@ void BaselineDecoder::Select(const Region& region) {
     std::fill_n(table_of_, 3, 0);
     AllocateRows();
     PlanGroups();
+    // The buffer of a band is given by its parity; PlanGroups sets those of band 0.
     if (first_band_ % 2 != 0) SwapBands();
     next_band_ = first_band_;
     next_mcu_ = 0;
@@ -151,12 +152,13 @@ void BaselineDecoder::MoveTo(const Checkpoint& place) {
 
 bool BaselineDecoder::Skip(int mcus) {
   const int columns = scan_.mcu_columns;
-  PlanSkipping(mcus, false);
+  PlanSkipping(mcus, /*is_needed=*/false);
   // For decode_band, these MCUs are a band of their own.
   scan_.mcu_columns = mcus;
-  const bool is_good = kernels_.decode_band(&scan_, false);
+  const bool is_good = kernels_.decode_band(&scan_, /*is_needed=*/false);
   scan_.mcu_columns = columns;
   next_mcu_ += mcus;
+  // False if bits beyond the end of the data were used.
   return is_good && scan_.bits.position() <= scan_.bytes.filled();
 }
 
@@ -243,14 +245,15 @@ void BaselineDecoder::PlanGroups() {
               &t.dc, &t.ac, &t.skip, &scan_.dc[i], pair * kPairSize + column % 2 * 8, pair, p.is_needed};
         }
         scan_.pair[first_pair + y * p.h + x] = {p.quantizer, p.samples + p.size * (y * p.pitch + 2 * x), p.pitch,
-                                                2 * p.size * p.h, p.is_needed ? p.size : 0};
+                                                /*width=*/2 * p.size * p.h, p.is_needed ? p.size : 0};
       }
     }
     first_pair += p.h * p.v;
   }
 }
 
-// Samples of consecutive bands alternate between two buffers.
+// Makes the pairs of a group write to the other one of two buffers. Samples of consecutive bands alternate between
+// them, and `next_band_` is still the band whose buffer is left.
 void BaselineDecoder::SwapBands() {
   for (int i = 0, pair = 0; i < components(); i++) {
     const Plane& p = plane_[i];
@@ -259,7 +262,8 @@ void BaselineDecoder::SwapBands() {
   }
 }
 
-// Runs all scans of a progressive file, each over the whole image.
+// Runs all scans of a progressive file, each over the whole image. The stored blocks are those of whole groups and
+// MCUs.
 bool BaselineDecoder::DecodeCoefficients() {
   const int groups = CeilDivide(mcu_columns(), 2);
   int64_t pairs = 0;
@@ -316,7 +320,8 @@ bool BaselineDecoder::DecodeCoefficients() {
   return true;
 }
 
-// Transforms the next band of a progressive file from the stored coefficients.
+// Transforms the next band of a progressive file from the stored coefficients, which the first call decodes. False:
+// libjpeg-turbo must decode the image.
 bool BaselineDecoder::TransformNextBand() {
   if (!has_coefficients_ && !DecodeCoefficients()) return false;
   has_coefficients_ = true;
@@ -335,7 +340,8 @@ bool BaselineDecoder::TransformNextBand() {
   return kernels_.transform_band(scan_, stored);
 }
 
-// Makes the samples of the next band, for both kinds of files, or skips it above the region.
+// Makes the samples of the next band, for both kinds of files, or skips it above the region. False: libjpeg-turbo must
+// decode the image.
 bool BaselineDecoder::DecodeNextBand() {
   const bool is_needed = next_band_ >= first_band_;
   if (progressive()) {
@@ -348,7 +354,7 @@ bool BaselineDecoder::DecodeNextBand() {
     const Plane& p = plane_[i];
     // The unsigned sum wraps, so one comparison tests both limits, -kMaxDc and kMaxDc.
     if (!progressive() && scan_.dc[i] + kMaxDc > 2 * kMaxDc) return false;
-    // A row repeats its last sample beyond each end.
+    // Upsampling reads a neighbour beyond each end, which repeats the last sample.
     const bool has_neighbours = p.upsampling == Upsampling::kH2V1 || p.upsampling == Upsampling::kH2V2;
     if (!is_needed || !p.is_needed || !has_neighbours) continue;
     for (int y = 0; y < p.band_rows(); y++) {
@@ -360,10 +366,12 @@ bool BaselineDecoder::DecodeNextBand() {
   SwapBands();
   next_band_++;
   next_mcu_ += mcu_columns();
+  // False if bits beyond the end of the data were used.
   return progressive() || scan_.bits.position() <= scan_.bytes.filled();
 }
 
-// The values of a component at row y of the image, for the region's columns.
+// The values of a component at row y of the image. The result is indexed by the image's columns; only the region's are
+// there.
 const uint8_t* BaselineDecoder::UpsampledRow(int component, int y) {
   const Plane& p = plane_[component];
   uint8_t* output = upsampled_[component];
@@ -394,7 +402,8 @@ const uint8_t* BaselineDecoder::UpsampledRow(int component, int y) {
 
 bool BaselineDecoder::NextRow(uint8_t* pixels) {
   const int y = next_row_++;
-  // As in libjpeg, if rows depend on the band below, the last row of each component waits for that band.
+  // As in libjpeg, if rows depend on the band below, the last row of each component waits for that band: the band's
+  // last v_max_ rows of pixels.
   auto is_decoded = [&] {
     return next_band_ == bands_ || y < next_band_ * band_height() - (needs_context_ ? v_max_ : 0);
   };

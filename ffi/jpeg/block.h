@@ -89,7 +89,8 @@ JAXDALI_INLINE uint32_t CutBits(uint64_t window, uint32_t field) {
   return static_cast<uint32_t>(window >> (field & 255)) & ((1u << (field >> 8)) - 1);
 }
 
-// Stores the coefficients of an entry, which was found by `window`.
+// Stores the coefficients of an entry, which was found by `window`. `order` points at the place of the next
+// coefficient, `next` behind the place of the entry's last one (PairOrder).
 template <class Isa>
 JAXDALI_INLINE void Write(const PairEntry& entry, uint64_t window, const uint8_t* order, const uint8_t* next,
                           int16_t* block) {

@@ -69,7 +69,7 @@ class Reader {
   // two bytes, which counts itself, and a payload.
   bool Read() {
     header_ = {};
-    if (size_ < 4 || data_[0] != 0xFF || data_[1] != 0xD8) return false;
+    if (size_ < 4 || data_[0] != 0xFF || data_[1] != 0xD8) return false;  // SOI
     position_ = 2;
     while (header_.components.empty() || header_.progressive || num_coded_ < header_.components.size()) {
       if (position_ >= size_ || data_[position_] != 0xFF)
@@ -78,6 +78,7 @@ class Reader {
       if (position_ >= size_) return false;
       const int marker = data_[position_++];
       if (marker == 0x01 || (marker & 0xF8) == 0xD0) continue;  // TEM and RST have no segment
+      // EOI ends a progressive file. Elsewhere EOI and SOI (D8) are misplaced.
       if (marker == 0xD9 && header_.progressive) return HasCompleteScans();
       if (marker == 0xD8 || marker == 0xD9 || size_ - position_ < 2) return false;
       const int length = data_[position_] << 8 | data_[position_ + 1];
@@ -90,6 +91,7 @@ class Reader {
   }
 
  private:
+  // Reads the payload [p, end) of a segment. False: the file is not supported.
   bool ReadSegment(int marker, const uint8_t* p, const uint8_t* end) {
     switch (marker) {
       case 0xC0:  // SOF0 and SOF1: baseline, extended sequential
@@ -146,7 +148,7 @@ class Reader {
   // Quantization tables (B.2.4.1): 64 values of 8 or 16 bits in zigzag order.
   bool ReadQuantizers(const uint8_t* p, const uint8_t* end) {
     while (p < end) {
-      const int is_wide = *p >> 4, slot = *p & 15;
+      const int is_wide = *p >> 4, slot = *p & 15;  // Pq and Tq
       p++;
       if (slot > 3 || is_wide > 1 || end - p < 64 * (1 + is_wide)) return false;
       for (int k = 0; k < 64; k++, p += 1 + is_wide)
@@ -159,7 +161,7 @@ class Reader {
   // Huffman tables (B.2.4.2): the numbers of codes of 1 to 16 bits, then their values.
   bool ReadHuffmanTables(const uint8_t* p, const uint8_t* end) {
     while (p < end) {
-      const int is_ac = *p >> 4, slot = *p & 15;
+      const int is_ac = *p >> 4, slot = *p & 15;  // Tc and Th
       p++;
       if (is_ac > 1 || slot > 3 || end - p < 16) return false;
       HuffmanTable table{};
@@ -188,7 +190,7 @@ class Reader {
     const int n = p < end ? *p : 0;
     if (n < 1 || n > static_cast<int>(header_.components.size()) || end - p != 4 + 2 * n) return false;
     // Sequential scans have Ss = 0, Se = 63, Ah = Al = 0 (B.2.3).
-    if (end[-3] != 0 || end[-2] != 63 || end[-1] != 0) return false;  // spectral selection, approximation
+    if (end[-3] != 0 || end[-2] != 63 || end[-1] != 0) return false;
     Scan scan{};
     int previous = -1;
     for (p++; p < end - 3; p += 2) {
@@ -268,6 +270,7 @@ class Reader {
     if (n > 1 && blocks > 10) return false;
     scan.restart_interval = restart_interval_;
     scan.begin = position_;
+    // The data end at the next marker other than RST.
     for (;; position_++) {
       const auto* ff =
           static_cast<const uint8_t*>(std::memchr(data_ + position_, 0xFF, static_cast<size_t>(size_ - position_)));

@@ -67,9 +67,10 @@ struct PixelOf {
   }
 };
 constexpr PixelOf kPixelOf;
-// The bytes of 64 whose number is 0, 1 or 2 modulo 3.
+// The bytes of 64 whose number is 0, 1 or 2 modulo 3: a bit for each.
 constexpr uint64_t kThird[3] = {0x9249249249249249, 0x2492492492492492, 0x4924924924924924};
 
+// Part kPart, 64 bytes, of the 192 bytes of 64 pixels.
 template <int kPart>
 JAXDALI_VBMI JAXDALI_INLINE __m512i Interleave(__m512i first, __m512i second, __m512i third) {
   // Byte j belongs to channel j % 3. Part kPart begins at byte 64 * kPart, which is kPart modulo 3.
@@ -87,6 +88,7 @@ JAXDALI_VBMI JAXDALI_INLINE void Store(uint8_t* to, int n, __m512i v) {
     _mm512_mask_storeu_epi8(to, ~uint64_t{0} >> (64 - n), v);
 }
 
+// See Kernels::convert_ycc.
 JAXDALI_VBMI void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, bool bgr, uint8_t* out) {
   const __m512i byte = Set16(255), middle = Set16(128);
   for (int x = 0; x < n; x += 64) {

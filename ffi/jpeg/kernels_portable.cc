@@ -23,6 +23,7 @@ struct Portable {
     return is_exact;
   }
 
+  // For scaled-down images (scaled_idct.h): each block of a pair becomes 4 x 4 samples, 2 x 2, or one.
   static bool ToSixteen(int16_t* c, const int16_t* quantizer, uint8_t* samples, int64_t pitch) {
     bool is_exact = ToSixteenOfOne(c, quantizer, samples, pitch);
     is_exact &= ToSixteenOfOne(c + 8, quantizer + 8, samples + 4, pitch);
@@ -41,6 +42,7 @@ struct Portable {
   }
 
  private:
+  // Transforms one block of a pair, whose rows are 16 coefficients apart, and clears it.
   static bool TransformOne(int16_t* c, const int16_t* quantizer, int last, uint8_t* samples, int64_t pitch) {
     int32_t v[8][8], out[8];
     if (last == 0) {
@@ -93,6 +95,7 @@ void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begin, int end, u
   }
 }
 
+// See Kernels::convert_ycc. Channels are in 16.16 fixed point at first.
 void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, bool bgr, uint8_t* out) {
   const ColorWeights weights = ColorWeights::Make(bgr);
   const uint8_t *first_plane = bgr ? cb : cr, *third_plane = bgr ? cr : cb;

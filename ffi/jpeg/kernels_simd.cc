@@ -30,7 +30,8 @@ JAXDALI_INLINE __m256i Unpack(__m256i a, __m256i b) {
   return kHigh ? _mm256_unpackhi_epi16(a, b) : _mm256_unpacklo_epi16(a, b);
 }
 
-// One dimension of the transform for four columns of each block, widened to 32 bits. kQuarter: rows 4 to 7 are 0.
+// One dimension of the transform for four columns of each block, widened to 32 bits: columns 4 to 7 with kHigh, 0 to
+// 3 without. kShift and constants: see IdctPass. kQuarter: rows 4 to 7 are 0.
 template <int kShift, bool kHigh, bool kQuarter>
 JAXDALI_INLINE void HalfPass(const __m256i (&v)[8], __m256i (&out)[8]) {
   const __m256i zero = _mm256_setzero_si256(), round = _mm256_set1_epi32(1 << (kShift - 1));
@@ -98,9 +99,11 @@ JAXDALI_INLINE void Transform2d(__m256i (&v)[8]) {
   for (int i = 0; i < 8; i++) v[i] = _mm256_packs_epi32(low[i], high[i]);
 }
 
-// The columns of scaled_idct.h, for half of the columns of each block: four rows, or two.
+// The first pass of ToSixteenOfOne (scaled_idct.h), which turns columns into four rows, for half of the columns of each
+// block.
 template <bool kHigh>
 JAXDALI_INLINE void HalfPass4(const __m256i (&v)[8], __m256i (&out)[4]) {
+  // The shift is 12. v[0] times 2^14: moved to the upper half of 32 bits, then shifted down by two.
   const __m256i zero = _mm256_setzero_si256(), round = _mm256_set1_epi32(1 << 11);
   const __m256i v13 = Unpack<kHigh>(v[1], v[3]), v57 = Unpack<kHigh>(v[5], v[7]);
   const __m256i even0 = _mm256_add_epi32(_mm256_srai_epi32(Unpack<kHigh>(zero, v[0]), 2), round);
@@ -113,8 +116,10 @@ JAXDALI_INLINE void HalfPass4(const __m256i (&v)[8], __m256i (&out)[4]) {
   out[2] = _mm256_srai_epi32(_mm256_sub_epi32(b, odd0), 12);
   out[3] = _mm256_srai_epi32(_mm256_sub_epi32(a, odd2), 12);
 }
+// The same for ToFourOfOne: two rows.
 template <bool kHigh>
 JAXDALI_INLINE void HalfPass2(const __m256i (&v)[8], __m256i (&out)[2]) {
+  // The shift is 13. v[0] times 2^15: moved to the upper half of 32 bits, then shifted down by one.
   const __m256i zero = _mm256_setzero_si256(), round = _mm256_set1_epi32(1 << 12);
   const __m256i even = _mm256_add_epi32(_mm256_srai_epi32(Unpack<kHigh>(zero, v[0]), 1), round);
   const __m256i odd =
@@ -125,6 +130,7 @@ JAXDALI_INLINE void HalfPass2(const __m256i (&v)[8], __m256i (&out)[2]) {
 
 // Converts the columns of two blocks to rows of bytes, side by side.
 JAXDALI_INLINE void StoreSamples(const __m256i (&v)[8], uint8_t* samples, int64_t pitch) {
+  // Saturates to bytes, then transposes each block in three steps: pairs, fours and eights of neighbours in a row.
   const __m256i p0 = _mm256_packs_epi16(v[0], v[4]), p1 = _mm256_packs_epi16(v[1], v[5]);
   const __m256i p2 = _mm256_packs_epi16(v[2], v[6]), p3 = _mm256_packs_epi16(v[3], v[7]);
   const __m256i q01 = _mm256_unpacklo_epi8(p0, p1), q45 = _mm256_unpackhi_epi8(p0, p1);
@@ -135,6 +141,8 @@ JAXDALI_INLINE void StoreSamples(const __m256i (&v)[8], uint8_t* samples, int64_
                            _mm256_unpackhi_epi32(h0, h1)};
   const __m256i bias = _mm256_set1_epi8(static_cast<char>(128));
   for (int i = 0; i < 4; i++) {
+    // Flipping the highest bit adds 128, the level shift. 0xD8 exchanges the second and third quarter: two rows of the
+    // first block and two of the second one become two rows of both.
     const __m256i rows_of_two = _mm256_permute4x64_epi64(_mm256_xor_si256(rows[i], bias), 0xD8);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(samples + 2 * i * pitch), _mm256_castsi256_si128(rows_of_two));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(samples + (2 * i + 1) * pitch),
@@ -142,6 +150,7 @@ JAXDALI_INLINE void StoreSamples(const __m256i (&v)[8], uint8_t* samples, int64_
   }
 }
 
+// The fast versions of everything that `Isa` names in block.h, band.h and progressive.h.
 struct Simd {
   static JAXDALI_INLINE uint32_t Cut(uint64_t window, uint32_t field) {
 #if defined(__x86_64__)
@@ -158,14 +167,15 @@ struct Simd {
 #endif
   }
 
-  // For scaled-down images (scaled_idct.h).
+  // For scaled-down images (scaled_idct.h): each block of a pair becomes 4 x 4 samples, 2 x 2, or one. They clear the
+  // coefficients. False: values are so large that libjpeg-turbo's result may differ.
   static JAXDALI_INLINE bool ToSixteen(int16_t* coefficients, const int16_t* quantizer, uint8_t* samples,
                                        int64_t pitch) {
     __m256i v[8], low[4], high[4], sums[4], magnitudes = _mm256_setzero_si256();
     bool is_exact = Dequantize(coefficients, quantizer, v);
     HalfPass4<false>(v, low);
     HalfPass4<true>(v, high);
-    // A sample is a weighted sum over the columns.
+    // The second pass: a sample is a weighted sum over the columns. See `pass` in ToSixteenOfOne.
     const __m256i weights[4] = {
         Weights(16384, 20995, 15137, 7373, 0, -4926, -6270, -4176),
         Weights(16384, 8697, -15137, -17799, 0, 11893, 6270, -1730),
@@ -199,7 +209,8 @@ struct Simd {
     bool is_exact = Dequantize(coefficients, quantizer, v);
     HalfPass2<false>(v, low);
     HalfPass2<true>(v, high);
-    // The first column, with the weight 32768, also replaces the fifth.
+    // The second pass, see ToFourOfOne. The first column's weight, 32768, does not fit into 16 bits, so the column also
+    // takes the place of the fifth one, with the weight 16384 at both.
     const __m256i order =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 10, 11, 12, 13, 14, 15));
     for (int y = 0; y < 2; y++) rows[y] = _mm256_packs_epi32(low[y], high[y]);
@@ -261,7 +272,7 @@ struct Simd {
     }
     return AreBelow<13>(magnitudes);
   }
-  // For values that are not negative.
+  // Whether all values, which are not negative, are below 2^kBits.
   template <int kBits>
   static JAXDALI_INLINE bool AreBelow(__m256i v) {
     return _mm256_testz_si256(v, Set16(-(1 << kBits)));
@@ -275,14 +286,17 @@ struct Simd {
   static JAXDALI_INLINE __m256i SumOfEach(__m256i a, __m256i b, __m256i c, __m256i d) {
     return _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
   }
+  // Divides by 2^kShift, rounding halves up.
   template <int kShift>
   static JAXDALI_INLINE __m256i Descale(__m256i v) {
     return _mm256_srai_epi32(_mm256_add_epi32(v, _mm256_set1_epi32(1 << (kShift - 1))), kShift);
   }
+  // Saturates to bytes and adds 128, the level shift.
   static JAXDALI_INLINE __m256i ToBytes(__m256i a, __m256i b) {
     return _mm256_xor_si256(_mm256_packs_epi16(a, b), _mm256_set1_epi8(static_cast<char>(128)));
   }
 
+  // Transforms a pair whose coefficients are not only DC, see Transform2d, and clears it.
   template <bool kQuarter>
   static JAXDALI_INLINE bool TransformAll(int16_t* coefficients, const int16_t* quantizer, uint8_t* samples,
                                           int64_t pitch) {
@@ -312,7 +326,7 @@ JAXDALI_INLINE void Expand(__m256i left, __m256i center, __m256i right, uint8_t*
   StoreU(pixels, _mm256_or_si256(even, _mm256_slli_epi16(odd, 8)));
 }
 
-// 3/4 and 1/4, times 4.
+// Sixteen sums of two rows: 3/4 of the near one and 1/4 of the far one, times 4.
 JAXDALI_INLINE __m256i Sum(const uint8_t* near, const uint8_t* far) {
   const __m256i n = Widen(near);
   return _mm256_add_epi16(_mm256_add_epi16(n, _mm256_add_epi16(n, n)), Widen(far));
@@ -327,6 +341,7 @@ void UpsampleH1V2(const uint8_t* near, const uint8_t* far, bool is_lower, int be
   const __m256i round = Set16(1 + is_lower);
   for (int x = begin; x < end; x += 16) {
     const __m256i v = _mm256_srli_epi16(_mm256_add_epi16(Sum(near + x, far + x), round), 2);
+    // Packing works within each half of a register; 0xD8 puts the bytes of both halves side by side.
     const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(v, v), 0xD8);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(pixels + x), _mm256_castsi256_si128(bytes));
   }
@@ -354,10 +369,11 @@ struct Channels {
 // Sixteen pixels. Luminance is 0 to 255, chroma -128 to 127.
 JAXDALI_INLINE Channels YccToRgb(__m256i y, __m256i cb, __m256i cr) {
   // 1.402 and 1.772 as 2 - x: a rounding multiplication (by x, times 2^15) gives the same as color.h for each of the
-  // 256 values.
+  // 256 values. -19596 / 32768 = -0.598, -7471 / 32768 = -0.228.
   const __m256i red = _mm256_add_epi16(_mm256_add_epi16(cr, cr), _mm256_mulhrs_epi16(cr, Set16(-19596)));
   const __m256i blue = _mm256_add_epi16(_mm256_add_epi16(cb, cb), _mm256_mulhrs_epi16(cb, Set16(-7471)));
-  // A factor that does not fit into 16 bits: -46802 is 18734 - 65536.
+  // -22554 / 65536 = -0.344, -46802 / 65536 = -0.714. The latter does not fit into 16 bits: it is 18734 - 65536, and
+  // the product with -65536 is subtracted at the end, as `cr`.
   const __m256i half = _mm256_set1_epi32(32768);
   const __m256i low = Madd(_mm256_unpacklo_epi16(cb, cr), -22554, 65536 - 46802);
   const __m256i high = Madd(_mm256_unpackhi_epi16(cb, cr), -22554, 65536 - 46802);
@@ -386,7 +402,8 @@ JAXDALI_INLINE __m256i Interleave(__m256i first, __m256i second, __m256i third) 
   return _mm256_or_si256(_mm256_or_si256(Pick<kAt, 0>(first), Pick<kAt, 1>(second)), Pick<kAt, 2>(third));
 }
 
-// Stores 32 pixels as 96 bytes.
+// Stores 32 pixels as 96 bytes. The lower halves of `thirds` hold the bytes of the first sixteen pixels, the upper
+// halves those of the others: 0, 1 and 2 of the lower halves come before 0, 1 and 2 of the upper ones.
 JAXDALI_INLINE void StorePixels(__m256i first, __m256i second, __m256i third, uint8_t* out) {
   const __m256i thirds[3] = {Interleave<0>(first, second, third), Interleave<16>(first, second, third),
                              Interleave<32>(first, second, third)};
@@ -395,6 +412,7 @@ JAXDALI_INLINE void StorePixels(__m256i first, __m256i second, __m256i third, ui
   StoreU(out + 64, _mm256_permute2x128_si256(thirds[1], thirds[2], 0x31));
 }
 
+// See Kernels::convert_ycc.
 void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, bool bgr, uint8_t* out) {
   const __m256i byte = Set16(255), middle = Set16(128);
   alignas(32) uint8_t last_pixels[96];  // of a row, whose pixels end within the 32

@@ -6,6 +6,8 @@
 
 namespace jaxdali::jpeg {
 
+// The entry of a code of `bits` bits, without the magnitude after it. `symbol`: the code's value in the Huffman table.
+// For AC, its upper half is a run, its lower half a size; size 0 stands for ZRL (run 15) or EOBn (G.1.2.2).
 CodeTable::Entry CodeTable::MakeEntry(int symbol, int bits) const {
   Entry e{};
   e.bits = static_cast<uint8_t>(bits);
@@ -28,6 +30,7 @@ void CodeTable::Make(const HuffmanTable& table, Use use) {
   int window = 0, index = 0;
   for (int bits = 1; bits <= kWindow; bits++) {
     for (int n = 0; n < table.count[bits - 1]; n++) {
+      // All windows that begin with this code: they are consecutive.
       const Entry code = MakeEntry(table.value[index++], bits);
       const int bits_left = kWindow - bits, size = code.value;
       // A refinement's coefficient has one bit, its sign: other sizes are errors that DecodeAcRefine finds.

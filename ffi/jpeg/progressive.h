@@ -183,6 +183,7 @@ template <class Isa>
 JAXDALI_INLINE int DecodeAcRefine(const StoredScan& s, const CodeTable& table, int run, int16_t* block,
                                   uint64_t* present, Bits* state) {
   Bits bits = *state;
+  // The bits of coefficients first .. last; coefficient 0 has the uppermost bit.
   const uint64_t band = ~uint64_t{0} >> s.first & ~uint64_t{0} << (63 - s.last), nonzero = *present & band;
   // Masks like `present`. remaining: not processed yet.
   uint64_t zeros = band ^ nonzero, remaining = band, corrected = 0, added = 0;
@@ -212,6 +213,7 @@ JAXDALI_INLINE int DecodeAcRefine(const StoredScan& s, const CodeTable& table, i
     const int count = __builtin_popcountll(zeros) - 1 - e.run;
     if (__builtin_expect(count < 0, 0)) return -1;
     const uint64_t new_bit = Isa::Deposit(uint64_t{1} << count, zeros), later = new_bit - 1;
+    // The nonzero coefficients before it are corrected. `later` has the bits of those after it.
     corrected |= ReadCorrections<Isa>(nonzero & remaining & ~(later << 1 | 1), &bits);
     block[kPairOrder.place[63 - __builtin_ctzll(new_bit)]] = static_cast<int16_t>(e.value * (1 << s.low));
     added |= e.value ? new_bit : 0;
@@ -243,12 +245,14 @@ bool DecodeScan(StoredScan* scan) {
   Bits bits = s.bits;
   int until_restart = s.restart_interval, restarts = 0, run = 0;
   int32_t dc[4] = {};
+  // Whether the data end at this marker, with no byte missing or left over, and no EOB run goes on.
   auto ends_at = [&](int marker) {
     return run == 0 && s.bytes->complete() && bits.position() == s.bytes->filled() && s.bytes->marker() == marker;
   };
   for (int y = 0; y < s.mcu_rows; y++) {
     for (int x = 0; x < s.mcu_columns; x++) {
       if (s.restart_interval > 0 && until_restart-- == 0) {
+        // Restart markers RST0 to RST7 have the codes D0 to D7 in turn (B.1.1.3, E.2.4).
         if (!ends_at(0xD0 + (restarts++ & 7))) return false;
         bits = Bits::At(s.bytes->StartBehindMarker());
         for (int32_t& v : dc) v = 0;

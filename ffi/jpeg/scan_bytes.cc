@@ -42,7 +42,8 @@ const uint8_t* ScanBytes::Continue(const uint8_t* position) {
   complete_ = complete_ || source_ == end_;
   filled_ = to;
   std::memset(to, 0, kAhead);
-  // At the end of the data only a few of the zeros may be read: the reader may look eight bytes ahead.
+  // At the end of the data only a few of the zeros may be read: the reader may look eight bytes ahead. Elsewhere two
+  // MCUs that begin at the limit end before `to` (the assertion in band.h).
   limit_ = complete_ ? to + 8 : to - kAhead + 64;
   return begin;
 }

@@ -93,6 +93,7 @@ std::vector<Checkpoint> Connect(const std::vector<Segment>& segments, BaselineDe
     decoder->MoveTo(position);
     while (position.byte < s.end) {
       while (meeting != s.meetings.end() && IsBefore(*meeting, position)) meeting++;
+      // Both decoders are at the same bit: from here on the segment's own has already gone to its end.
       if (s.complete && meeting != s.meetings.end() && !IsBefore(position, *meeting)) {
         position = EndOf(s, *meeting, position);
         break;
@@ -151,6 +152,7 @@ std::vector<Strip> Cut(BaselineDecoder* decoder, int end_row, Helpers* helpers) 
   if (end_band <= first_band) return {};
   // Assumes that each row of MCUs has about as many bytes.
   const Checkpoint position = decoder->Position();
+  // The byte at which a band begins, if the scan ends at `end`; and the number of strips that are worthwhile then.
   auto place_of = [&](int band, const uint8_t* end) {
     return position.byte + (end - position.byte) * (band - decoder->next_band()) / (bands - decoder->next_band());
   };

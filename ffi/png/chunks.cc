@@ -38,6 +38,7 @@ struct Chunk {
   bool IsAncillary() const { return type[0] & 32; }
 };
 
+// Reads IHDR (11.2.2). False: the file is damaged, or of a kind that is left to libpng.
 bool ReadHeader(const Chunk& c, File* file) {
   if (!c.Is("IHDR") || c.size != 13 || !c.IsWhole()) return false;
   file->width = U32(c.data);
@@ -50,6 +51,7 @@ bool ReadHeader(const Chunk& c, File* file) {
   return file->width > 0 && file->height > 0 && c.data[10] == 0 && c.data[11] == 0 && c.data[12] <= 1;
 }
 
+// Reads PLTE (11.2.3). False: the palette is not valid.
 bool ReadPalette(const Chunk& c, File* file) {
   // At most 256 entries of three bytes. Gray images must not have a palette.
   if (c.size == 0 || c.size > 768 || c.size % 3 != 0 || file->color == kGray || file->color == kGrayAlpha ||
@@ -68,7 +70,7 @@ bool ReadChunks(const uint8_t* data, int64_t size, File* file) {
   std::memset(file->palette, 0, sizeof file->palette);
   // 8 bytes of signature. Each chunk has 12 bytes besides its data.
   for (int64_t offset = 8; offset + 12 <= size;) {
-    const Chunk c{data + offset + 4, data + offset + 8, U32(data + offset)};
+    const Chunk c{/*type=*/data + offset + 4, /*data=*/data + offset + 8, /*size=*/U32(data + offset)};
     if (c.size > kMaxChunk || c.size > size - offset - 12 || !c.IsNamed()) return false;
     if (!has_header) {
       if (!ReadHeader(c, file)) return false;

@@ -53,20 +53,24 @@ struct SampleTable {
         values[byte][i] = static_cast<uint8_t>((byte >> (8 - bits * (i + 1)) & max_value) * factor);
   }
 };
+// [as gray values][bits / 2]
 constexpr SampleTable kSampleTables[2][3] = {{{1, false}, {2, false}, {4, false}}, {{1, true}, {2, true}, {4, true}}};
 
+// Unpacks a row's pixels of less than 8 bits to one byte each.
 void ExpandBits(const uint8_t* row, const SampleTable& samples, int64_t pixels, uint8_t* output) {
   for (; pixels >= samples.per_byte; pixels -= samples.per_byte, output += samples.per_byte)
     std::memcpy(output, samples.values[*row++], static_cast<size_t>(samples.per_byte));
   if (pixels > 0) std::memcpy(output, samples.values[*row], static_cast<size_t>(pixels));
 }
 
-// Four bytes at a time are quicker than three. The last pixel must not write beyond its three.
+// Writes the colour of each index, three bytes. Four bytes at a time are quicker than three, but the last pixel must
+// not write beyond its three.
 void LookUpColors(const uint8_t* indices, const uint8_t (*palette)[4], int64_t pixels, uint8_t* output) {
   for (; pixels > 1; pixels--, output += 3) std::memcpy(output, palette[*indices++], 4);
   if (pixels > 0) std::memcpy(output, palette[*indices], 3);
 }
 
+// Converts n values of 16 bits, which are big-endian in the file, to this machine's order.
 void SwapBytes(const uint8_t* row, int64_t n, uint8_t* output) {
   for (int64_t i = 0; i < n; i++) {
     uint16_t v;
@@ -76,6 +80,7 @@ void SwapBytes(const uint8_t* row, int64_t n, uint8_t* output) {
   }
 }
 
+// Writes pixels of kBytes bytes to every `step`th pixel of a row.
 template <int kBytes>
 void ScatterPixels(const uint8_t* from, int64_t pixels, int step, uint8_t* to) {
   for (int64_t x = 0; x < pixels; x++) std::memcpy(to + kBytes * step * x, from + kBytes * x, kBytes);
@@ -106,6 +111,7 @@ bool Decoder::Start(const uint8_t* data, int64_t size, int64_t first_row, int64_
   bool has_known_filters = true;
   ForEachImage(file_, [&](const Pass&, int64_t rows, int64_t pixels) {
     const int64_t pitch = 1 + file_.row_bytes(pixels);
+    // A row begins with the byte of its filter.
     for (int64_t y = 0; y < (file_.interlaced ? rows : end_row); y++)
       has_known_filters &= filtered[y * pitch] < kFilters;
     filtered += rows * pitch;
@@ -128,7 +134,7 @@ bool Decoder::Start(const uint8_t* data, int64_t size, int64_t first_row, int64_
   return true;
 }
 
-// Decompresses the image data, which must have exactly `bytes` bytes.
+// Decompresses the image data, which must have exactly `bytes` bytes. False: the file is left to libpng.
 bool Decoder::Inflate(int64_t bytes) {
 #if defined(JAXDALI_LIBDEFLATE)
   // libdeflate needs the data of all IDAT chunks in one piece.
@@ -151,7 +157,7 @@ bool Decoder::Inflate(int64_t bytes) {
                                        static_cast<size_t>(bytes), &bytes_read, &bytes_written) == LIBDEFLATE_SUCCESS &&
          bytes_read == static_cast<size_t>(file_.idat_size) && bytes_written == static_cast<size_t>(bytes);
 #else
-  return bytes < 0;
+  return bytes < 0;  // never called: without libdeflate ReadChunks refuses every file
 #endif
 }
 
@@ -221,9 +227,9 @@ void Decoder::NextRow(uint8_t* values) {
   }
 }
 
-// Decodes all passes into a raster of the whole image.
+// Decodes all passes of an interlaced file into a raster of the whole image.
 void Decoder::Deinterlace() {
-  const int bytes = channels() * (depth() / 8);
+  const int bytes = channels() * (depth() / 8);  // of a pixel
   const int64_t pitch = file_.width * bytes;
   // The raster, and after it a row of a pass.
   auto* raster = static_cast<uint8_t*>(raster_memory_.OfSize((file_.height + 1) * pitch));

@@ -42,6 +42,7 @@ JAXDALI_INLINE int Choose(bool condition, int a, int b) {
 }
 JAXDALI_INLINE Pixel Choose(Pixel condition, Pixel a, Pixel b) { return condition ? a : b; }
 
+// The predictions (9.2) from the pixels to the left, above, and above left (`corner`).
 struct Sub {
   template <class V>
   JAXDALI_INLINE V operator()(V left, V, V) const {
@@ -117,6 +118,7 @@ JAXDALI_INLINE void ForPixelSize(int pixel, F f) {
   }
 }
 
+// Unfilter and UnfilterTwo of unfilter.h, as parts of the versions with and without vectors.
 JAXDALI_INLINE void UnfilterAny(int filter, int pixel, int64_t n, const uint8_t* stored, const uint8_t* above,
                                 uint8_t* row) {
   switch (filter) {

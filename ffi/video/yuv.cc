@@ -13,8 +13,8 @@ namespace {
 // Samples with 10 bits have two more bits, which the shift at the end removes.
 template <typename Sample>
 constexpr int kExtraBits = sizeof(Sample) == 1 ? 0 : 2;
-template <typename Sample>
 // Factors have 13 fractional bits and chroma has 4.
+template <typename Sample>
 constexpr int kShift = 17 + kExtraBits<Sample>;
 
 // Working memory for a row. Chroma is in units of 1/16 of a sample's, with the middle of its range subtracted. `blend`
@@ -27,8 +27,8 @@ struct Row {
 JAXDALI_INLINE int ToNumber(uint8_t x) { return x; }
 JAXDALI_INLINE int ToNumber(uint16_t x) { return std::min<int>(x, 1023); }
 
-// Chroma of one row: three parts of the near row and one of the far one (the same row where it is not subsampled), then
-// the same along the row.
+// Chroma of one row, in `out` with a value for each pixel: three parts of the near row and one of the far one (the same
+// row where it is not subsampled), then the same along the row. `blend`: see Row.
 template <typename Sample>
 JAXDALI_INLINE void Chroma(const Sample* near, const Sample* far, int64_t width, bool half_width, int16_t* blend,
                            int16_t* out) {
@@ -83,6 +83,8 @@ int64_t NoPixels(const Sample*, const Row&, int64_t, const YuvFactors&, uint8_t*
 template <typename Sample>
 constexpr Steps<Sample> kPortable = {ChromaPortable<Sample>, NoPixels<Sample>};
 
+// Converts a frame row by row. Chroma of half the height lies between two rows of luma: the near row of chroma is the
+// one that belongs to y / 2, the far one is below it for odd y and above it for even y.
 template <typename Sample>
 void Convert(const YuvFrame<Sample>& frame, const Row& row, uint8_t* rgb, const Steps<Sample>& steps) {
   const int64_t rows = frame.half_height ? (frame.height + 1) / 2 : frame.height;
@@ -116,6 +118,7 @@ JAXDALI_SIMD JAXDALI_INLINE __m128i PlaceColour(__m128i x) {
   return _mm_shuffle_epi8(x, _mm_load_si128(reinterpret_cast<const __m128i*>(kOrder.source)));
 }
 
+// Stores part kPart, 16 bytes, of 16 RGB pixels.
 template <int kPart>
 JAXDALI_SIMD JAXDALI_INLINE void StorePart(__m128i r, __m128i g, __m128i b, uint8_t* to) {
   const __m128i bytes =
@@ -132,10 +135,12 @@ JAXDALI_SIMD JAXDALI_INLINE __m256i SetPair(int a, int b) {
 template <int kBits>
 JAXDALI_SIMD JAXDALI_INLINE __m128i RoundToBytes(__m256i low, __m256i high) {
   const __m256i words = _mm256_packs_epi32(_mm256_srai_epi32(low, kBits), _mm256_srai_epi32(high, kBits));
+  // Packing works within each half of a register; 0x08 puts the first quarter of both halves side by side.
   const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(words, words), 0x08);
   return _mm256_castsi256_si128(bytes);
 }
 
+// Sixteen samples as 16-bit values; see ToNumber for the limit.
 JAXDALI_SIMD JAXDALI_INLINE __m256i LoadWords(const uint8_t* y) {
   return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(y)));
 }
