@@ -14,7 +14,8 @@ namespace {
 // message TensorProto { repeated int64 dims = 1; DataType data_type = 2; repeated float float_data = 3;
 // repeated int32 int32_data = 4; bytes byte_data = 5; repeated bytes string_data = 6; repeated int64 int64_data = 10;
 // }
-// Adds tensor k. data_type: 1 is float, 2 int32, 3 byte, 4 string, 10 int64. Returns false if the message is malformed.
+// Adds tensor k, whose message is [begin, end) of the record, as field k. data_type: 1 is float, 2 int32, 3 byte, 4
+// string, 10 int64. Returns false if the message is malformed.
 bool ParseTensor(FieldCollector* fields, int k, int64_t begin, int64_t end) {
   uint64_t type = 1;
   // Type and shape first: they may come after the data, in any order of fields.
@@ -50,6 +51,7 @@ bool ParseTensor(FieldCollector* fields, int k, int64_t begin, int64_t end) {
 
 }  // namespace
 
+// Finds the image (field 0) and the label (field 1).
 // message Datum { int32 channels = 1, height = 2, width = 3; bytes data = 4; int32 label = 5; bool encoded = 7; }
 std::string ParseDatum(FieldCollector* fields) {
   Message datum(&fields->record, 0, fields->record.size());
@@ -67,6 +69,7 @@ std::string ParseDatum(FieldCollector* fields) {
   return {};
 }
 
+// Finds the first layout.fields tensors; there may be more.
 // message TensorProtos { repeated TensorProto protos = 1; }
 std::string ParseTensorProtos(FieldCollector* fields) {
   Message protos(&fields->record, 0, fields->record.size());

@@ -22,6 +22,7 @@ namespace {
 // result is the XOR of one table entry for each byte of the checksum.
 constexpr int64_t kPart = 1024;
 
+// The register (not inverted) after n more bytes.
 __attribute__((target("sse4.2,crc32"))) uint32_t UpdateWords(uint32_t crc, const uint8_t* p, int64_t n) {
   uint64_t x = crc;
   for (; n >= 8; n -= 8, p += 8) {
@@ -47,6 +48,7 @@ struct AppendZeros {
   uint32_t table[4][256];
 };
 
+// Crc32c by the instruction: three neighbouring parts at a time, then the rest.
 __attribute__((target("sse4.2,crc32"))) uint32_t Crc32cBySse(uint32_t crc, const uint8_t* p, int64_t n) {
   static const AppendZeros append_zeros;
   crc = ~crc;
@@ -59,6 +61,7 @@ __attribute__((target("sse4.2,crc32"))) uint32_t Crc32cBySse(uint32_t crc, const
       y = _mm_crc32_u64(y, words[1]);
       z = _mm_crc32_u64(z, words[2]);
     }
+    // x precedes two parts, y one.
     crc = append_zeros(append_zeros(static_cast<uint32_t>(x)) ^ static_cast<uint32_t>(y)) ^ static_cast<uint32_t>(z);
   }
   return ~UpdateWords(crc, p, n);

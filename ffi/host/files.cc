@@ -42,7 +42,8 @@ struct OpenFile {
   int32_t error = 0;
 };
 
-// Reads a file that should have `size` bytes. It asks for one byte more, which shows that the file has grown.
+// Reads a file that should have `size` bytes. It asks for one byte more, which shows that the file has grown. Returns
+// 0, errno, or kSizeChanged.
 int32_t ReadWhole(int fd, uint8_t* to, int64_t size) {
   // preadv reads to both buffers with one call. A byte in the second one means that the file has grown.
   uint8_t extra;

@@ -17,7 +17,7 @@ class FileTable {
   // names: all paths, one after another; the i-th ends at ends[i]. A relative path is relative to `root`.
   FileTable(std::string root, std::string names, std::vector<int64_t> ends);
   int64_t size() const { return static_cast<int64_t>(ends_.size()); }
-  std::string path(int64_t i) const;
+  std::string path(int64_t i) const;  // "": there is no such file
 
  private:
   std::string root_, names_;

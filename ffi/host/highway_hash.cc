@@ -54,6 +54,7 @@ void Update(State* s, const uint64_t* lanes) {
   AddPermuted(s->v0, s->v1);
 }
 
+// Mixes packets of 32 bytes into the state, one after another.
 void UpdatePackets(State* s, const uint8_t* data, int64_t packets) {
   for (; packets > 0; packets--, data += 32) {
     const uint64_t lanes[4] = {LoadWord(data), LoadWord(data + 8), LoadWord(data + 16), LoadWord(data + 24)};
@@ -62,7 +63,7 @@ void UpdatePackets(State* s, const uint8_t* data, int64_t packets) {
 }
 
 #if defined(__x86_64__)
-// The same, with a register for each array of four lanes: the state is stored in the order v0, v1, mul0, mul1.
+// UpdatePackets with a register for each array of four lanes: the state is stored in the order v0, v1, mul0, mul1.
 __attribute__((target("avx2"))) void UpdatePacketsByAvx2(State* s, const uint8_t* data, int64_t packets) {
   const __m256i zipper = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kZipper)));
   auto* const state = reinterpret_cast<__m256i*>(s);
@@ -125,6 +126,7 @@ uint64_t HighwayHash::Finish() {
   // keep their place; of up to three more, the reference copies the first, the middle and the last one.
   if (num_pending_ > 0) {
     const auto n = static_cast<uint32_t>(num_pending_);
+    // Both halves of each lane: v0 grows by n, v1 is rotated by n bits.
     for (int i = 0; i < 4; i++) {
       s.v0[i] += uint64_t{n} << 32 | n;
       const auto low = static_cast<uint32_t>(s.v1[i]), high = static_cast<uint32_t>(s.v1[i] >> 32);

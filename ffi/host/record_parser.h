@@ -87,6 +87,7 @@ class Message {
  public:
   Message(RecordBytes* record, int64_t begin, int64_t end) : record_(record), position_(begin), end_(end) {}
 
+  // Reads the next field. False: the end, or the message is malformed (`bad`). Contents are only measured, not read.
   bool Next(WireField* f) {
     if (position_ >= end_ || bad_) return false;
     uint64_t key;
@@ -102,7 +103,7 @@ class Message {
       f->size = position_ - f->offset;
       return true;
     }
-    uint64_t size = f->wire == 1 ? 8 : 4;
+    uint64_t size = f->wire == 1 ? 8 : 4;  // of the fixed wire types 1 and 5; type 2 states its size
     if (f->wire == 2) {
       if (!Varint(&size)) return SetBad();
       f->offset = position_;
@@ -117,7 +118,7 @@ class Message {
 
   bool bad() const { return bad_; }
 
-  // Reads a varint of at most 10 bytes, enough for 64 bits.
+  // Reads a varint of at most 10 bytes, enough for 64 bits. False: it does not end within them, or within the message.
   bool Varint(uint64_t* x) {
     const int64_t n = std::min<int64_t>(end_ - position_, 10);
     const uint8_t* p = n > 0 ? record_->Peek(position_, n) : nullptr;
@@ -158,6 +159,7 @@ class FieldCollector {
 
   FieldInfo& info(int field) { return info_[field]; }
 
+  // Adds `count` values, which are `size` bytes of the record.
   void Add(int field, ValueType type, int64_t offset, int64_t size, int64_t count) {
     info_[field].type = type;
     info_[field].count += count;
@@ -172,7 +174,7 @@ class FieldCollector {
                   pieces_.end());
   }
 
-  // One float, or a packed list of them.
+  // Adds one float, or a packed list of them. False: the message is malformed.
   bool AddFloats(int field, const WireField& f) {
     if (f.wire != 2 && f.wire != 5) return true;  // another type is treated like an unknown field
     if (f.size % 4) return false;
@@ -180,7 +182,8 @@ class FieldCollector {
     return true;
   }
 
-  // Varints, or a packed list of them. Counts the bytes without a high bit, each of which ends a varint.
+  // Adds one varint, or a packed list of them. Counts the bytes without a high bit, each of which ends a varint. False:
+  // the message is malformed, or its bytes can't be read.
   bool AddInts(int field, const WireField& f) {
     if (f.wire != 2 && f.wire != 0) return true;
     int64_t count = 0, length = 0;
@@ -201,8 +204,8 @@ class FieldCollector {
 
  private:
   FieldInfo* info_;
-  std::vector<Piece>& pieces_;
-  const size_t first_;
+  std::vector<Piece>& pieces_;  // of several records
+  const size_t first_;          // this record's first piece
 };
 
 // Each of these finds the fields of a record. Returns an error message, or an empty text.

@@ -19,11 +19,13 @@ class ImageRecordParser {
   // and bytes that are padded to a multiple of 4. A payload that contains the magic word is split there, and the word
   // is left out, so that a reader can find the start of a record anywhere in a file. Payload: u32 number of labels, f32
   // label, u64[2] ids, that many f32 labels, and the image. All numbers are little-endian.
+  // Finds the image (field 0) and the labels (field 1), as pieces of the parts. Returns an error message, or an empty
+  // text.
   std::string Parse() {
     constexpr uint32_t kMagic = 0xCED7230A;
     constexpr int64_t kHeaderSize = 24;
-    std::vector<Piece> parts;
-    int64_t total = 0;
+    std::vector<Piece> parts;  // of the payload: only `offset` and `size` count
+    int64_t total = 0;         // bytes of the payload
     for (int64_t offset = 0;;) {
       const uint8_t* p = offset + 8 <= fields_.record.size() ? fields_.record.Peek(offset, 8) : nullptr;
       if (p == nullptr) return offset ? "its last part is missing" : "it is too short for a record";
@@ -70,7 +72,8 @@ class ImageRecordParser {
   }
 
  private:
-  // Moves the first n bytes of the parts to `to`. An empty last part stays, so that the image has a piece.
+  // Moves the first n bytes of the parts to `to`. An empty last part stays, so that the image has a piece. False: there
+  // are fewer bytes.
   bool TakeBytes(std::vector<Piece>* parts, uint8_t* to, int64_t n) {
     while (n > 0 && !parts->empty()) {
       Piece& p = parts->front();

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kSmall = 16384;            // records up to this size are read whole,
 constexpr int64_t kMaxRunBytes = 256 << 10;  // and up to this many bytes of them in one run
-constexpr int kRunsPerJob = 8;               // runs, or records in memory, that a thread takes at once
+constexpr int kItemsPerJob = 8;              // runs, records in memory, or conversions that a thread takes at once
 
 // Checks what frames a record: the header of a tar member, the checksums of TFRecord. A wrong checksum replaces the
 // parser's error, which is only its consequence.
@@ -34,7 +34,8 @@ void CheckFraming(const RecordLayout& layout, RecordBytes* record, std::string* 
 }
 
 // Decodes protobuf varints of at most 10 bytes each: groups of 7 bits, the lowest first, with the high bit set in all
-// bytes but the last. Bits beyond the 64th are dropped, as protobuf does. Returns whether the last one is complete.
+// bytes but the last. Bits beyond the 64th are dropped, as protobuf does. Moves `to` behind the last one. Returns
+// whether the last one is complete.
 template <class T>
 bool CopyInts(const uint8_t* p, int64_t size, T*& to) {
   uint64_t value = 0;
@@ -55,6 +56,7 @@ bool IsMissing(const RecordLayout& layout, int64_t size) {
   return layout.format == RecordFormat::kTarMember && size == 0;
 }
 
+// The number of elements of a shape.
 int64_t Product(const std::vector<int64_t>& dims) {
   return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<int64_t>());
 }
@@ -156,16 +158,18 @@ void RecordBatch::Parse(int r, int job, bool is_checked, RecordBytes::Window* wi
 }
 
 void RecordBatch::ScanMemory(const std::vector<std::string_view>& records, ThreadPool* pool) {
-  const int num_parts = static_cast<int>(parts_.size()), jobs = (num_parts + kRunsPerJob - 1) / kRunsPerJob;
-  pieces_.resize(static_cast<size_t>(jobs));
+  const int num_parts = static_cast<int>(parts_.size()), jobs = (num_parts + kItemsPerJob - 1) / kItemsPerJob;
+  pieces_.resize(static_cast<size_t>(jobs));  // threads append to lists of their own
   pool->Run(jobs, [&](int job) {
-    for (int r = job * kRunsPerJob; r < std::min(num_parts, (job + 1) * kRunsPerJob); r++) {
-      StoredPart& part = parts_[static_cast<size_t>(r)];
-      part.place.data = reinterpret_cast<const uint8_t*>(records[static_cast<size_t>(r)].data());
+    for (int part_number = job * kItemsPerJob; part_number < std::min(num_parts, (job + 1) * kItemsPerJob);
+         part_number++) {
+      const auto k = static_cast<size_t>(part_number);
+      StoredPart& part = parts_[k];
+      part.place.data = reinterpret_cast<const uint8_t*>(records[k].data());
       // A null pointer would mean a record in a file.
       if (part.place.data == nullptr) part.place.data = reinterpret_cast<const uint8_t*>("");
-      part.place.size = static_cast<int64_t>(records[static_cast<size_t>(r)].size());
-      if (!IsMissing(layout_, part.place.size)) Parse(r, job, false);
+      part.place.size = static_cast<int64_t>(records[k].size());
+      if (!IsMissing(layout_, part.place.size)) Parse(part_number, job, /*is_checked=*/false);
     }
   });
 }
@@ -174,9 +178,10 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
                             const std::vector<Extents>& parts, ThreadPool* pool) {
   struct File {
     int fd = -1;
-    bool is_open = true;
+    bool is_open = true;  // it stays open for the batch
     std::string error;
   };
+  // Opens a file, which must not have changed. Returns its descriptor, or -1; either way there may be an error.
   const auto open_checked = [&](int64_t file_number, std::string* error) {
     const int fd = OpenToRead(table.path(file_number));
     struct stat st;
@@ -199,13 +204,15 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
   // Plans the reads: each part gets its place, and small neighbours are joined to runs.
   std::vector<int> runs;  // first part of each run: consecutive small records, which are read at once
   std::vector<int> jobs;  // index in `runs` of the first run of each job; its runs share a window and a list of pieces
-  int64_t arena_size = 0, run_bytes = 0, job_bytes = 0, file_number = -1;
+  int64_t arena_size = 0, run_bytes = 0, job_bytes = 0;  // of all small parts, those of the last run, of the last job
+  int64_t file_number = -1;                              // of `file`, which holds the last record
   const File* file = nullptr;
   for (int r = 0; r < num_parts; r++) {
     StoredPart& part = parts_[static_cast<size_t>(r)];
     const int64_t i = index[r / layout_.parts];  // the record's number in the list
     const int64_t* extent = parts[static_cast<size_t>(r % layout_.parts)].table + 2 * i;
-    // Neighbouring records are usually in the same file, so the search for it is rarely needed.
+    // `extent` is its offset and size. Neighbouring records are usually in the same file, so the search for it is
+    // rarely needed.
     if (file == nullptr || i < bounds[file_number] || i >= bounds[file_number + 1]) {
       file_number = std::upper_bound(bounds, bounds + table.size(), i) - bounds - 1;
       auto [it, added] = files.try_emplace(file_number);
@@ -242,7 +249,7 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
                                run_bytes < kMaxRunBytes;
     if (!continues_run) {
       const int k = static_cast<int>(runs.size());
-      if (k == 0 || k - jobs.back() == kRunsPerJob || job_bytes >= kMaxRunBytes) jobs.push_back(k), job_bytes = 0;
+      if (k == 0 || k - jobs.back() == kItemsPerJob || job_bytes >= kMaxRunBytes) jobs.push_back(k), job_bytes = 0;
       runs.push_back(r);
       run_bytes = 0;
     }
@@ -379,7 +386,7 @@ void RecordBatch::Fill(const std::vector<Target>& targets, ThreadPool* pool) {
   std::vector<size_t> jobs;  // all fields of one part are in one job, because they share its error
   for (size_t k = 0; k < conversions.size(); k++)
     // A job ends between two parts.
-    if (k == 0 || (k - jobs.back() >= kRunsPerJob && conversions[k].r != conversions[k - 1].r)) jobs.push_back(k);
+    if (k == 0 || (k - jobs.back() >= kItemsPerJob && conversions[k].r != conversions[k - 1].r)) jobs.push_back(k);
   jobs.push_back(conversions.size());
   pool->Run(static_cast<int>(jobs.size()) - 1, [&](int job) {
     for (size_t k = jobs[static_cast<size_t>(job)]; k < jobs[static_cast<size_t>(job) + 1]; k++)

@@ -22,6 +22,7 @@ double Single(double x) { return static_cast<double>(static_cast<float>(x)); }
 double MinOrNan(double a, double b) { return std::isnan(a) || a < b ? a : b; }
 double MaxOrNan(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
+// The whole number that an extent becomes, where SetScaledExtents sets nothing.
 double Round(double x, ExtentRounding rounding) {
   switch (rounding) {
     case ExtentRounding::kEven:
@@ -49,7 +50,8 @@ struct Axis {
   double source() const { return high - low; }
 };
 
-// The scale of all axes (kNotLarger, kNotSmaller), or of those without a size.
+// The scale of all axes (kNotLarger, kNotSmaller), or of those without a size (kDefault, kStretch). Limits only count
+// for a scale of all axes; elsewhere they limit each axis.
 double CommonScale(const std::vector<Axis>& axes, ResizeMode mode) {
   double common = mode == ResizeMode::kNotLarger ? kInf : -kInf, limit_scale = kInf, sum_of_logs = 0;
   int num_sizes = 0;
@@ -66,8 +68,8 @@ double CommonScale(const std::vector<Axis>& axes, ResizeMode mode) {
   return MinOrNan(common, limit_scale);
 }
 
-// Sets `scaled`, the extents of axes that have one scale, as whole numbers, as another library computes them. Returns
-// false if none is imitated here.
+// Where all axes have one scale (kNotLarger, kNotSmaller), sets `scaled`, their extents as whole numbers, as Python's
+// round(x * scale), torchvision or timm compute them. Returns false if it sets nothing.
 bool SetScaledExtents(ExtentRounding rounding, ResizeMode mode, std::vector<Axis>* axes) {
   const bool imitates_library = rounding == ExtentRounding::kPython || rounding == ExtentRounding::kTorchvision ||
                                 rounding == ExtentRounding::kTimm;
@@ -78,13 +80,14 @@ bool SetScaledExtents(ExtentRounding rounding, ResizeMode mode, std::vector<Axis
     if (scale_axis != nullptr) {
       const double scale = std::abs(a.request) / a.source(),
                    first_scale = std::abs(scale_axis->request) / scale_axis->source();
+      // kNotSmaller takes the largest scale, kNotLarger the smallest; of equal ones the first.
       if (mode == ResizeMode::kNotSmaller ? scale <= first_scale : scale >= first_scale) continue;
     }
     scale_axis = &a;
   }
   if (scale_axis == nullptr) return false;
   const double request = std::abs(scale_axis->request), source = scale_axis->source();
-  double scale = request / source, ratio = source / request;
+  double scale = request / source, ratio = source / request;  // of all axes, within the limits of all
   for (Axis& a : *axes) {
     scale = std::min(scale, a.limit / a.source());
     ratio = std::max(ratio, a.source() / a.limit);

@@ -51,7 +51,7 @@ void ReadBlocked(const FileTable& table, const int64_t* files, const int64_t* be
 
 int64_t ParseChunkTable(const uint8_t* data, int64_t size, bool is_end, int64_t* rows, int64_t max_rows,
                         int64_t* num_used) {
-  int64_t n = 0;
+  int64_t n = 0;  // rows so far
   *num_used = 0;
   while (*num_used < size && n < max_rows) {
     int64_t row[3] = {0, 0, 0}, offset = *num_used, tag = 0, x = 0;
@@ -63,10 +63,11 @@ int64_t ParseChunkTable(const uint8_t* data, int64_t size, bool is_end, int64_t*
         if (offset < size || is_first) return -1;
         break;
       }
-      if (is_first != (tag == 8)) {  // each entry begins with its place, which is never 0
+      // Tags: the field's number times 8, and 0 for a varint. 8, 16, 24 are the fields 1, 2, 3. Each entry begins with
+      // its place (8), which is never 0 and so never left out. Another place ends the entry.
+      if (is_first != (tag == 8)) {
         if (is_first) return -1;
         break;
-        // Tags: the field's number times 8, and 0 for a varint. 8, 16, 24 are the fields 1, 2, 3.
       }
       if (tag != 8 && tag != 16 && tag != 24) return -1;
       const int64_t next = Varint(data, size, value_offset, &x);

@@ -20,7 +20,8 @@ uint64_t RandomBelow(uint64_t n, std::mt19937_64& bits) {
   return static_cast<uint64_t>(product >> 64);
 }
 
-// For n < 2^32, where (i + 1) * (i + 2) fits into 64 bits, so that one draw serves two swaps.
+// Shuffles order[0 .. n) as std::shuffle of GCC's library does: element i is swapped with a random one of 0 .. i. For
+// n < 2^32, where (i + 1) * (i + 2) fits into 64 bits, so that one draw serves two swaps.
 void Shuffle(int64_t* order, uint64_t n, std::mt19937_64& bits) {
   uint64_t i = 1;
   // An even n leaves an odd number of swaps, so the first one has its own draw.

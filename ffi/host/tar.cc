@@ -77,6 +77,7 @@ int64_t ParseDecimal(std::string_view text) {
   return value;
 }
 
+// Each extension with the number of its output.
 std::vector<std::pair<std::string, int>> ExtensionsWithOutputs(
     const std::vector<std::vector<std::string>>& extensions) {
   std::vector<std::pair<std::string, int>> pairs;
@@ -135,6 +136,7 @@ std::string CheckSparse(int fd, int64_t offset) {
 
 std::string CheckSparse(std::string_view before, bool* needs_more) {
   *needs_more = false;
+  // A PAX header ends with a line feed and zeros, as few members do.
   const std::string_view text = before.substr(0, before.find_last_not_of('\0') + 1);
   if (text.empty() || text.back() != '\n') return {};
   // Search backwards for a header whose data are the n blocks up to the member's header.
@@ -157,8 +159,8 @@ std::string CheckSparse(std::string_view before, bool* needs_more) {
 }
 
 struct TarReader::Extended {
-  std::string name;
-  int64_t size = -1;
+  std::string name;   // "": that of the member's own header
+  int64_t size = -1;  // -1: that of the member's own header
   bool sparse = false;
   std::string sparse_name;  // name of a sparse file, where `name` is that of its storage
 };
@@ -177,7 +179,8 @@ bool TarReader::ReadText(int64_t offset, int64_t size, std::string* text) {
   return true;
 }
 
-// Lines "length keyword=value\n" (POSIX.1-2001, pax). The length includes its own digits and the line feed.
+// Reads the facts that a PAX header has of the next member. Its lines are "length keyword=value\n" (POSIX.1-2001, pax),
+// and the length includes its own digits and the line feed. False: they can't be parsed; `error_` is set.
 bool TarReader::ParsePax(int64_t offset, int64_t size, Extended* extended) {
   std::string text;
   if (!ReadText(offset, size, &text)) return false;
@@ -354,12 +357,14 @@ void TarSamples::BeginSample() {
   first_name_.clear();
 }
 
+// Whether two extensions are equal apart from upper and lower case.
 static bool EqualInAnyCase(std::string_view a, std::string_view b) {
   const auto equal = [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); };
   if (a.size() != b.size() || (!a.empty() && ((a[0] ^ b[0]) & ~0x20) != 0)) return false;  // quickly, for nearly all
   return std::equal(a.begin(), a.end(), b.begin(), equal);
 }
 
+// Adds a member to the current sample, if an output has its extension.
 void TarSamples::Add(std::string_view extension, int64_t offset, int64_t size, std::string_view name) {
   // An error message names the sample too.
   const bool needs_names = keep_names_ || missing_ == Missing::kError;
@@ -385,6 +390,7 @@ void TarSamples::Add(std::string_view extension, int64_t offset, int64_t size, s
   }
 }
 
+// Counts the outputs that lack a member of the current sample, and would have it if extensions matched in any case.
 void TarSamples::CountOtherCase() {
   std::sort(outputs_in_other_case_.begin(), outputs_in_other_case_.end());
   const auto end = std::unique(outputs_in_other_case_.begin(), outputs_in_other_case_.end());
@@ -392,6 +398,8 @@ void TarSamples::CountOtherCase() {
   outputs_in_other_case_.clear();
 }
 
+// Appends the current sample to the columns, unless it is incomplete and skipped. False: a required member is missing,
+// see `error_`.
 bool TarSamples::EndSample() {
   if (!outputs_in_other_case_.empty()) CountOtherCase();
   // A sample is complete if each output has a member.
@@ -413,7 +421,7 @@ bool TarSamples::EndSample() {
 }
 
 std::string TarSamples::Scan(const std::string& path) {
-  BeginFile(0);
+  BeginFile(0);  // how many samples it has is unknown
   bool has_sample = false, is_good = true;
   const auto begin = [&] {
     is_good = is_good && (!has_sample || EndSample());
@@ -440,6 +448,7 @@ std::string TarSamples::Parse(std::string_view lines, int width, int64_t offset)
     while (p < end && !ends_word(*p)) p++;
     return std::string_view(begin, static_cast<size_t>(p - begin));
   };
+  // -1: the next word is no number of at most 18 digits.
   const auto next_number = [&]() -> int64_t {
     while (p < end && is_space(*p)) p++;
     const char* const begin = p;

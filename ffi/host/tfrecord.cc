@@ -16,6 +16,7 @@ class ExampleParser {
 
   // message Example { Features features = 1; }; message Features { map<string, Feature> feature = 1; };
   // message Feature { oneof kind { BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3; } }
+  // Returns an error message, or an empty text.
   std::string Parse() {
     const uint8_t* head = fields_.record.size() >= 16 ? fields_.record.Peek(0, 12) : nullptr;
     if (head == nullptr) return "it is too short for a record";
@@ -39,7 +40,8 @@ class ExampleParser {
   }
 
  private:
-  // An entry of a protobuf map: a message {1: key, 2: value}.
+  // Reads an entry of a protobuf map, a message {1: key, 2: value}, if the layout has a feature of this name. False: it
+  // is malformed.
   bool ParseEntry(const WireField& entry) {
     Message parts(&fields_.record, entry.offset, entry.offset + entry.size);
     int64_t key = 0, key_size = 0, value = 0, value_size = 0;
@@ -61,6 +63,7 @@ class ExampleParser {
     return true;
   }
 
+  // Finds the values of a Feature message, [begin, end) of the record, for field k. False: it is malformed.
   bool ParseFeature(int k, int64_t begin, int64_t end) {
     static constexpr ValueType kTypes[] = {ValueType::kBytes, ValueType::kFloats, ValueType::kInts};
     Message feature(&fields_.record, begin, end);
@@ -108,6 +111,7 @@ std::string CheckSums(RecordBytes* record) {
     crc = Crc32c(crc, p, n);
     offset += n;
   }
+  // The checksum of the data comes after them.
   p = record->Peek(end, 4);
   return p != nullptr && mask(crc) == LittleEndian(p, 4) ? "" : "its checksum (CRC) is wrong";
 }

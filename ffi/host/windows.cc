@@ -17,6 +17,7 @@ bool SwapsAxes(const ImageInfo& row, bool adjust_orientation) { return adjust_or
 
 void RandomWindows(const double* u, int64_t n, int attempts, const int64_t* extents, std::array<double, 2> area,
                    std::array<double, 2> aspect_ratio, double* start, double* size) {
+  // A row of `u` has the position (y, x), the areas of all attempts, then their aspect ratios.
   // DALI's precision: whole images of just the allowed ratio depend on it.
   const auto min_ratio = static_cast<float>(aspect_ratio[0]), max_ratio = static_cast<float>(aspect_ratio[1]);
   const double log_min = std::log(aspect_ratio[0]), log_max = std::log(aspect_ratio[1]);
@@ -89,7 +90,7 @@ std::vector<int> SetRegions(ImageInfo* info, int64_t n, bool adjust_orientation,
       continue;
     }
     const int y = swaps_axes ? 1 : 0;  // the axis of the window that is the raster's first
-    // The window of the upright image, with its axes exchanged if the orientation does that. Flips follow.
+    // The window of the upright image, with its axes exchanged if the orientation does that. Flips follow below.
     row.region_y = static_cast<int32_t>(start[2 * i + y]);
     row.region_x = static_cast<int32_t>(start[2 * i + 1 - y]);
     row.region_h = static_cast<int32_t>(size[2 * i + y]);
