@@ -21,6 +21,7 @@ using Shape = std::vector<int>;
 // Resizing a part may run its two passes in another order than resizing the whole, which changes the rounding.
 constexpr double kLevels = 4;
 
+// Whether a resize has the same result for a part as for the whole: by nearest neighbours, and in fixed point.
 bool IsExact(const ResizeJob& job) {
   Axes axes;
   if (axes.Make(job) != kOk || axes.nearest) return true;
@@ -36,7 +37,8 @@ class ChainCase {
     if (random_(2)) helpers_ = {pool, int64_t{32} << random_(8)};
   }
 
-  // Returns false for a file that can't be decoded.
+  // Begins with the decoding of a file, which is damaged first once in three times. Returns false for a file that can't
+  // be decoded.
   bool BeginWithFile(const Data& seed) {
     damaged_ = random_(3) == 0;
     const Data file = damaged_ ? mutate_(seed) : seed;
@@ -54,6 +56,7 @@ class ChainCase {
     Add(DType::kU8, {static_cast<int>(file.size())});
     std::copy(file.begin(), file.end(), values_[0]->data.get());
     auto stage = std::make_unique<DecodeStage>();
+    // The type, adjust_orientation, fast_idct.
     stage->options = {static_cast<ImageType>(random_(5)), random_(3) > 0, random_(8) == 0};
     Shape shape{info_.region_h, info_.region_w, OutputChannels(info_, stage->options.type)};
     if (Transposes(info_, stage->options.adjust_orientation)) std::swap(shape[0], shape[1]);
@@ -68,11 +71,13 @@ class ChainCase {
     return true;
   }
 
+  // Begins with a random image, often of bytes.
   void BeginWithImage() {
     constexpr DType kTypes[] = {DType::kU8, DType::kU8, DType::kI16, DType::kF32};
     Add(kTypes[random_(4)], {random_.Extent(90), random_.Extent(90), random_(2) ? 3 : 1 + random_(5)});
   }
 
+  // Adds a random stage to the chain, and runs its kernel on the whole image.
   void AddStage() {
     switch (random_(3)) {
       case 0:
@@ -87,7 +92,7 @@ class ChainCase {
   // Runs the chain and compares it with `whole_`. Exits with 1 if they differ. Returns the chain's status.
   Status Compare() {
     const int n = static_cast<int>(chain_.stages.size());
-    Memory result(values_.back()->batch.dtype, {shape_}, false, -1, random_);
+    Memory result(values_.back()->batch.dtype, {shape_}, /*dense=*/false, kNoneBroken, random_);
     chain_.values.push_back(values_[0]->batch);
     for (int k = 1; k < n; k++) {
       chain_.values.push_back(values_[static_cast<size_t>(k)]->batch);
@@ -121,9 +126,10 @@ class ChainCase {
   }
 
  private:
+  // Adds a value: the memory of the image after the last stage.
   void Add(DType type, const Shape& shape) {
     shape_ = shape;
-    values_.push_back(std::make_unique<Memory>(type, Shapes{shape}, false, -1, random_));
+    values_.push_back(std::make_unique<Memory>(type, Shapes{shape}, /*dense=*/false, kNoneBroken, random_));
   }
 
   // Gives a stage the chain's values, which have no data in between.
@@ -151,6 +157,7 @@ class ChainCase {
   }
 
   DType type() const { return values_.back()->batch.dtype; }
+  // Keep numbers that a stage's operands point to.
   float* Numbers(std::initializer_list<double> numbers) {
     numbers_.emplace_back(numbers.begin(), numbers.end());
     return numbers_.back().data();
@@ -160,6 +167,7 @@ class ChainCase {
     return integers_.back().data();
   }
 
+  // Resizes one to three axes, mostly height and width, with random filters and regions.
   void AddResize() {
     ResizeBatch b{};
     b.first_axis = random_(4) ? 0 : random_(3);
@@ -186,6 +194,7 @@ class ChainCase {
     if (whole.Sample(0, &job) == kOk && !IsExact(job)) exact_ = false;
   }
 
+  // Maps the image by a random affine matrix, often by one of small integers.
   void AddWarp() {
     WarpBatch b{};
     b.dims = 2;
@@ -204,6 +213,7 @@ class ChainCase {
     Append<WarpStage>(b, out, {random_.Extent(80), random_.Extent(80), shape_[2]}, Warp);
   }
 
+  // Takes a random slice, mirrored, permuted, filled, scaled and converted at random.
   void AddWindow() {
     WindowBatch b{};
     b.fills = random_(8) == 0 ? 0 : 1 + random_(2);
@@ -246,11 +256,11 @@ class ChainCase {
   Random& random_;
   Mutator& mutate_;
   jpeg::Helpers helpers_;
-  bool damaged_ = false, exact_ = true;
+  bool damaged_ = false, exact_ = true;  // the file is damaged; results must be equal, not only within kLevels
   ImageInfo info_{};
-  Shape shape_;  // of the last value
-  std::vector<std::unique_ptr<Memory>> values_;
-  std::vector<Status> whole_;  // status of each stage
+  Shape shape_;                                  // of the last value
+  std::vector<std::unique_ptr<Memory>> values_;  // the input, then the whole image after each stage
+  std::vector<Status> whole_;                    // status of each stage on whole images
   Chain chain_;
   // Memory that the stages point to.
   std::vector<std::vector<float>> numbers_, floats_;

@@ -12,7 +12,7 @@ template <class B>
 void CheckWindowed(B first_kernel, DType image_type, const Shapes& image_shapes, Random& random,
                    const char* (*launch)(const B&, const Samples&, void*)) {
   const int n = first_kernel.in.n;
-  Memory image(image_type, image_shapes, false, -1, random);
+  Memory image(image_type, image_shapes, /*dense=*/false, kNoneBroken, random);
   std::vector<int32_t> start, step, extent;
   Shapes out;
   const bool is_planar = random(2);
@@ -51,6 +51,7 @@ void CheckWindowed(B first_kernel, DType image_type, const Shapes& image_shapes,
   const std::unique_ptr<uint8_t[]> plans(new uint8_t[static_cast<size_t>(n) * kPlanBytes]);
   launch(first_kernel, Samples{n, present.data(), status.data(), plans.get()}, nullptr);
 
+  // Both in one kernel: the image between them has no memory.
   Windowed<B> b{first_kernel.in, {}, first_kernel, w};
   b.maker.out.data = nullptr;
   b.maker.out.capacity = std::numeric_limits<int64_t>::max();
@@ -64,28 +65,34 @@ void CheckWindowed(B first_kernel, DType image_type, const Shapes& image_shapes,
     if (status[static_cast<size_t>(i)] != kOk) return static_cast<Status>(status[static_cast<size_t>(i)]);
     WindowBatch window = call.window;
     window.out = call.out;
-    return InStage(1, Window(window, i));
+    return InStage(1, Window(window, i));  // the window is the second stage
   };
-  Run("chain", b, type, out, false, -1, random, fused, run_window, true);
+  Run("chain", b, type, out, /*dense=*/false, kNoneBroken, random, fused, run_window, /*exact=*/true);
 }
 
+// Random shapes of the first kernel's images, and of those that it makes of them.
 struct Images {
+  // The largest extent of most images, and of one in twenty, which has several tiles.
+  static constexpr int kUsualExtent = 70, kLargeExtent = 600;
+
   Shapes in, out;
   bool dense;
 
   explicit Images(Random& random) : dense(random(3) == 0) {
     for (int i = 1 + random(4); i > 0; i--) {
       const int channels = random(2) ? 3 : 1 + random(kMostTileChannels);
-      auto extent = [&] { return random.Extent(random(20) ? 70 : 600); };
+      auto extent = [&] { return random.Extent(random(20) ? kUsualExtent : kLargeExtent); };
       in.push_back(dense && !in.empty() ? in[0] : std::vector<int>{extent(), extent(), channels});
       out.push_back({extent(), extent(), in.back()[2]});
     }
   }
 };
 
+// One random batch: images that are resized or warped, before the window of CheckWindowed.
+// `random(k)` is a number below k, so it is 0 once in k times.
 void TryChain(Random& random) {
   const Images images(random);
-  const Memory memory(DType::kU8, images.in, images.dense, random(10) ? -1 : 0, random);
+  const Memory memory(DType::kU8, images.in, images.dense, BrokenSample(random), random);
   if (random(2)) {
     std::vector<float> roi;
     std::vector<int32_t> filters;

@@ -5,6 +5,8 @@
 namespace jaxdali {
 namespace {
 
+// One random batch: images of up to 40 x 40, once in thirty times with a wrong number of channels.
+// `random(k)` is a number below k, so it is 0 once in k times.
 void TryColor(Random& random) {
   const DType type = kAllTypes[random(4)], result = random(2)   ? kAllTypes[random(3)]
                                                     : random(2) ? DType::kBF16
@@ -19,9 +21,9 @@ void TryColor(Random& random) {
     for (int k = 0; k < out_channels * (in_channels + 1); k++)
       matrix.push_back(type == DType::kI64 ? 1e-18f : static_cast<float>(random.Uniform(-2, 2)));
   }
-  Memory memory(type, in, false, random(10) ? -1 : 0, random);
+  Memory memory(type, in, /*dense=*/false, BrokenSample(random), random);
   const ColorBatch b{memory.batch, {}, matrix.data(), in_channels, out_channels};
-  Run("color", b, result, out, false, -1, random, LaunchColor, Color);
+  Run("color", b, result, out, /*dense=*/false, kNoneBroken, random, LaunchColor, Color);
 }
 
 JAXDALI_CHECK(color, TryColor)

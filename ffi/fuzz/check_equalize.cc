@@ -6,6 +6,8 @@
 namespace jaxdali {
 namespace {
 
+// One random batch: planes of up to 60 x 60, rarely 300 x 300, which are counted in several parts.
+// `random(k)` is a number below k, so it is 0 once in k times.
 void TryEqualize(Random& random) {
   const bool lab = random(3) == 0;
   const int n = 1 + random(4), height_axis = random(3), rank = height_axis + 2 + (lab ? 1 : random(2));
@@ -34,13 +36,13 @@ void TryEqualize(Random& random) {
                             : k < Lab::kLinear + Lab::kRoot  ? 37000
                             : k < Lab::kTables - Lab::kGamma ? 16384
                                                              : 256));
-  Memory memory(DType::kU8, shapes, false, random(10) ? -1 : 0, random);
+  Memory memory(DType::kU8, shapes, /*dense=*/false, BrokenSample(random), random);
   const auto counts = static_cast<size_t>(memory.batch.capacity / EqualizeBatch::kElementsPerPart) * kBins;
   std::vector<float> scratch(counts + static_cast<size_t>(num_tables) * kBins / sizeof(float));
   const EqualizeBatch b{
       memory.batch, {},      limit.data(),   first_table.data(), lab ? tables.data() : nullptr,       height_axis,
       tiles_y,      tiles_x, random(2) == 0, scratch.data(),     static_cast<int64_t>(scratch.size())};
-  Run("equalize", b, DType::kU8, shapes, false, -1, random, LaunchEqualize, Equalize);
+  Run("equalize", b, DType::kU8, shapes, /*dense=*/false, kNoneBroken, random, LaunchEqualize, Equalize);
 }
 
 JAXDALI_CHECK(equalize, TryEqualize)

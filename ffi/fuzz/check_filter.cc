@@ -5,6 +5,8 @@
 namespace jaxdali {
 namespace {
 
+// One random batch: samples with windows of up to 24 taps; once in thirty axes there is a tap too many.
+// `random(k)` is a number below k, so it is 0 once in k times.
 void TryFilter(Random& random) {
   const DType type = kAllTypes[random(3)], result = random(2) ? type : DType::kF32;
   const int n = 1 + random(4), axes = 1 + random(3), first = random(2), rank = first + axes + random(2),
@@ -27,11 +29,11 @@ void TryFilter(Random& random) {
       for (int t = 0; t < max_taps; t++) window.push_back(static_cast<float>(random.Uniform(0, 1.0 / max_taps)));
     }
   }
-  Memory memory(type, shapes, false, random(10) ? -1 : 0, random);
+  Memory memory(type, shapes, /*dense=*/false, BrokenSample(random), random);
   std::vector<float> scratch(static_cast<size_t>(2 * capacity));
   const FilterBatch b{memory.batch, {},       window.data(),  taps.data(), first,
                       axes,         max_taps, scratch.data(), 2 * capacity};
-  Run("filter", b, result, shapes, false, -1, random, LaunchFilter, Filter);
+  Run("filter", b, result, shapes, /*dense=*/false, kNoneBroken, random, LaunchFilter, Filter);
 }
 
 JAXDALI_CHECK(filter, TryFilter)

@@ -5,6 +5,8 @@
 namespace jaxdali {
 namespace {
 
+// One random batch: images or videos of up to 50 x 50, once in thirty times with a wrong number of channels.
+// `random(k)` is a number below k, so it is 0 once in k times.
 void TryJpegDistortion(Random& random) {
   const int n = 1 + random(4), rank = 3 + random(2);
   Shapes shapes;
@@ -20,11 +22,12 @@ void TryJpegDistortion(Random& random) {
     first_unit.push_back(units);
     units += (rank == 4 ? shape[0] : 1) * ((height + 15) / 16) * ((width + 15) / 16);
   }
-  Memory memory(DType::kU8, shapes, false, random(10) ? -1 : 0, random);
+  Memory memory(DType::kU8, shapes, /*dense=*/false, BrokenSample(random), random);
   std::vector<float> scratch(static_cast<size_t>(units) * kMcuBytes / sizeof(float));
   const JpegDistortionBatch b{
       memory.batch, {}, tables.data(), first_unit.data(), scratch.data(), static_cast<int64_t>(scratch.size())};
-  Run("jpeg_distortion", b, DType::kU8, shapes, false, -1, random, LaunchJpegDistortion, JpegDistortion);
+  Run("jpeg_distortion", b, DType::kU8, shapes, /*dense=*/false, kNoneBroken, random, LaunchJpegDistortion,
+      JpegDistortion);
 }
 
 JAXDALI_CHECK(jpeg_distortion, TryJpegDistortion)

@@ -25,6 +25,7 @@ namespace jaxdali {
 class Random {
  public:
   explicit Random(unsigned seed) : engine_(seed) {}
+  // A number from 0 to below - 1.
   int operator()(int below) { return static_cast<int>(engine_() % static_cast<unsigned>(below)); }
   double Uniform(double low, double high) { return std::uniform_real_distribution<double>(low, high)(engine_); }
   // An extent: mostly small, sometimes 0 or large.
@@ -46,19 +47,25 @@ class Random {
 
 using Shapes = std::vector<std::vector<int>>;
 
+// The number of a batch's sample whose shape or offset is wrong: none, or the first one, once in ten times.
+inline constexpr int kNoneBroken = -1;
+inline int BrokenSample(Random& random) { return random(10) ? kNoneBroken : 0; }
+
 // The memory of a batch. It ends where the batch does, so that AddressSanitizer finds accesses outside.
 struct Memory {
-  Batch batch{};
+  Batch batch{};  // points to the arrays below
   std::unique_ptr<uint8_t[]> data;
-  std::vector<int32_t> offsets, shapes;
+  std::vector<int32_t> offsets, shapes;  // unused if the batch is dense
 
-  // Dense if all samples have one shape and `dense` is true. `broken`: a sample whose shape or offset is wrong, or -1.
+  // A batch with random elements. `dense`: all samples have the first one's shape, and lie one after another. `broken`:
+  // see kNoneBroken.
   Memory(DType dtype, const Shapes& sample_shapes, bool dense, int broken, Random& random) {
     batch.dtype = dtype;
     batch.n = static_cast<int>(sample_shapes.size());
     batch.ndim = static_cast<int>(sample_shapes[0].size());
     int64_t size = 0;
     for (const auto& shape : sample_shapes) {
+      // Samples of a batch that is not dense begin at multiples of kAlignment elements.
       int64_t elements = 1;
       for (int n : shape) elements *= n;
       if (!dense) size = (size + kAlignment - 1) / kAlignment * kAlignment;
@@ -84,6 +91,7 @@ struct Memory {
   }
 
  private:
+  // Sets element i to a random value: floats are within -300 .. 300.
   void Fill(int64_t i, Random& random) {
     uint8_t* bytes = data.get() + i * SizeOf(batch.dtype);
     if (batch.dtype == DType::kF32) {
@@ -101,6 +109,7 @@ struct Memory {
   }
 };
 
+// Element i of a batch. Of the types that no case names, the first byte.
 inline double Value(const Batch& b, int64_t i) {
   const uint8_t* bytes = static_cast<const uint8_t*>(b.data) + i * SizeOf(b.dtype);
   auto as = [&](auto v) {
@@ -125,6 +134,7 @@ inline double Value(const Batch& b, int64_t i) {
   }
 }
 
+// Prints how a sample's result differs, and ends the program.
 [[noreturn]] inline void Fail(const char* kernel, int i, const char* quantity, double actual, double expected) {
   std::fprintf(stderr, "%s, sample %d: %s %.9g instead of %.9g\n", kernel, i, quantity, actual, expected);
   std::exit(1);
@@ -136,8 +146,8 @@ inline std::map<std::string, Checksum>& Checksums() {
   return checksums;
 }
 
-// Fails unless both outputs are equal, or nearly so unless `exact`: results of other orders of operations round
-// differently.
+// Ends the program unless both outputs are equal, or nearly so unless `exact`: results of other orders of operations
+// round differently. Adds the expected values to the kernel's checksum.
 inline void Compare(const char* kernel, const Batch& actual, const Batch& expected,
                     const std::vector<int32_t>& actual_status, const std::vector<int32_t>& expected_status,
                     const std::vector<int32_t>& present, bool exact) {
@@ -167,8 +177,9 @@ inline void Compare(const char* kernel, const Batch& actual, const Batch& expect
   }
 }
 
-// Runs `launch` on `batch`, and `cpu` sample by sample on a batch with another output. Both outputs begin with the same
-// random contents, and samples without a valid place must get kInternal.
+// Runs `launch` on `batch`, and `cpu` sample by sample on a batch with another output, and compares the outputs. Both
+// begin with the same random contents, with shapes `out_shapes`; `dense`, `broken`: see Memory. A tenth of the samples
+// is not present. Samples without a valid place must get kInternal.
 template <class B, class Launch, class Cpu>
 void Run(const char* kernel, B batch, DType out_type, const Shapes& out_shapes, bool dense, int broken, Random& random,
          Launch launch, Cpu cpu, bool exact = false) {

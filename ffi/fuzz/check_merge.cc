@@ -5,6 +5,8 @@
 namespace jaxdali {
 namespace {
 
+// One random batch: samples, once in thirty times with another shape than their output.
+// `random(k)` is a number below k, so it is 0 once in k times.
 void TryMerge(Random& random) {
   const DType type = kAllTypes[random(4)];
   const int rank = 1 + random(4), n = 1 + random(4);
@@ -16,9 +18,9 @@ void TryMerge(Random& random) {
     if (random(30) == 0) shape[0]++;
     out.push_back(shape);
   }
-  Memory memory(type, in, false, random(10) ? -1 : 0, random);
+  Memory memory(type, in, /*dense=*/false, BrokenSample(random), random);
   MergeBatch b{memory.batch, {}};
-  Run("merge", b, type, out, false, -1, random, LaunchMerge, Merge);
+  Run("merge", b, type, out, /*dense=*/false, kNoneBroken, random, LaunchMerge, Merge);
 }
 
 JAXDALI_CHECK(merge, TryMerge)

@@ -6,6 +6,8 @@
 namespace jaxdali {
 namespace {
 
+// One random batch: images with up to three regions each, rarely with another number of channels or a region outside.
+// `random(k)` is a number below k, so it is 0 once in k times.
 void TryPaste(Random& random) {
   constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kI32, DType::kF32};
   const DType type = kTypes[random(4)], result = random(2) ? type : kTypes[random(4)];
@@ -39,9 +41,9 @@ void TryPaste(Random& random) {
       regions.push_back(r);
     }
   }
-  Memory memory(type, in, dense, random(10) ? -1 : 0, random);
+  Memory memory(type, in, dense, BrokenSample(random), random);
   const PasteBatch b{memory.batch, {}, regions.data(), max_regions, first};
-  Run("paste", b, result, out, dense, -1, random, LaunchPaste, Paste);
+  Run("paste", b, result, out, dense, kNoneBroken, random, LaunchPaste, Paste);
 }
 
 JAXDALI_CHECK(paste, TryPaste)

@@ -5,6 +5,8 @@
 namespace jaxdali {
 namespace {
 
+// One random batch: samples reduced along random axes, once in sixty axes with a wrong extent of the output.
+// `random(k)` is a number below k, so it is 0 once in k times.
 void TryReduce(Random& random) {
   const DType type = kAllTypes[random(3)];
   const int n = 1 + random(4), rank = 1 + random(4);
@@ -27,7 +29,7 @@ void TryReduce(Random& random) {
     out.push_back(result);
     capacity += size + kAlignment;
   }
-  Memory memory(type, in, false, random(10) ? -1 : 0, random);
+  Memory memory(type, in, /*dense=*/false, BrokenSample(random), random);
   std::vector<double> center;
   for (int64_t i = 0; i < capacity; i++) center.push_back(random.Uniform(-9, 9));
   std::vector<double> parts(static_cast<size_t>(memory.batch.capacity / ReduceBatch::kElementsPerPart));
@@ -38,7 +40,7 @@ void TryReduce(Random& random) {
                       axes,
                       reinterpret_cast<float*>(parts.data()),
                       static_cast<int64_t>(2 * parts.size())};
-  Run("reduce", b, DType::kF32, out, false, -1, random, LaunchReduce, Reduce);
+  Run("reduce", b, DType::kF32, out, /*dense=*/false, kNoneBroken, random, LaunchReduce, Reduce);
 }
 
 JAXDALI_CHECK(reduce, TryReduce)

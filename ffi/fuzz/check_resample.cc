@@ -6,7 +6,7 @@
 namespace jaxdali {
 namespace {
 
-// A block [outer, extents of `ranges`, inner] of an array [outer, extents, inner].
+// A block [outer, extents of `range`, inner] of an array [outer, extents, inner], with one to three axes between.
 struct Block {
   int64_t outer, inner;  // bytes
   int axes;
@@ -35,6 +35,8 @@ struct Block {
   }
 };
 
+// Computes a result in two parts, which meet at `split` along an axis. Each gets a copy of only those source samples
+// that ResampleSourceOf says it depends on, so that an access to others is found. Returns kOk or a part's error.
 Status ResampleInParts(const ResizeJob& job, int axis, int64_t split) {
   int64_t size = job.outer * job.inner;
   for (int a = 0; a < job.num_axes; a++) size *= job.out_extent[a];
@@ -63,6 +65,8 @@ Status ResampleInParts(const ResizeJob& job, int axis, int64_t split) {
   return kOk;
 }
 
+// One random batch: samples resized along one to three axes, once in twenty along large ones, each in two parts at a
+// random place. `random(k)` is a number below k, so it is 0 once in k times.
 void TryResample(Random& random) {
   constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kU16, DType::kF16, DType::kBF16, DType::kF32};
   constexpr Convention kConventions[] = {Convention::kPillow, Convention::kTensorFlow, Convention::kTorchvision};
@@ -79,6 +83,7 @@ void TryResample(Random& random) {
     std::vector<int> shape, result;
     for (int d = 0; d < rank; d++) {
       const bool is_resized = d >= first && d < first + axes;
+      // Volumes are small. Of axes that are resized one in twenty is large.
       const int max_extent = axes == 3 ? 12 : is_resized ? (random(20) ? 60 : 900) : 4;
       shape.push_back(random.Extent(max_extent));
       result.push_back(is_resized ? random.Extent(max_extent) : shape.back());
@@ -94,7 +99,7 @@ void TryResample(Random& random) {
     split_axis.push_back(random(axes));
     split_of_100.push_back(random(101));
   }
-  Memory memory(type, in, false, random(10) ? -1 : 0, random);
+  Memory memory(type, in, /*dense=*/false, BrokenSample(random), random);
   const ResizeBatch b{memory.batch, {}, roi.data(), filters.data(), first, axes, random(4) > 0, convention};
   const auto in_parts = [&](const ResizeBatch& batch, const Samples& samples, void*) -> const char* {
     for (int i = 0; i < samples.n; i++) {
@@ -108,7 +113,7 @@ void TryResample(Random& random) {
     }
     return nullptr;
   };
-  Run("resample", b, out_type, out, false, -1, random, in_parts, Resample);
+  Run("resample", b, out_type, out, /*dense=*/false, kNoneBroken, random, in_parts, Resample);
 }
 
 JAXDALI_CHECK(resample, TryResample)

@@ -5,6 +5,8 @@
 namespace jaxdali {
 namespace {
 
+// One random batch: samples resized along one to three axes, once in twenty along large ones.
+// `random(k)` is a number below k, so it is 0 once in k times.
 void TryResize(Random& random) {
   constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kU16, DType::kF16, DType::kBF16, DType::kF32};
   const DType type = kTypes[random(6)], out_type = random(2) ? type : kTypes[3 + random(3)];
@@ -17,6 +19,7 @@ void TryResize(Random& random) {
     std::vector<int> shape, result;
     for (int d = 0; d < rank; d++) {
       const bool is_resized = d >= first && d < first + axes;
+      // Volumes are small. Of axes that are resized one in twenty is large, and of channels one in ten.
       const int max_extent = axes == 3    ? 12
                              : is_resized ? (random(20) ? 60 : 900)
                              : d < first  ? 3
@@ -34,9 +37,9 @@ void TryResize(Random& random) {
     filters.push_back(random(6));
     filters.push_back(random(3) ? filters.back() : random(6));
   }
-  Memory memory(type, in, dense, random(10) ? -1 : 0, random);
+  Memory memory(type, in, dense, BrokenSample(random), random);
   ResizeBatch b{memory.batch, {}, roi.data(), filters.data(), first, axes, random(4) > 0};
-  Run("resize", b, out_type, out, dense, -1, random, LaunchResize, Resize);
+  Run("resize", b, out_type, out, dense, kNoneBroken, random, LaunchResize, Resize);
 }
 
 JAXDALI_CHECK(resize, TryResize)

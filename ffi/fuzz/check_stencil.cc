@@ -6,6 +6,8 @@
 namespace jaxdali {
 namespace {
 
+// One random batch: samples with windows of up to 80 taps, some of them far too large, or with square ones.
+// `random(k)` is a number below k, so it is 0 once in k times.
 void TryStencil(Random& random) {
   const DType type = kAllTypes[random(3)], result = random(2) ? type : DType::kF32;
   const int n = 1 + random(4), axes = 1 + random(3), first = random(2), rank = first + axes + random(2);
@@ -37,10 +39,10 @@ void TryStencil(Random& random) {
     fill.push_back(static_cast<float>(random.Uniform(-300, 300)));
     for (int k = 0; k < max_taps; k++) weights.push_back(static_cast<float>(random.Uniform(-1.0, 1.0) / max_taps));
   }
-  Memory memory(type, shapes, false, random(10) ? -1 : 0, random);
+  Memory memory(type, shapes, /*dense=*/false, BrokenSample(random), random);
   const StencilBatch b{memory.batch, {},   weights.data(), window.data(), anchor.data(), fill.data(),
                        first,        axes, max_taps,       reduction,     border};
-  Run("stencil", b, result, out_shapes, false, -1, random, LaunchStencil, RunStencil);
+  Run("stencil", b, result, out_shapes, /*dense=*/false, kNoneBroken, random, LaunchStencil, RunStencil);
 }
 
 JAXDALI_CHECK(stencil, TryStencil)

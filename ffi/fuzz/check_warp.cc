@@ -5,6 +5,8 @@
 namespace jaxdali {
 namespace {
 
+// One random batch: images of up to 70 x 70, once in twenty times 500 x 500, or volumes.
+// `random(k)` is a number below k, so it is 0 once in k times.
 void TryWarp(Random& random) {
   constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kI32, DType::kF16, DType::kBF16, DType::kF32};
   DType type = kTypes[random(2) ? 0 : random(6)], out_type = random(2) ? type : DType::kF32;
@@ -21,6 +23,7 @@ void TryWarp(Random& random) {
     std::vector<int> shape, result;
     for (int d = 0; d < first + dims + 1; d++) {
       const bool spatial = d >= first && d < first + dims;
+      // Volumes are small; of an image's axes one in twenty is large.
       const int max_extent = spatial ? (dims == 3 ? 10 : random(20) ? 70 : 500) : 4;
       shape.push_back(d == first + dims && random(2) ? 3 : random.Extent(max_extent));
       result.push_back(spatial ? random.Extent(max_extent) : shape.back());
@@ -35,9 +38,9 @@ void TryWarp(Random& random) {
     }
     fill.push_back(static_cast<float>(random(200)));
   }
-  Memory memory(type, in, dense, random(10) ? -1 : 0, random);
+  Memory memory(type, in, dense, BrokenSample(random), random);
   WarpBatch b{memory.batch, {}, map.data(), fill.data(), dims, first, random(3) > 0, has_fill};
-  Run("warp", b, out_type, out, dense, -1, random, LaunchWarp, Warp, true);
+  Run("warp", b, out_type, out, dense, kNoneBroken, random, LaunchWarp, Warp, /*exact=*/true);
 }
 
 JAXDALI_CHECK(warp, TryWarp)

@@ -34,6 +34,7 @@ void Check(Status status) {
   if (status != kOk) Fail("the kernel failed");
 }
 
+// A dense batch of one image, and its memory.
 struct Image {
   std::vector<uint8_t> memory;
   Batch batch{};
@@ -51,6 +52,7 @@ struct Image {
   }
 };
 
+// A file, its header's facts, and its pixels as RGB bytes.
 struct Photo {
   std::vector<uint8_t> file;
   ImageInfo info;
@@ -65,12 +67,13 @@ struct Photo {
 
   // Decodes the region of `info` into the beginning of `pixels`.
   void Decode() {
-    Check(DecodeImage(file.data(), static_cast<int64_t>(file.size()), info, {ImageType::kRgb, false, false, {}},
-                      DType::kU8, pixels.memory.data(), info.region_h, info.region_w, 3));
+    Check(DecodeImage(file.data(), static_cast<int64_t>(file.size()), info,
+                      {ImageType::kRgb, /*adjust_orientation=*/false, /*fast_idct=*/false, /*helpers=*/{}}, DType::kU8,
+                      pixels.memory.data(), info.region_h, info.region_w, 3));
   }
 };
 
-// Runs it once uncounted, which fills tables and caches, then counts.
+// Runs a call once uncounted, which fills tables and caches, then counts.
 void Count(const std::function<void()>& call) {
   call();
   jaxdali_counted(call);
@@ -80,6 +83,7 @@ void DecodeWhole(Photo& photo) {
   Count([&] { photo.Decode(); });
 }
 
+// Counts the decoding of a part of the image, half as high and wide as the whole.
 void DecodeWindow(Photo& photo) {
   photo.info.region_y = photo.info.height / 3;
   photo.info.region_x = photo.info.width / 4;
@@ -88,14 +92,17 @@ void DecodeWindow(Photo& photo) {
   Count([&] { photo.Decode(); });
 }
 
+// Counts the resizing of the whole photo to size x size pixels.
 void ResizeTo(Photo& photo, int64_t size, Interp filter, DType type) {
   Image out(type, size, size, 3);
   const float roi[] = {0, static_cast<float>(photo.info.height), 0, static_cast<float>(photo.info.width)};
   const int32_t filters[] = {static_cast<int32_t>(filter), static_cast<int32_t>(filter)};
-  const ResizeBatch b{photo.pixels.batch, out.batch, roi, filters, 0, 2, true};
+  const ResizeBatch b{photo.pixels.batch, out.batch,         roi, filters, /*first_axis=*/0,
+                      /*num_axes=*/2,     /*antialias=*/true};
   Count([&] { Check(Resize(b, 0)); });
 }
 
+// Counts the rotation of the photo about its centre by 10 degrees.
 void Rotate(Photo& photo, bool linear, DType type) {
   const int64_t height = photo.info.height, width = photo.info.width;
   Image out(type, height, width, 3);
@@ -103,7 +110,7 @@ void Rotate(Photo& photo, bool linear, DType type) {
   const double c = 0.984807753, s = 0.173648178;                                         // of 10 degrees
   const double map[] = {c, -s, x - c * x + s * y, s, c, y - s * x - c * y};
   const float fill = 0;
-  const WarpBatch b{photo.pixels.batch, out.batch, map, &fill, 2, 0, linear, true};
+  const WarpBatch b{photo.pixels.batch, out.batch, map, &fill, /*dims=*/2, /*first=*/0, linear, /*has_fill=*/true};
   Count([&] { Check(Warp(b, 0)); });
 }
 

@@ -30,16 +30,19 @@ class Fuzzer {
  public:
   explicit Fuzzer(uint64_t seed) : mutate_(seed) {}
 
+  // Decodes a seed, progressive files made from it, and copies with a wrong restart marker.
   void CheckSeed(const SeedFile& seed) {
-    for (int k = 0; k < 12; k++) Check(seed.data, k == 0, k > 3, seed.name);
+    for (int k = 0; k < 12; k++) Check(seed.data, /*is_usual=*/k == 0, /*is_partial=*/k > 3, seed.name);
     for (int k = 0; k < 4; k++) Check(AsProgressive(seed.data, &mutate_), k == 0, k > 1, seed.name + ", progressive");
     const std::vector<size_t> markers = RestartMarkers(seed.data);
     for (int k = 0; k < 40 && !markers.empty(); k++) {
       Data damaged = seed.data;
       damaged[markers[mutate_.below(markers.size())] + 1] ^= static_cast<uint8_t>(1 + mutate_.below(3));
-      Check(damaged, false, k > 1, seed.name + ", wrong restart marker");
+      Check(damaged, /*is_usual=*/false, /*is_partial=*/k > 1, seed.name + ", wrong restart marker");
     }
   }
+  // Decodes mutation k of a seed. Half of them are changed files. The others are progressive, and half of those
+  // changed.
   void CheckMutation(const SeedFile& seed, int k) {
     const std::string name = "mutation " + std::to_string(k) + " of " + seed.name;
     if (k % 4 < 2) return Check(mutate_(seed.data), k % 2 == 0, k % 3 == 0, name);
@@ -75,6 +78,7 @@ class Fuzzer {
   // The decoder's kernels: the best ones for this CPU, others, or the best ones in several threads.
   enum Decoding { kBest, kOtherKernels, kThreads };
 
+  // The offsets of all restart markers.
   static std::vector<size_t> RestartMarkers(const Data& data) {
     std::vector<size_t> places;
     for (size_t offset = 0; offset + 1 < data.size(); offset++)
@@ -82,6 +86,9 @@ class Fuzzer {
     return places;
   }
 
+  // Decodes a file with libjpeg-turbo and in each of the ways of `Decoding`, compares them, and counts the outcomes.
+  // is_usual: to RGB bytes, otherwise to a random type. is_partial: a random region. Half of the time the image is
+  // scaled down.
   void Check(const Data& data, bool is_usual, bool is_partial, const std::string& name) {
     const int64_t size = static_cast<int64_t>(data.size());
     auto input = Exact<uint8_t>(data.size());
@@ -102,10 +109,10 @@ class Fuzzer {
       info.region_w = 1 + mutate_.below(info.width - info.region_x);
     }
     constexpr DType kTypes[] = {DType::kU8, DType::kU8, DType::kU16, DType::kF32};
-    DecodeOptions options{ImageType::kRgb, true, false};
+    DecodeOptions options{ImageType::kRgb, /*adjust_orientation=*/true, /*fast_idct=*/false};
     DType dtype = DType::kU8;
     if (!is_usual) {
-      options = {static_cast<ImageType>(mutate_.below(5)), mutate_.below(3) != 0, false};
+      options = {static_cast<ImageType>(mutate_.below(5)), mutate_.below(3) != 0, /*fast_idct=*/false};
       dtype = kTypes[mutate_.below(4)];
     }
     const size_t bytes = static_cast<size_t>(int64_t{info.region_h} * info.region_w *

@@ -51,6 +51,7 @@ int main(int argc, char** argv) {
       info.truncated = k % 2;
       if (info.palette == jaxdali::kHasPalette && k % 3 == 0) info.palette = jaxdali::kAsIndices, info.channels = 1;
       for (int type = 0; type < 5; type++) {
+        // The type, adjust_orientation, fast_idct.
         const jaxdali::DecodeOptions options{static_cast<jaxdali::ImageType>(type), (k + type) % 3 != 0, type == 1};
         // RGB is the usual case and goes straight to the output. Each other type is also tested with another element
         // type.

@@ -39,11 +39,12 @@ struct Operands {
   jpeg::ImageTable row;
 };
 
+// Settings of a decoding; the last two are PlanWorkspace's.
 struct Settings {
   ImageType type;
   bool adjust_orientation;
   DType dtype;
-  int subsequence_bits;
+  int subsequence_bits;  // 0: chosen by the size of the data
   int groups;
 };
 
@@ -52,6 +53,7 @@ struct Result {
   Data pixels;
 };
 
+// [height, width, channels], after the orientation is applied.
 std::vector<int32_t> OutputShape(const ImageInfo& info, const Settings& settings) {
   std::vector<int32_t> shape{info.region_h, info.region_w, OutputChannels(info, settings.type)};
   if (Transposes(info, settings.adjust_orientation)) std::swap(shape[0], shape[1]);
@@ -62,6 +64,7 @@ int64_t OutputBytes(const std::vector<int32_t>& shape, DType dtype) {
   return int64_t{shape[0]} * shape[1] * shape[2] * SizeOf(dtype);
 }
 
+// The expected result: that of the CPU's decoder.
 Result DecodeByCpu(const Sample& sample, const Settings& settings) {
   const DecodeOptions options{settings.type, settings.adjust_orientation, false};
   const auto shape = OutputShape(sample.info, settings);
@@ -72,6 +75,7 @@ Result DecodeByCpu(const Sample& sample, const Settings& settings) {
   return result;
 }
 
+// The next offset at which a sample may begin.
 int64_t Aligned(int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
 
 // Decodes a batch with the kernels, from rows that are already made.
@@ -98,7 +102,7 @@ std::vector<Result> DecodeByKernels(const std::vector<Sample>& samples, const st
   auto workspace = Exact<uint8_t>(static_cast<size_t>(workspace_size));
   auto out = Exact<uint8_t>(static_cast<size_t>(out_end * SizeOf(settings.dtype)));
   auto status = Exact<int32_t>(static_cast<size_t>(n));
-  std::memset(workspace.get(), 0xA5, static_cast<size_t>(workspace_size));
+  std::memset(workspace.get(), 0xA5, static_cast<size_t>(workspace_size));  // garbage, which no kernel may rely on
   for (int i = 0; i < n; i++)
     std::copy(samples[i].data->begin(), samples[i].data->end(), in.get() + in_offsets[i] * kAlignment);
 
@@ -126,6 +130,7 @@ std::vector<Result> DecodeByKernels(const std::vector<Sample>& samples, const st
 
 class Fuzzer {
  public:
+  // Adds a progressive file for every second seed.
   Fuzzer(std::vector<SeedFile> seeds, uint64_t seed) : seeds_(std::move(seeds)), mutate_(seed) {
     for (size_t i = 0, n = seeds_.size(); i < n; i += 2) {
       Data data = AsProgressive(seeds_[i].data, &mutate_);
@@ -133,14 +138,17 @@ class Fuzzer {
     }
   }
 
-  // Decodes every seed, whole and in parts.
+  // Decodes every seed `decodings` times: whole in the first third, then in parts. More than one refusal in twenty is a
+  // failure.
   void CheckSeeds(int decodings) {
     int num_supported = 0, decoded = 0, refused = 0;
     for (const SeedFile& seed : seeds_) {
       Sample sample{&seed.data, Parse(seed.data)};
       Operands operands;
       if (sample.info.status != kOk || !MakeOperands(sample, {}, &operands)) continue;
-      if (DecodeByCpu(sample, {ImageType::kRgb, true, DType::kU8, 0, 1}).status != kOk) continue;  // a damaged file
+      const Settings usual{ImageType::kRgb, /*adjust_orientation=*/true, DType::kU8, /*subsequence_bits=*/0,
+                           /*groups=*/1};
+      if (DecodeByCpu(sample, usual).status != kOk) continue;  // a damaged file
       num_supported++;
       for (int k = 0; k < decodings; k++) {
         if (k > decodings / 3) ChooseRegion(&sample.info);
@@ -166,6 +174,7 @@ class Fuzzer {
     if (20 * refused > decoded) failures_++;
   }
 
+  // Decodes mutated files. What the kernels accept must equal the CPU's pixels.
   void Mutate(int mutations) {
     for (int k = 0; k < mutations; k++) {
       const Data data = mutate_(seeds_[k % seeds_.size()].data);
@@ -232,7 +241,8 @@ class Fuzzer {
 
   static ImageInfo Parse(const Data& data) { return ParseHeader(data.data(), static_cast<int64_t>(data.size())); }
 
-  // Reads from a heap block of exactly the file's size.
+  // Makes the kernels' operands, from a heap block of exactly the file's size. False: the kernels don't support the
+  // file.
   static bool MakeOperands(const Sample& s, const Settings& settings, Operands* operands) {
     auto input = Exact<uint8_t>(s.data->size());
     std::copy(s.data->begin(), s.data->end(), input.get());
@@ -255,6 +265,7 @@ class Fuzzer {
       return;
     }
     const uint32_t size = static_cast<uint32_t>(data->size());
+    // 126: the bytes of a wide block with all 63 values.
     for (int i = 0, n = 1 + mutate_.below(4); i < n; i++) {
       const jpeg::Component& c = row.component[mutate_.below(row.components)];
       const int64_t units = c.compact + int64_t{c.blocks()} * static_cast<int64_t>(sizeof(jpeg::CompactBlock));
@@ -268,6 +279,7 @@ class Fuzzer {
     }
   }
 
+  // Sets a random region.
   void ChooseRegion(ImageInfo* info) {
     info->region_y = mutate_.below(info->height);
     info->region_x = mutate_.below(info->width);
@@ -275,6 +287,7 @@ class Fuzzer {
     info->region_w = 1 + mutate_.below(info->width - info->region_x);
   }
 
+  // Random settings; with is_usual, those of RGB bytes.
   Settings ChooseSettings(bool is_usual) {
     constexpr DType kTypes[] = {DType::kU8,  DType::kU8,  DType::kU16, DType::kF32,
                                 DType::kI16, DType::kF16, DType::kBF16};

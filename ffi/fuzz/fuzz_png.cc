@@ -27,6 +27,7 @@ void Put32(Data* file, uint32_t v) {
   for (int shift = 24; shift >= 0; shift -= 8) file->push_back(static_cast<uint8_t>(v >> shift));
 }
 
+// Appends a chunk: length, type, data, and the checksum of type and data.
 void PutChunk(Data* file, const char* type, const uint8_t* data, size_t size) {
   Put32(file, static_cast<uint32_t>(size));
   const size_t start = file->size();
@@ -54,6 +55,7 @@ class Fuzzer {
   void CheckSeed(const SeedFile& seed) {
     for (int k = 0; k < 8; k++) Check(seed.data, seed.name);
   }
+  // Every second one is a random image, the others are mutated files or images.
   void CheckMutation(const std::vector<SeedFile>& seeds, int k) {
     const std::string name = "mutation " + std::to_string(k);
     if (k % 2 == 0) {
@@ -81,6 +83,7 @@ class Fuzzer {
 
   // A random file of a random kind.
   Data Image() {
+    // Colour type and bits of a sample.
     static constexpr int kKinds[][2] = {{0, 1}, {0, 2}, {0, 4}, {0, 8}, {0, 16}, {2, 8}, {2, 8},  {2, 16},
                                         {3, 1}, {3, 2}, {3, 4}, {3, 8}, {4, 8},  {6, 8}, {4, 16}, {6, 16}};
     const int* kind = kKinds[below(std::size(kKinds))];
@@ -88,6 +91,7 @@ class Fuzzer {
     const int width = 1 + below(below(8) ? 40 : 700), height = 1 + below(below(8) ? 40 : 200);
     const bool interlaced = below(3) == 0;
 
+    // Appends n rows with a filter each, rarely an invalid one (5 to 7).
     Data rows;
     auto add = [&](int n, int pixels) {
       const int bytes = (pixels * samples * bits + 7) / 8, usual_filter = below(6), content = below(3);
@@ -100,7 +104,7 @@ class Fuzzer {
           rows.push_back(static_cast<uint8_t>(content == 0 ? level : content == 1 ? below(7) - 3 : below(256)));
       }
     };
-    if (interlaced) {
+    if (interlaced) {  // the seven passes of Adam7
       static constexpr int kY[] = {0, 0, 4, 0, 2, 0, 1}, kX[] = {0, 4, 0, 2, 0, 1, 0}, kStepY[] = {8, 8, 8, 4, 4, 2, 2},
                            kStepX[] = {8, 8, 4, 4, 2, 2, 1};
       for (int p = 0; p < 7; p++)
@@ -125,7 +129,7 @@ class Fuzzer {
     deflateEnd(&z);
     if (below(20) == 0 && packed.size() > 2) {  // declares another window size
       packed[0] = static_cast<uint8_t>(8 | below(8) << 4);
-      packed[1] = static_cast<uint8_t>(31 - packed[0] * 256 % 31);
+      packed[1] = static_cast<uint8_t>(31 - packed[0] * 256 % 31);  // makes both bytes a multiple of 31 (RFC 1950)
     }
     if (below(30) == 0) packed.push_back(static_cast<uint8_t>(below(256)));
 
@@ -154,6 +158,7 @@ class Fuzzer {
     return file;
   }
 
+  // Once in three times appends an ancillary chunk with random data; rarely a critical or a wrongly named one.
   void MaybePutOtherChunks(Data* file) {
     static constexpr const char* kTypes[] = {"tEXt", "zTXt", "iTXt", "gAMA", "sRGB", "iCCP", "pHYs", "bKGD",
                                              "sBIT", "tIME", "eXIf", "prVt", "cHRM", "hIST", "sPLT", "oFFs"};
@@ -167,6 +172,8 @@ class Fuzzer {
              text.data(), text.size());
   }
 
+  // Decodes a file, or a region of it, with both decoders, compares them, and counts the outcome. The first files that
+  // differ are written to the current folder.
   void Check(const Data& data, const std::string& name) {
     const int64_t size = static_cast<int64_t>(data.size());
     auto input = Exact<uint8_t>(data.size());
@@ -182,7 +189,7 @@ class Fuzzer {
       info.region_w = 1 + below(info.width - info.region_x);
     }
     constexpr DType kTypes[] = {DType::kU8, DType::kU8, DType::kU16, DType::kF32};
-    const DecodeOptions options{static_cast<ImageType>(below(5)), below(3) != 0, false};
+    const DecodeOptions options{static_cast<ImageType>(below(5)), below(3) != 0, /*fast_idct=*/false};
     const DType dtype = info.depth == 16 && below(2) ? DType::kU16 : kTypes[below(4)];
     const size_t bytes = static_cast<size_t>(int64_t{info.region_h} * info.region_w *
                                              OutputChannels(info, options.type) * SizeOf(dtype));

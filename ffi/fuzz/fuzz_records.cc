@@ -60,6 +60,7 @@ Data operator+(Data a, const Data& b) {
   return a;
 }
 
+// An entry of tf.Example's map of features. kind: 1 bytes, 2 floats, 3 integers.
 Data FeatureEntry(const char* name, int kind, const Data& list) {
   return BytesField(1, BytesField(1, FromText(name)) + BytesField(2, BytesField(kind, list)));
 }
@@ -75,6 +76,7 @@ Data FrameRecord(const Data& message) {
   return d;
 }
 
+// A part of a record of MXNet's RecordIO, padded to a multiple of 4 bytes. kind: 0 whole, 1 first, 2 middle, 3 last.
 Data RecordIoPart(uint32_t kind, const Data& payload) {
   Data d;
   PutFixed(&d, 0xCED7230A, 4);
@@ -82,6 +84,7 @@ Data RecordIoPart(uint32_t kind, const Data& payload) {
   return d + payload + Data(-payload.size() & 3);
 }
 
+// Sets the checksum of a tar header: the sum of its bytes, with spaces in the checksum's field.
 void CorrectChecksum(uint8_t* header) {
   std::memset(header + 148, ' ', 8);
   int sum = 0;
@@ -89,6 +92,7 @@ void CorrectChecksum(uint8_t* header) {
   std::snprintf(reinterpret_cast<char*>(header) + 148, 8, "%06o", static_cast<unsigned>(sum));
 }
 
+// A member of a tar archive: the header (ustar; see tar.cc for the fields) and the content, padded to whole blocks.
 Data TarBlocks(const std::string& name, char type, const Data& content) {
   Data d(kTarBlock);
   std::copy(name.begin(), name.end(), d.begin());
@@ -104,6 +108,7 @@ struct Seed {
   Data data;
 };
 
+// Valid records of each format. Those of tf.Example lack one of the layout's features; some have others.
 std::vector<Seed> MakeSeeds() {
   Data floats, ints;
   for (int i = 0; i < 20; i++) PutFixed(&floats, 0x3F800000u + i, 4), PutVarint(&ints, uint64_t{1} << 3 * i);
@@ -142,6 +147,7 @@ struct Result {
   bool operator==(const Result&) const = default;
 };
 
+// Fills in all values of the batch's one record.
 Result FillAll(RecordBatch* batch, ThreadPool* pool) {
   Result r;
   for (int k = 0; k < batch->layout().fields && batch->error(0).empty(); k++) {
@@ -168,6 +174,7 @@ Result ReadFromMemory(const RecordLayout& layout, const Data& data, ThreadPool* 
   return FillAll(&batch, pool);
 }
 
+// Reads a record that lies in a file between other bytes.
 Result ReadFromFile(const RecordLayout& layout, const Data& data, const std::string& path, ThreadPool* pool) {
   constexpr int64_t kBefore = 100, kAfter = 50;
   std::ofstream(path, std::ios::binary) << std::string(kBefore, 'x') << std::string(data.begin(), data.end())
@@ -183,6 +190,7 @@ Result ReadFromFile(const RecordLayout& layout, const Data& data, const std::str
   return FillAll(&batch, pool);
 }
 
+// Parses a mutated list of offsets. The result must be inside the text and the array.
 void CheckIndex(Mutator* mutate) {
   const Data text = (*mutate)(FromText("0 40\n40 1040\n1080 36\n\n1116\t9223372036854775807\n"));
   auto input = Exact<char>(text.size());
@@ -206,33 +214,36 @@ void CheckChunkTable(Mutator* mutate) {
        rows_of_parts = Exact<int64_t>(static_cast<size_t>(3 * max_rows));
   int64_t num_used, num_used_second;
   const auto size = static_cast<int64_t>(data.size());
-  const int64_t n = ParseChunkTable(input.get(), size, true, rows.get(), max_rows, &num_used);
+  const int64_t n = ParseChunkTable(input.get(), size, /*is_end=*/true, rows.get(), max_rows, &num_used);
   if (n > max_rows || num_used > size) std::abort();
-  int64_t first = ParseChunkTable(input.get(), cut, false, rows_of_parts.get(), max_rows, &num_used);
+  int64_t first = ParseChunkTable(input.get(), cut, /*is_end=*/false, rows_of_parts.get(), max_rows, &num_used);
   if (first < 0 && n >= 0) std::abort();
   if (first < 0) return;
   auto remaining = Exact<uint8_t>(static_cast<size_t>(size - num_used));
   std::copy(input.get() + num_used, input.get() + size, remaining.get());
-  const int64_t second = ParseChunkTable(remaining.get(), size - num_used, true, rows_of_parts.get() + 3 * first,
-                                         max_rows - first, &num_used_second);
+  const int64_t second = ParseChunkTable(remaining.get(), size - num_used, /*is_end=*/true,
+                                         rows_of_parts.get() + 3 * first, max_rows - first, &num_used_second);
   if (n >= 0 && (first + second != n || !std::equal(rows.get(), rows.get() + 3 * n, rows_of_parts.get()))) std::abort();
 }
 
+// Parses a mutated index of an archive. No extent may begin more than a header before the archive,
+// and no name may be longer than the text.
 void CheckTarIndex(Mutator* mutate) {
   const Data text =
       (*mutate)(FromText("jpg 512 1000 a/0.jpg cls 2048 1 a/0.cls\njpg 3072 9 1.jpg\n\nCLS 4608 2 d/2.CLS\n"));
   auto input = Exact<char>(text.size());
   std::copy(text.begin(), text.end(), input.get());
   TarSamples samples({{"jpg", "png"}, {"cls"}}, mutate->below(2) != 0,
-                     static_cast<TarSamples::Missing>(mutate->below(3)), true);
+                     static_cast<TarSamples::Missing>(mutate->below(3)), /*keep_names=*/true);
   samples.BeginFile(mutate->below(5));
-  samples.Parse({input.get(), text.size()}, 3 + mutate->below(2), 0);
+  samples.Parse({input.get(), text.size()}, /*width=*/3 + mutate->below(2), /*offset=*/0);
   for (int64_t i = 0; i < samples.size(); i++)
     for (int k = 0; k < samples.outputs(); k++)
       for (const int64_t x : samples.column(k)[static_cast<size_t>(i)])
         if (x < -kTarBlock || samples.name(i).size() > text.size()) std::abort();
 }
 
+// A valid archive: folders, links, hidden files, GNU's long names, and a PAX header.
 Data MakeArchive() {
   const std::string pax = "30 path=folder/second.seg.png\n12 size=600\n";
   return TarBlocks("folder/", '5', {}) + TarBlocks("folder/first.jpg", '0', Data(700, 1)) +
@@ -250,6 +261,7 @@ Data MutateArchive(Mutator* mutate) {
   Data d = kArchive;
   for (int i = 0, n = 1 + mutate->below(4); i < n; i++) {
     const size_t block = static_cast<size_t>(mutate->below(d.size() / kTarBlock)) * kTarBlock;
+    // Bytes of a header's fields: name, mode, size, type, magic, prefix, and those of sparse files.
     static const size_t kFields[] = {0, 1, 5, 100, 124, 125, 130, 134, 135, 156, 257, 262, 345, 482, 504};
     d[block + kFields[mutate->below(std::size(kFields))]] =
         static_cast<uint8_t>(mutate->below(2) ? "\0 0197xLSg5\x80\xff/."[mutate->below(16)] : mutate->below(256));
@@ -259,6 +271,7 @@ Data MutateArchive(Mutator* mutate) {
   return d;
 }
 
+// The names and places of an archive's members, and the reader's error.
 std::string ListMembers(const RecordPlace& place, RecordBytes::Window* window) {
   RecordBytes bytes(place, window);
   TarReader reader(&bytes);
@@ -281,7 +294,8 @@ int ReadArchive(const Data& data, const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY);
   const std::string actual = ListMembers({nullptr, fd, 0, size}, &window);
   close(fd);
-  TarSamples samples({{"jpg"}, {"seg.png", "and.a.long.name"}}, true, TarSamples::Missing::kEmpty, true);
+  TarSamples samples({{"jpg"}, {"seg.png", "and.a.long.name"}}, /*fold_case=*/true, TarSamples::Missing::kEmpty,
+                     /*keep_names=*/true);
   const std::string message = samples.Scan(path);
   for (int64_t i = 0; i < samples.size(); i++)
     if (samples.name(i).find('\0') != std::string_view::npos) std::abort();

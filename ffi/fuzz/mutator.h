@@ -23,28 +23,31 @@ class Mutator {
  public:
   explicit Mutator(uint64_t seed) : random_(seed) {}
 
+  // The file with one to three changes.
   Data operator()(const Data& seed) {
     Data d = seed;
     for (int i = 0, n = 1 + below(3); i < n && !d.empty(); i++) ChangeOnce(&d);
     return d;
   }
+  // A random number from 0 to n - 1; 0 if n is 0.
   int below(size_t n) { return n ? static_cast<int>(random_() % n) : 0; }
 
  private:
+  // Changes a file, which is not empty, in one of ten random ways.
   void ChangeOnce(Data* d) {
     Data& v = *d;
     switch (below(10)) {
       case 0:
-      case 1:
+      case 1:  // one bit anywhere
         v[below(v.size())] ^= static_cast<uint8_t>(1 << below(8));
-        break;  // one bit anywhere
-      case 2:   // some bits, mostly in the scan
+        break;
+      case 2:  // some bits of the second half, which is mostly in the scan
         for (int i = 0, n = 1 + below(16); i < n; i++)
           v[v.size() / 2 + below(v.size() - v.size() / 2)] ^= static_cast<uint8_t>(1 << below(8));
         break;
-      case 3:
+      case 3:  // truncation
         v.resize(v.size() - below(v.size() / 4));
-        break;   // truncation
+        break;
       case 4: {  // a marker or chunk: its type or its length
         size_t offset = RandomStructureOffset(v);
         if (offset < v.size()) v[offset] = static_cast<uint8_t>(below(4) ? random_() : "\x00\xFF\xC0\xDA"[below(4)]);
@@ -84,7 +87,7 @@ class Mutator {
   // Offset of a byte in one of the file's markers (JPEG) or chunk headers (PNG): markers, lengths, types.
   size_t RandomStructureOffset(const Data& v) {
     std::vector<size_t> places;
-    if (v.size() > 8 && v[0] == 0x89) {
+    if (v.size() > 8 && v[0] == 0x89) {  // PNG: a chunk has 12 bytes besides its data, and begins with their number
       for (size_t offset = 8; offset + 12 <= v.size();) {
         places.push_back(offset);
         size_t n = static_cast<size_t>(v[offset]) << 24 | v[offset + 1] << 16 | v[offset + 2] << 8 | v[offset + 3];

@@ -20,6 +20,8 @@ namespace jaxdali {
 inline std::vector<jpeg_scan_info> RandomScans(int n, bool may_interleave, Mutator* random) {
   auto below = [&](int limit) { return random->below(static_cast<size_t>(limit)); };
   std::vector<jpeg_scan_info> scans;
+  // Adds scans of DC, of all components at once or of each. A scan has the number and the numbers of its components,
+  // Ss, Se, Ah, Al (G.1.1.1).
   auto dc = [&](int high, int low) {
     if (may_interleave && below(3)) {
       jpeg_scan_info s{n, {0, 1, 2, 3}, 0, 0, high, low};
@@ -28,7 +30,7 @@ inline std::vector<jpeg_scan_info> RandomScans(int n, bool may_interleave, Mutat
       for (int c = 0; c < n; c++) scans.push_back({1, {c, 0, 0, 0}, 0, 0, high, low});
     }
   };
-  int dc_low = below(3);
+  int dc_low = below(3);  // the lowest bit of DC that is transmitted so far
   dc(0, dc_low);
   // The AC scans of each component, in order. Each further bit divides the band into new ranges.
   std::vector<std::vector<jpeg_scan_info>> ac(static_cast<size_t>(n));
@@ -41,8 +43,10 @@ inline std::vector<jpeg_scan_info> RandomScans(int n, bool may_interleave, Mutat
         first = last + 1;
       }
     }
+    // In reverse, so that the next one is the last element.
     std::reverse(ac[static_cast<size_t>(c)].begin(), ac[static_cast<size_t>(c)].end());
   }
+  // Takes the next scan of DC or of a random component, until none is left.
   for (;;) {
     std::vector<int> components_left;
     for (int c = 0; c < n; c++)
@@ -64,7 +68,8 @@ inline std::vector<jpeg_scan_info> RandomScans(int n, bool may_interleave, Mutat
   return scans;
 }
 
-// Returns an empty file if libjpeg-turbo can't read the file or can't write one of its scans.
+// Rewrites a file as a progressive one with random scans. Returns an empty file if libjpeg-turbo can't read the file or
+// can't write one of its scans.
 inline Data AsProgressive(const Data& file, Mutator* random) {
   struct Error {
     jpeg_error_mgr base;
@@ -103,9 +108,11 @@ inline Data AsProgressive(const Data& file, Mutator* random) {
     int blocks = 0;
     for (int c = 0; c < target.num_components; c++)
       blocks += target.comp_info[c].h_samp_factor * target.comp_info[c].v_samp_factor;
+    // A scan of several components has at most 10 blocks in an MCU (B.2.3).
     scans = RandomScans(target.num_components, target.num_components == 1 || blocks <= 10, random);
     target.scan_info = scans.data();
     target.num_scans = static_cast<int>(scans.size());
+    // In MCUs; 0: no restart markers.
     target.restart_interval = random->below(3) ? 0 : static_cast<unsigned>(1 + random->below(20));
     target.dest = &destination;
     jpeg_write_coefficients(&target, coefficients);

@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
     checked++;
     std::vector<int32_t> data(4 * kThreads);
     const char* message = launch(data.data());
-    const std::string text = message ? message : "";
+    const std::string text = message ? message : "";  // "": no fault
     bool good = expected.empty() ? text.empty() : text.find(expected) != text.npos && text.find(name) != text.npos;
     for (int k = 0; k < kThreads && good; k++) {  // what the right ones compute
       if (name == "Neighbours") good = data[static_cast<size_t>(2 * k)] == (k + 1) % kThreads;

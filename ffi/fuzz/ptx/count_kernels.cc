@@ -53,7 +53,8 @@ class Counter {
  public:
   explicit Counter(std::string only) : only_(std::move(only)) {}
 
-  // `set` fills in what the kernel needs besides its input and output.
+  // Runs a kernel, if its name contains the text, and prints the instructions for each element. `set` fills in what the
+  // kernel needs besides its input and output.
   template <class B, class Launch>
   void operator()(const char* name, Launch launch, Image in, Image out, std::function<void(B*)> set) {
     if (std::string(name).find(only_) == std::string::npos) return;
@@ -88,6 +89,7 @@ class Counter {
 Image Photo(DType dtype = DType::kU8) { return Image(dtype, {kSide, kSide, kChannels}); }
 Image Planes(DType dtype) { return Image(dtype, {kChannels, kSide, kSide}); }
 
+// `window` between bytes, floats and planes.
 void CountWindows(Counter& count) {
   // A mirrored window; to planes and with a scale and an offset for each channel, if there are any.
   const std::vector<int32_t> start{0, kSide - 1, 0}, step{1, -1, 1}, extent{kSide, kSide, kChannels};
@@ -119,6 +121,7 @@ void CountWindows(Counter& count) {
                                 Planes(DType::kF32), to_planes);
 }
 
+// Kernels that make each pixel from one pixel.
 void CountPixels(Counter& count) {
   const std::vector<float> matrix{.9F, .1F, .1F, 5, .1F, .9F, .1F, 5, .1F, .1F, .9F, 5};
   count.operator()<ColorBatch>("color: 3 x 3", LaunchColor, Photo(), Photo(), [&](ColorBatch* b) {
@@ -137,6 +140,7 @@ void CountPixels(Counter& count) {
   });
 }
 
+// Kernels that make each pixel from its neighbours, in windows of n x n.
 void CountNeighbourhoods(Counter& count) {
   for (const int n : {3, 5, 13, 31}) {
     const std::vector<float> window(static_cast<size_t>(2 * n), 1.F / static_cast<float>(n));
@@ -153,7 +157,7 @@ void CountNeighbourhoods(Counter& count) {
     const std::vector<int32_t> window{n, n}, anchor{n / 2, n / 2};
     const std::vector<float> fill{0};
     const std::vector<float> weights(static_cast<size_t>(n * n), 1.F / static_cast<float>(n * n));
-    for (const auto& [what, name] :
+    for (const auto& [reduction, name] :
          {std::pair{StencilReduction::kMedian, "median"}, std::pair{StencilReduction::kMax, "dilation"},
           std::pair{StencilReduction::kSum, "convolution"}}) {
       const std::string full = "stencil: " + std::string(name) + ' ' + std::to_string(n) + " x " + std::to_string(n);
@@ -164,19 +168,20 @@ void CountNeighbourhoods(Counter& count) {
         b->weights = weights.data();
         b->most = n * n;
         b->axes = 2;
-        b->what = what;
+        b->reduction = reduction;
         b->border = Border::kReplicate;
       });
     }
   }
 }
 
+// Kernels whose result depends on the whole image.
 void CountWholes(Counter& count) {
   for (const bool channels : {false, true}) {
     count.operator()<ReduceBatch>(channels ? "reduce: sum of channels" : "reduce: sum of all", LaunchReduce, Photo(),
                                   Image(DType::kF32, {channels ? kChannels : 1}), [&](ReduceBatch* b) {
-                                    b->what = Reduction::kSum;
-                                    b->axes = channels ? 3 : 7;
+                                    b->reduction = Reduction::kSum;
+                                    b->axes = channels ? 3 : 7;  // a bit for each axis: height, width, channels
                                   });
   }
   const std::vector<float> limit{0};
@@ -194,6 +199,7 @@ void CountWholes(Counter& count) {
                                         });
 }
 
+// Kernels that move pixels: a rotation, the same as a projection, and two sizes.
 void CountGeometry(Counter& count) {
   const std::vector<double> rotation{.97, .26, -9, -.26, .97, 9}, projection{.97, .26, -9, -.26, .97, 9, 0, 0, 1};
   const std::vector<float> fill{0}, roi{0, kSide, 0, kSide};

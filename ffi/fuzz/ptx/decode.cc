@@ -15,7 +15,8 @@ namespace jaxdali::ptx {
 namespace {
 
 // --- registers -------------------------------------------------------------------------------------------------------
-// A register has 64 bits. Each instruction reads as many as its type has, so the bits above don't matter.
+// A register has 64 bits. Each instruction reads as many as its type has, so the bits above don't matter. Handlers run
+// an instruction: they read i.sources, set i.destinations, and return the next instruction (Handler in machine.h).
 
 template <class T>
 T Get(const Thread& t, Source s) {
@@ -53,6 +54,8 @@ struct FunctionOf {
     return &i + 1;
   }
 };
+// The handler for f, whose result has the type D and whose sources have the types S. Only the type of the lambda
+// counts.
 template <class D, class... S, class F>
 Handler Make(F) {
   return &FunctionOf<F, D, S...>::Run;
@@ -96,6 +99,7 @@ T MaxNumber(T a, T b) {
   return a == b ? (std::signbit(a) ? b : a) : a > b ? a : b;
 }
 
+// div and rem of integers.
 template <class T, bool is_remainder>
 const Instruction* Divide(const Instruction& i, Thread& t) {
   const T a = Get<T>(t, i.sources[0]), b = Get<T>(t, i.sources[1]);
@@ -131,6 +135,8 @@ D ToInteger(S value) {
   return value >= static_cast<S>(max_value) ? max_value : static_cast<D>(value);
 }
 
+// prmt: each hexadecimal digit of `selectors`, from the lowest on, selects one of eight bytes. With its highest bit,
+// the result is that byte's sign instead, as eight bits.
 uint32_t Permute(uint32_t low, uint32_t high, uint32_t selectors) {
   const uint64_t bytes = uint64_t{high} << 32 | low;
   uint32_t result = 0;
@@ -155,6 +161,7 @@ T Mask(uint32_t bits) {  // the lowest ones
   return bits >= 8 * sizeof(T) ? static_cast<T>(~T{0}) : static_cast<T>((T{1} << bits) - 1);
 }
 
+// bfe: a field of `bits` bits from `first_bit` on; of signed numbers with its sign.
 template <class T>
 T Extract(T a, uint32_t first_bit, uint32_t bits) {
   using U = Unsigned<T>;
@@ -170,6 +177,7 @@ T Extract(T a, uint32_t first_bit, uint32_t bits) {
   return static_cast<T>(field);
 }
 
+// bfi: b, with `bits` bits from `first_bit` on replaced by the lowest ones of a.
 template <class T>
 T Insert(T a, T b, uint32_t first_bit, uint32_t bits) {
   first_bit &= 255, bits &= 255;
@@ -178,7 +186,7 @@ T Insert(T a, T b, uint32_t first_bit, uint32_t bits) {
   return (b & ~mask) | (static_cast<T>(a << first_bit) & mask);
 }
 
-// dp2a: c + the products of the 16-bit halves of a and two bytes of b.
+// dp2a: source 2 + the products of the 16-bit halves of source 0 and two bytes of source 1, the higher two with `flag`.
 template <class A, class B>
 const Instruction* DotProduct2(const Instruction& i, Thread& t) {
   const auto a = Get<uint32_t>(t, i.sources[0]), b = Get<uint32_t>(t, i.sources[1]) >> (i.flag ? 16 : 0);
@@ -190,6 +198,7 @@ const Instruction* DotProduct2(const Instruction& i, Thread& t) {
 
 enum class Combine { kNone, kAnd, kOr, kXor };
 
+// setp: a comparison of sources 0 and 1, combined with predicate 2.
 template <class F, class T, Combine combine>
 const Instruction* SetPredicate(const Instruction& i, Thread& t) {
   bool result = F{}(Get<T>(t, i.sources[0]), Get<T>(t, i.sources[1]));
@@ -211,6 +220,7 @@ std::string Hex(uint64_t value) {
   return text;
 }
 
+// Throws the Fault of an access that races with `other`. is_write: that one was a write.
 [[noreturn]] void FailRace(const Instruction& i, const Thread& t, const Access& other, bool is_write, bool read_only,
                            const char* memory) {
   const Block& b = *t.block;
@@ -225,6 +235,7 @@ std::string Hex(uint64_t value) {
            "\n ");
 }
 
+// Enters the access to each byte that the instruction uses. Fails if one is a race.
 template <Kind kind, unsigned bytes>
 void RecordAccesses(const Instruction& i, Thread& t, ByteHistory* history, const Clock& clock, const char* memory) {
   for (unsigned k = 0; k < bytes; k++) {
@@ -276,6 +287,7 @@ uint8_t* Find(const Instruction& i, Thread& t) {
        "access of " + std::to_string(bytes) + " bytes at " + Hex(address) + ", which is no address of this memory");
 }
 
+// ld and st of n values: the address is source 0, stored values are those from 1 on.
 template <Space space, Kind kind, class T, int n>
 const Instruction* Load(const Instruction& i, Thread& t) {
   const uint8_t* bytes = Find<space, kind, n * sizeof(T)>(i, t);
@@ -297,7 +309,7 @@ const Instruction* Store(const Instruction& i, Thread& t) {
   return &i + 1;
 }
 
-// Parameters of functions, which are in the frame.
+// ld, st and the address of variables in the frame, such as parameters of functions, at i.offset.
 template <class T, int n>
 const Instruction* LoadFrame(const Instruction& i, Thread& t) {
   for (int k = 0; k < n; k++) {
@@ -320,6 +332,7 @@ const Instruction* FrameAddress(const Instruction& i, Thread& t) {
   return &i + 1;
 }
 
+// atom (with a result, the old value) and red: the memory becomes F(old value, source 1, source 2).
 template <Space space, class T, class F, bool has_result>
 const Instruction* Atomic(const Instruction& i, Thread& t) {
   uint8_t* bytes = Find<space, Kind::kAtomic, sizeof(T)>(i, t);
@@ -337,6 +350,7 @@ const Instruction* Jump(const Instruction& i, Thread&) { return i.target; }
 
 const Instruction* Next(const Instruction& i, Thread&) { return &i + 1; }
 
+// call: a new frame behind the caller's, with copies of the arguments.
 const Instruction* EnterFunction(const Instruction& i, Thread& t) {
   const Call& call = *i.call;
   const Frame& caller = t.frames.back();
@@ -349,12 +363,14 @@ const Instruction* EnterFunction(const Instruction& i, Thread& t) {
   return call.callee->code.data();
 }
 
+// Ends a thread's run at an instruction.
 const Instruction* Stop(Thread& t, const Instruction* instruction, Thread::State state) {
   t.at = instruction;
   t.state = state;
   return nullptr;
 }
 
+// ret: back to the caller, with copies of the results. The kernel's own ends the thread.
 const Instruction* Return(const Instruction& i, Thread& t) {
   if (t.frames.size() == 1) return Stop(t, &i, Thread::kEnded);
   const Frame frame = t.frames.back();
@@ -369,6 +385,8 @@ const Instruction* Exit(const Instruction& i, Thread& t) { return Stop(t, &i, Th
 const Instruction* Barrier(const Instruction& i, Thread& t) { return Stop(t, &i, Thread::kAtBarrier); }
 const Instruction* WaitForWarp(const Instruction& i, Thread& t) { return Stop(t, &i, Thread::kInWarp); }
 
+// mov from a special register: %tid.x, %ctaid.x, %ntid.x, %nctaid.x, %laneid, %warpid, and those that are always 0
+// or 1.
 template <int index>
 const Instruction* Special(const Instruction& i, Thread& t) {
   const uint32_t values[] = {
@@ -377,9 +395,10 @@ const Instruction* Special(const Instruction& i, Thread& t) {
   return &i + 1;
 }
 
-// --- exchange between the threads of a warp
-// ---------------------------------------------------------------------------
+// --- exchange between the threads of a warp --------------------------------------------------------------------------
+// These are WarpHandlers. They run once for all threads of a warp.
 
+// Fails unless the mask of each thread has all threads of the warp.
 void CheckMask(const Instruction& i, Thread* warp, Source mask) {
   for (unsigned k = 0; k < kWarpThreads; k++)
     if (Get<uint32_t>(warp[k], mask) != ~uint32_t{0}) Fail(i, warp[k], "not all threads of the warp are in the mask");
@@ -387,6 +406,8 @@ void CheckMask(const Instruction& i, Thread* warp, Source mask) {
 
 enum class Shuffle { kUp, kDown, kXor, kIndex };
 
+// shfl: each thread gets source 0 of another one, by source 1, or keeps its own if that is outside of its segment
+// (source 2). Destination 1, if any, tells which.
 template <Shuffle mode>
 void ShuffleWarp(const Instruction& i, Thread* warp) {
   CheckMask(i, warp, i.sources[3]);
@@ -408,6 +429,7 @@ void ShuffleWarp(const Instruction& i, Thread* warp) {
   }
 }
 
+// redux: all threads get F of all their values.
 template <class T, class F>
 void ReduceWarp(const Instruction& i, Thread* warp) {
   CheckMask(i, warp, i.sources[1]);
@@ -416,6 +438,7 @@ void ReduceWarp(const Instruction& i, Thread* warp) {
   for (unsigned k = 0; k < kWarpThreads; k++) Set(warp[k], i.destinations[0], result);
 }
 
+// vote.ballot: all threads get a word with a bit for each thread's predicate.
 void Ballot(const Instruction& i, Thread* warp) {
   CheckMask(i, warp, i.sources[1]);
   uint32_t votes = 0;
@@ -424,6 +447,7 @@ void Ballot(const Instruction& i, Thread* warp) {
   for (unsigned k = 0; k < kWarpThreads; k++) Set(warp[k], i.destinations[0], votes);
 }
 
+// vote.all, vote.any: whether all predicates, or some, are true.
 template <bool all>
 void Vote(const Instruction& i, Thread* warp) {
   CheckMask(i, warp, i.sources[1]);
@@ -437,7 +461,7 @@ void Vote(const Instruction& i, Thread* warp) {
 
 // --- decoding --------------------------------------------------------------------------------------------------------
 
-// Each of these calls f with a value of the type, and returns null for other types.
+// Each of these calls f with a value of the type, which returns a handler, and returns null for other types.
 template <class F>
 Handler WithInteger(Type type, F f) {
   if (type.kind == Type::kUnsigned) {
@@ -469,6 +493,7 @@ Handler WithBits(Type type, F f) {
   return WithInteger(type, f);
 }
 
+// Calls f with the statement's memory, as a constant.
 template <class F>
 Handler WithSpace(Statement* s, F f) {
   if (s->Take("global")) return f(std::integral_constant<Space, Space::kGlobal>{});
@@ -478,12 +503,16 @@ Handler WithSpace(Statement* s, F f) {
   return f(std::integral_constant<Space, Space::kGeneric>{});
 }
 
+// Chooses the handler of one statement. Each function below returns the handler for its kind of statements, or null. It
+// takes the operands in their order and the modifiers that it knows. If any are left at the end, the statement is
+// unknown.
 class Decoder {
  public:
   Decoder(Statement* statement, Scope* scope, Instruction* instruction)
       : s_(*statement), scope_(*scope), i_(*instruction) {}
 
   void Run() {
+    // The types are taken first: "cvt.f32.u8" has `second_type` f32 and `type` u8.
     for (const std::string_view modifier : s_.modifiers)
       if (const Type type = TypeOf(modifier); type.kind != Type::kNone) s_.second_type = s_.type, s_.type = type;
     std::erase_if(s_.modifiers, [](std::string_view m) { return TypeOf(m).kind != Type::kNone; });
@@ -502,22 +531,25 @@ class Decoder {
     if (operand_index_ == s_.operands.size()) throw Fault(std::string(s_.text) + ": an operand is missing");
     return s_.operands[operand_index_++];
   }
+  // The next operand as destination 0; the next ones as sources 0, 1, ... of these types.
   void Destination() { i_.destinations[0] = scope_.Register(Operand()); }
   void Sources(std::initializer_list<Type> types) {
     int k = 0;
     for (const Type type : types) i_.sources[k++] = scope_.Value(Operand(), type);
   }
-  // A predicate, perhaps negated.
+  // The next operand as source k: a predicate, perhaps negated (`flag`).
   void Predicate(int k) {
     std::string_view text = Operand();
     i_.flag = text[0] == '!';
     i_.sources[k] = scope_.Value(Trim(text.substr(i_.flag ? 1 : 0)), {Type::kPredicate, 1});
   }
-  static std::vector<std::string_view> VectorParts(std::string_view text) {  // of a vector
+  // The registers of a vector "{a, b}"; of another operand, that alone.
+  static std::vector<std::string_view> VectorParts(std::string_view text) {
     return text[0] == '{' ? Split(text.substr(1, text.size() - 2), ',') : std::vector{text};
   }
   static constexpr Type kU32{Type::kUnsigned, 4};
 
+  // Jumps, calls, barriers and fences. The reader has set `target` and `call`.
   Handler Control() {
     if (s_.name == "bra") {
       s_.Take("uni");
@@ -534,16 +566,17 @@ class Decoder {
     if (s_.name == "exit") return Exit;
     if ((s_.name == "bar" || s_.name == "barrier") && s_.Take("sync")) {
       s_.Take("aligned");
-      if (Operand() != "0") return nullptr;
+      if (Operand() != "0") return nullptr;  // the number of the barrier
       return Barrier;
     }
-    if (s_.name == "membar" || s_.name == "fence") {
+    if (s_.name == "membar" || s_.name == "fence") {  // no effect, because all accesses are in order here
       s_.modifiers.clear();
       return Next;
     }
     return nullptr;
   }
 
+  // Accesses to memory, and conversions between its kinds of addresses, which are the same numbers here.
   Handler Memory() {
     if (s_.name == "ld" || s_.name == "st") return LoadOrStore(s_.name == "ld");
     if (s_.name == "atom" || s_.name == "red") return MakeAtomic(s_.name == "atom");
@@ -556,10 +589,12 @@ class Decoder {
     return nullptr;
   }
 
+  // "ld.global.v2.u32 {a, b}, [address]", "st.global.u32 [address], a": one, two or four values.
   Handler LoadOrStore(bool is_load) {
     const int n = s_.Take("v2") ? 2 : s_.Take("v4") ? 4 : 1;
     const bool read_only = s_.Take("nc");
     const bool is_atomic = s_.Take("volatile") || s_.Take("relaxed");
+    // The default order, and the scope: they make no difference here.
     for (std::string_view m : {"weak", "gpu", "cta", "sys"}) s_.Take(m);
     std::string_view address = is_load ? std::string_view() : Operand();
     const auto parts = VectorParts(Operand());
@@ -567,10 +602,11 @@ class Decoder {
     for (size_t k = 0; k < parts.size(); k++) {
       if (is_load)
         i_.destinations[k] = scope_.Register(parts[k]);
-      else
+      else  // source 0 is the address
         i_.sources[1 + k] = scope_.Value(parts[k], s_.type);
     }
     if (is_load) address = Operand();
+    // Calls f with a value of the type and the number of values. A vector has at most 16 bytes.
     const auto with_length = [&](auto f) {
       return WithBits(s_.type, [&](auto z) -> Handler {
         using T = decltype(z);
@@ -580,7 +616,7 @@ class Decoder {
         return nullptr;
       });
     };
-    if (scope_.Address(address, &i_)) {
+    if (scope_.Address(address, &i_)) {  // a variable in the frame
       s_.Take("param");
       s_.Take("local");
       return with_length([&](auto z, auto length) -> Handler {
@@ -599,6 +635,7 @@ class Decoder {
     });
   }
 
+  // "atom.global.add.u32 old, [address], value", "red.global.add.u32 [address], value"; cas has two values.
   Handler MakeAtomic(bool has_result) {
     for (std::string_view m : {"relaxed", "gpu", "cta", "sys"}) s_.Take(m);
     if (has_result) Destination();
@@ -625,11 +662,12 @@ class Decoder {
     });
   }
 
+  // Exchanges in a warp: sets `run_warp`, and returns the handler by which a thread waits.
   Handler Exchange() {
     if (s_.name != "shfl" && s_.name != "vote" && s_.name != "redux") return nullptr;
     if (!s_.Take("sync")) return nullptr;
     if (s_.name == "shfl") {
-      const std::string_view destination = Operand();
+      const std::string_view destination = Operand();  // "value" or "value|predicate"
       const size_t bar = destination.find('|');
       i_.destinations[0] = scope_.Register(Trim(destination.substr(0, bar)));
       if (bar != destination.npos) i_.destinations[1] = scope_.Register(Trim(destination.substr(bar + 1)));
@@ -670,6 +708,8 @@ class Decoder {
     return i_.run_warp ? WaitForWarp : nullptr;
   }
 
+  // mov, and cvt between integers and floats: rounds to nearest even (rn), or first to a whole number by rni (nearest
+  // even), rzi (towards zero), rmi (down) or rpi (up).
   Handler Convert() {
     if (s_.name == "mov") return Move();
     if (s_.name != "cvt") return nullptr;
@@ -744,18 +784,19 @@ class Decoder {
     return WithInteger(type, f);
   }
 
+  // mov: of a register, a special register, an address in the frame, or between a vector and a wider register.
   Handler Move() {
     const std::string_view to = Operand(), from = Operand();
     const auto parts = VectorParts(to[0] == '{' ? to : from);
     if (to[0] == '{') {  // unpacks
       i_.sources[0] = scope_.Value(from, s_.type);
       for (size_t k = 0; k < parts.size(); k++) i_.destinations[k] = scope_.Register(parts[k]);
-      return Packing(parts.size(), false);
+      return Packing(parts.size(), /*pack=*/false);
     }
     i_.destinations[0] = scope_.Register(to);
     if (from[0] == '{') {
       for (size_t k = 0; k < parts.size(); k++) i_.sources[k] = scope_.Value(parts[k], s_.type);
-      return Packing(parts.size(), true);
+      return Packing(parts.size(), /*pack=*/true);
     }
     if (from[0] == '%') {
       if (from == "%tid.x") return Special<0>;
@@ -778,6 +819,7 @@ class Decoder {
     });
   }
 
+  // Joins n values to one of n times the size, the first one lowest, or (not `pack`) divides it.
   template <class T, int n, bool pack>
   static const Instruction* Pack(const Instruction& i, Thread& t) {
     constexpr int bits = static_cast<int>(8 * sizeof(T));
@@ -792,6 +834,7 @@ class Decoder {
     return &i + 1;
   }
   Handler Packing(size_t n, bool pack) {
+    // The statement's type is that of the wide register.
     const size_t bytes = s_.type.bytes / n;
     if (n == 2 && bytes == 2) return pack ? &Pack<uint16_t, 2, true> : &Pack<uint16_t, 2, false>;
     if (n == 2 && bytes == 4) return pack ? &Pack<uint32_t, 2, true> : &Pack<uint32_t, 2, false>;
@@ -800,10 +843,11 @@ class Decoder {
     return nullptr;
   }
 
+  // Arithmetic of numbers; Comparison, Product and Bits have those with modifiers of their own.
   Handler Arithmetic() {
     const Type type = s_.type;
     const std::string_view name = s_.name;
-    if (type.kind == Type::kFloat) s_.Take("rn");  // all others are unknown
+    if (type.kind == Type::kFloat) s_.Take("rn");  // other roundings are unknown
     if (name == "setp") return Comparison();
     Destination();
     if ((name == "min" || name == "max") && s_.Take("f16x2")) {
@@ -882,6 +926,7 @@ class Decoder {
     return Bits();
   }
 
+  // mul, and mad, which adds a third source: the lower half of the product, its upper half (hi), or all of it (wide).
   Handler Product(bool adds) {
     const Type type = s_.type;
     const bool is_wide = s_.Take("wide"), is_high = s_.Take("hi");
@@ -912,6 +957,7 @@ class Decoder {
     });
   }
 
+  // Logic, shifts, fields of bits, permutations of bytes, counts of bits, and dp2a.
   Handler Bits() {
     const Type type = s_.type;
     const std::string_view name = s_.name;
@@ -1014,6 +1060,8 @@ class Decoder {
     return nullptr;
   }
 
+  // setp, such as "setp.lt.and.f32 p, a, b, q". Comparisons of floats with names that end in u also hold
+  // if one of the two is NaN.
   Handler Comparison() {
     const Type type = s_.type;
     const Combine combine = s_.Take("and")   ? Combine::kAnd

@@ -12,6 +12,7 @@ namespace {
 #define JAXDALI_DEVICE(statement)
 #endif
 
+// The base of all kernels. They are launched with two blocks.
 struct WithData {
   int32_t* data;  // two for each thread of two blocks
 

@@ -21,6 +21,7 @@
 namespace jaxdali::ptx {
 namespace {
 
+// The readable form of a C++ symbol, or the symbol itself if it is none.
 std::string Demangle(const char* name) {
   int status;
   const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status),
@@ -28,7 +29,8 @@ std::string Demangle(const char* name) {
   return text ? text.get() : name;
 }
 
-// The type of the kernel in "void jaxdali::Run<TYPE>(TYPE)".
+// The TYPE of a kernel "void jaxdali::Run<TYPE>(TYPE)", which may contain further brackets. Other entries: the whole
+// text.
 std::string KernelType(const std::string& entry) {
   const std::string text = Demangle(entry.c_str());
   const size_t begin = text.find("Run<");
@@ -42,17 +44,17 @@ std::string KernelType(const std::string& entry) {
 }
 
 struct Kernel {
-  Module* module;
-  std::string entry;
-  bool is_ambiguous = false;
-  const Function* function = nullptr;
+  Module* module;                      // the file
+  std::string entry;                   // the symbol in it
+  bool is_ambiguous = false;           // other files have one with the same type
+  const Function* function = nullptr;  // null: not decoded yet
   int64_t launches = 0;
-  uint64_t instructions = 0;
+  uint64_t instructions = 0;  // of all launches
 };
 
-uint64_t g_num_executed = 0;
+uint64_t g_num_executed = 0;  // instructions of all threads so far
 
-// All kernels of the folder, by their types.
+// All kernels in the folder's PTX files, by the TYPE of `Run<TYPE>`; a type in two files is ambiguous.
 class Kernels {
  public:
   Kernels() {
@@ -77,6 +79,7 @@ class Kernels {
                     static_cast<long>(kernel.launches), type.c_str());
   }
 
+  // See jaxdali::ptx::DecodeAll.
   int DecodeAll() {
     bool is_good = true;
     for (auto& [type, kernel] : kernels_) {
@@ -90,6 +93,7 @@ class Kernels {
     return is_good ? static_cast<int>(kernels_.size()) : 0;
   }
 
+  // The kernel of a type, decoded. Throws a Fault if there is not exactly one.
   Kernel& Get(const std::string& type) {
     const auto kernel_entry = kernels_.find(type);
     if (kernel_entry == kernels_.end()) throw Fault("not in the PTX");
@@ -114,6 +118,7 @@ class Machine {
  public:
   Machine() : threads_(kBlockThreads) {}
 
+  // Runs all blocks, one after the other in random order, each with the same parameters.
   void Run(const Function& kernel, const void* parameters, size_t parameter_bytes, int64_t blocks) {
     std::minstd_rand random(static_cast<unsigned>(blocks));
     std::vector<uint32_t> order(static_cast<size_t>(blocks));
@@ -142,6 +147,7 @@ class Machine {
  private:
   static constexpr uint64_t kGarbage = 0xA5A5A5A5A5A5A5A5;
 
+  // Runs the threads of a block from barrier to barrier. Throws a Fault if they don't all reach the same one.
   void RunBlock(std::minstd_rand& random) {
     const Function& kernel = *block_.kernel;
     for (const Range& variable : kernel.shared)  // garbage
@@ -174,6 +180,7 @@ class Machine {
     }
   }
 
+  // Runs a thread until it stops, see Handler. An instruction whose guard does not hold is skipped.
   static void RunThread(Thread* t) {
     uint64_t count = 0;
     const Instruction* i = t->at;
@@ -192,7 +199,7 @@ class Machine {
     t->at++;
   }
 
-  // Runs the exchanges that threads wait for. False if none does.
+  // Runs the exchanges that threads wait for. False if none does. All threads of a warp must wait at the same one.
   bool ExchangeInWarps() {
     bool has_exchange = false;
     for (unsigned w = 0; w < kBlockThreads; w += kWarpThreads) {
@@ -211,6 +218,7 @@ class Machine {
     return has_exchange;
   }
 
+  // Throws the Fault that two threads are at different places, of which one waits.
   [[noreturn]] static void FailApart(const char* place, const Thread& a, const Thread& b) {
     const Thread &waiting = a.state == Thread::kEnded ? b : a, &other = a.state == Thread::kEnded ? a : b;
     Fail(*waiting.at, waiting,
@@ -220,10 +228,10 @@ class Machine {
 
   Block block_{};
   std::vector<Thread> threads_;
-  std::vector<uint64_t> registers_;
-  std::vector<uint8_t> local_, shared_;
-  std::vector<ByteHistory> shared_history_;
-  uint32_t phase_ = 0;
+  std::vector<uint64_t> registers_;          // of all threads
+  std::vector<uint8_t> local_, shared_;      // frames of all threads; shared memory
+  std::vector<ByteHistory> shared_history_;  // of each byte of it
+  uint32_t phase_ = 0;                       // see Access
 };
 
 }  // namespace

@@ -38,6 +38,7 @@ struct Range {
   uint32_t begin, size;
 };
 
+// A call of a function, whose arguments and results are copied between the frames.
 struct Call {
   struct Copy {
     uint32_t from, to, size;
@@ -51,10 +52,11 @@ struct Instruction {
   WarpHandler run_warp = nullptr;
   uint32_t guard = kTrue;  // a register
   bool guard_value = true;
-  bool flag = false;       // dp2a: the higher bytes; a predicate: negated
-  uint16_t used = 0xFFFF;  // bytes of a vector that are used
-  uint32_t number = 0;     // of all instructions
-  uint32_t destinations[4] = {};
+  bool flag = false;              // dp2a: the higher bytes; a predicate: negated
+  uint16_t used = 0xFFFF;         // bytes of a vector that are used
+  uint32_t number = 0;            // of all instructions
+  uint32_t destinations[4] = {};  // registers
+  // The operands in the statement's order. Of an access to memory: 0 is the address, those from 1 on are the values.
   Source sources[5];
   int64_t offset = 0;                    // of an address, or the place in the frame
   uint64_t address_mask = ~uint64_t{0};  // of the register with the address, which may have 32 bits
@@ -76,13 +78,14 @@ struct Function {
   std::vector<Place> places;
   std::vector<uint64_t> constants;
   std::deque<Call> calls;
-  std::vector<Range> parameters, result;  // in the frame; a kernel's: in its parameters
-  uint32_t registers = 1, frame_bytes = 0;
+  std::vector<Range> parameters, result;    // in the frame; a kernel's: in its parameters
+  uint32_t registers = 1, frame_bytes = 0;  // numbers of registers (see kTrue) and of bytes that a call takes
   // With the functions that it calls.
   uint32_t all_registers = 0, all_frame_bytes = 0;
   std::vector<Range> shared;  // the variables in shared memory
 };
 
+// The block that runs now.
 struct Block {
   const Function* kernel;
   const uint8_t* parameters;
@@ -93,6 +96,7 @@ struct Block {
   Clock clock;
 };
 
+// A call that has not returned.
 struct Frame {
   const Function* function;
   const Instruction* call;  // in the caller
@@ -107,12 +111,13 @@ struct Thread {
   uint64_t* registers;
   uint8_t* memory;  // of the frame
   Block* block;
-  uint8_t* local;  // memory of all frames
-  const Instruction* at;
-  uint32_t index;
+  uint8_t* local;         // memory of all frames
+  const Instruction* at;  // where it has stopped
+  uint32_t index;         // in the block
   State state;
-  std::vector<Frame> frames;
+  std::vector<Frame> frames;  // from the kernel's on
 
+  // Makes a frame the current one.
   void Enter(const Frame& frame) {
     registers = frame.registers;
     bases[Source::kRegister] = frame.registers;

@@ -20,12 +20,13 @@ namespace {
 // nor the bytes after the requested size count as allocated, so that accesses there are found.
 class Allocator {
  public:
+  // A block of at least `size` bytes; null if there is no memory left.
   void* New(size_t size) {
     const std::lock_guard lock(mutex_);
     if (!heap.begin) Reserve();
     const int list = ListOf(size);
     uint8_t* block = free_[list];
-    if (block) {
+    if (block) {  // a free block begins with the address of the next one in its list
       std::memcpy(&free_[list], block, sizeof(uint8_t*));
     } else {
       if (SizeOf(list) + kHeader > static_cast<size_t>(heap.begin + Heap::kBytes - end_)) return nullptr;
@@ -38,6 +39,7 @@ class Allocator {
     return block;
   }
 
+  // Puts a block into the list of free ones. Its bytes no longer count as allocated.
   void Delete(void* pointer) {
     if (!pointer) return;
     const std::lock_guard lock(mutex_);
@@ -64,11 +66,13 @@ class Allocator {
     while (SizeOf(list) < units * Heap::kUnit) list++;
     return list;
   }
+  // Bytes of a list's blocks: from list 16 on, four lists for each power of two.
   static size_t SizeOf(int list) {
     if (list < 16) return static_cast<size_t>(list) * Heap::kUnit;
     return (Heap::kUnit << list / 4) + (Heap::kUnit << list / 4) / 4 * static_cast<size_t>(list % 4);
   }
 
+  // Reserves addresses for the heap, the map of allocated bytes, and the history of each byte.
   void Reserve() {
     const auto reserve = [](size_t bytes) {  // pages come with the first access
       void* region = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -54,6 +54,7 @@ inline bool IsConcurrent(const Access& earlier, unsigned thread, const Clock& no
          (earlier.phase == now.phase && (earlier.thread != thread || earlier.several_threads));
 }
 
+// Makes `last` the record of an access now, together with the earlier ones of the same phase and launch.
 inline void UpdateAccess(Access* last, unsigned thread, bool atomic, uint32_t instruction, const Clock& now) {
   const bool same_launch = last->phase >= now.launch, same_phase = last->phase == now.phase;
   *last = {now.phase,

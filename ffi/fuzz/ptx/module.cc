@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::string_view kSpace = " \t\r\n";
 
+// Whether the text begins with this whole word.
 bool StartsWord(std::string_view text, std::string_view word) {
   return text.substr(0, word.size()) == word &&
          (text.size() == word.size() || std::string_view(" \t\n(").find(text[word.size()]) != text.npos);
@@ -43,7 +44,7 @@ struct Variable {
   Type type;
 };
 
-// ".align 8 .b8 name[16]", ".b64 name"
+// Reads a declaration: ".align 8 .b8 name[16]", ".b64 name". Other words that begin with a dot are skipped.
 Variable ParseVariable(std::string_view text) {
   Variable v{{}, 0, 1, {}};
   while (true) {
@@ -66,6 +67,7 @@ Variable ParseVariable(std::string_view text) {
   return v;
 }
 
+// Gives a variable the next aligned place of a memory that ends at `end`. Returns its offset.
 uint32_t Allocate(uint32_t* end, const Variable& v) {
   const uint32_t offset = (*end + v.align - 1) / v.align * v.align;
   *end = offset + v.bytes;
@@ -77,6 +79,7 @@ Range PlaceInFrame(Function* f, const Variable& v) {
   return {offset, v.bytes};
 }
 
+// Enters a variable in shared memory that the function uses, once.
 void AddShared(Function* f, Range range) {
   for (const Range& other : f->shared)
     if (other.begin == range.begin) return;
@@ -94,6 +97,7 @@ class Reader {
         text_(std::string_view(module->text).substr(entry->begin)),
         line_(entry->line) {}
 
+  // Reads the head, then the statements up to the brace that closes the function.
   void Run() {
     const size_t brace = text_.find("\n{");
     ReadHead(text_.substr(0, brace));
@@ -128,6 +132,7 @@ class Reader {
       TakeLine();
     }
   }
+  // The next n characters of the text, or its next line; counts lines.
   std::string_view Take(size_t n) {
     const std::string_view taken = text_.substr(0, n);
     line_ += static_cast<uint32_t>(std::count(taken.begin(), taken.end(), '\n'));
@@ -136,7 +141,10 @@ class Reader {
   }
   std::string_view TakeLine() { return Take(text_.find('\n')); }
 
+  // Reads ".entry name(.param .u64 a, ...)" or ".func (.param .b32 result) name(...)". The parameters of a kernel are
+  // in memory of their own, those of a function in its frame.
   void ReadHead(std::string_view head) {
+    // 6 and 5 are the lengths of the words.
     head = head.substr(head.find(is_kernel_ ? ".entry" : ".func") + (is_kernel_ ? 6 : 5));
     head = Trim(head);
     if (head[0] == '(') {  // the result
@@ -161,6 +169,7 @@ class Reader {
       scope_.Declare(v.name, kParameterWindow + offset);
     }
   }
+  // Gives a function's parameter or result a place in the frame.
   Range Parameter(std::string_view text) {
     const Variable v = ParseVariable(Trim(text).substr(std::strlen(".param")));
     const Range place = PlaceInFrame(function_, v);
@@ -182,7 +191,7 @@ class Reader {
     const size_t end = text_.find_first_of(";:");
     const std::string_view text = Trim(Take(end));
     const bool is_label = text_[0] == ':';
-    Take(1);
+    Take(1);  // the colon or semicolon
     if (is_label) {
       labels_[std::string(text)] = static_cast<uint32_t>(function_->code.size());
     } else if (text[0] == '.') {
@@ -193,9 +202,10 @@ class Reader {
     }
   }
 
+  // Registers, variables, and the pragma that says which bytes of the next vector are used. Throws a Fault for others.
   void ReadDeclaration(std::string_view text) {
     const auto after_word = [&](std::string_view word) { return text.substr(word.size()); };
-    if (StartsWord(text, ".reg")) {
+    if (StartsWord(text, ".reg")) {  // ".reg .b32 %r<12>": the registers %r0 to %r11
       const auto [name, count] = NameAndCount(Trim(after_word(".reg")));
       const Type type = TypeOf(name.substr(1, name.find_first_of(kSpace) - 1));
       std::string_view prefix = Trim(name.substr(name.find_first_of(kSpace)));
@@ -210,12 +220,15 @@ class Reader {
       scope_.DeclareInFrame(v.name, PlaceInFrame(function_, v));
     } else if (StartsWord(text, ".pragma")) {
       const size_t mask = text.find("used_bytes_mask ");
+      // 16: the length of the word. The mask has a bit for each byte.
       if (mask != text.npos) used_bytes_ = static_cast<uint16_t>(std::strtoul(text.data() + mask + 16, nullptr, 0));
     } else {
       throw Fault(std::string(text) + ": unknown");
     }
   }
 
+  // Reads "@%p name.modifier operand, ...", where the guard "@%p" or "@!%p" may be missing, and appends the
+  // instruction.
   void ReadInstruction(std::string_view text) {
     Statement s;
     s.text = text;
@@ -244,8 +257,10 @@ class Reader {
     function_->places.push_back(place_);
   }
 
-  // "call.uni (result), function, (argument, ...)"
+  // Reads "call.uni (result), function, (argument, ...)", without or with a result and arguments, which are variables
+  // in the frame.
   void MakeCall(Statement& s, Instruction* i) {
+    // The places of variables in "(name, ...)".
     auto list = [&](std::string_view text) {
       std::vector<Range> places;
       text = Trim(text.substr(1, text.size() - 2));
@@ -270,6 +285,8 @@ class Reader {
     s.operands.clear();
   }
 
+  // Ends the function: sets the targets of jumps, adds the registers and memory of the functions that it calls, and
+  // numbers the instructions.
   void ResolveLabels() {
     Function& f = *function_;
     for (const auto& [jump_index, label] : jumps_) {
@@ -297,11 +314,11 @@ class Reader {
   Scope scope_;
   std::string_view text_;
   uint32_t line_;
-  Function::Place place_{};
-  uint16_t used_bytes_ = 0xFFFF;
-  uint32_t shared_end_ = 0;
-  std::map<std::string, uint32_t> labels_;
-  std::vector<std::pair<uint32_t, std::string>> jumps_;
+  Function::Place place_{};                              // of the current instruction
+  uint16_t used_bytes_ = 0xFFFF;                         // for the next instruction: see Instruction::used
+  uint32_t shared_end_ = 0;                              // end of the variables in shared memory so far
+  std::map<std::string, uint32_t> labels_;               // and the instructions that they stand before
+  std::vector<std::pair<uint32_t, std::string>> jumps_;  // numbers of instructions, and the labels that they jump to
 };
 
 }  // namespace
@@ -329,6 +346,7 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
   return parts;
 }
 
+// The type of a modifier: "pred", or a letter and the number of bits. kNone: it is none.
 Type TypeOf(std::string_view name) {
   if (name == "pred") return {Type::kPredicate, 1};
   if (name.size() < 2) return {};
@@ -370,10 +388,12 @@ Source Scope::Constant(uint64_t value) {
 }
 
 Source Scope::Value(std::string_view text, Type type) {
+  // "_" is a register that nobody reads.
   if (text[0] == '%' || text == "_") return {Source::kRegister, Register(text)};
   const auto number = [&](int base, size_t skip) {
     return std::strtoull(std::string(text.substr(skip)).c_str(), nullptr, base);
   };
+  // The bits of a float or double, as 0f3F800000 or 0d3FF0000000000000.
   if (text.size() > 2 && text[0] == '0' && (text[1] == 'f' || text[1] == 'F' || text[1] == 'd' || text[1] == 'D')) {
     const bool is_double = text[1] == 'd' || text[1] == 'D';
     if (type.kind == Type::kFloat && type.bytes != (is_double ? 8 : 4))
@@ -417,12 +437,14 @@ bool Scope::Address(std::string_view text, Instruction* i) {
   return false;
 }
 
+// Goes through the lines: notes where functions begin, which are decoded later, and reads variables and names of
+// sources.
 Module::Module(const std::string& path) : name(path.substr(path.rfind('/') + 1)) {
   std::ifstream file(path);
   if (!file) throw Fault(path + ": cannot be read");
   text.assign(std::istreambuf_iterator<char>(file), {});
   uint32_t line = 0;
-  bool in_function = false;  // a function
+  bool in_function = false;
   for (size_t offset = 0; offset < text.size();) {
     const size_t end = std::min(text.find('\n', offset), text.size());
     const std::string_view line_text(text.data() + offset, end - offset);
@@ -434,6 +456,7 @@ Module::Module(const std::string& path) : name(path.substr(path.rfind('/') + 1))
     } else if (line_text.find(".entry ") != line_text.npos || line_text.find(".func ") != line_text.npos) {
       const bool is_kernel = line_text.find(".entry ") != line_text.npos;
       const std::string_view remaining_text(text.data() + offset, text.size() - offset);
+      // A declaration has a semicolon before the next body.
       const bool is_declaration = remaining_text.find(';') < remaining_text.find("\n{");
       std::string_view signature =
           Trim(remaining_text.substr(remaining_text.find(is_kernel ? ".entry" : ".func") + (is_kernel ? 6 : 5), 2000));
@@ -450,7 +473,7 @@ Module::Module(const std::string& path) : name(path.substr(path.rfind('/') + 1))
       sources[static_cast<uint32_t>(std::strtoul(words.data() + 5, nullptr, 10))] =
           words.substr(quote + 1, words.rfind('"') - quote - 1);
     } else {
-      std::string_view declaration = words;
+      std::string_view declaration = words;  // of a variable, or a line without meaning here
       for (std::string_view linkage : {".visible", ".weak", ".extern"})
         if (StartsWord(declaration, linkage)) declaration = Trim(declaration.substr(linkage.size()));
       if (StartsWord(declaration, ".shared")) {
@@ -484,6 +507,7 @@ const Function* Module::Get(std::string_view function) {
   if (iterator == entries.end()) throw Fault(std::string(function) + ": not in " + name);
   Entry& entry = *iterator->second;
   if (!entry.is_decoded) {
+    // It is set before decoding, so a function that calls itself is found here.
     if (entry.function.module) throw Fault(std::string(function) + ": calls itself, or could not be decoded before");
     entry.function.module = this;
     entry.function.name = function;

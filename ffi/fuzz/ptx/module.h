@@ -37,14 +37,14 @@ class Scope {
   void Declare(std::string_view name, uint64_t address) { addresses_[std::string(name)] = address; }
   void DeclareInFrame(std::string_view name, Range place) { frame_[std::string(name)] = place; }
 
-  uint32_t Register(std::string_view name);
-  Source Value(std::string_view text, Type type);
+  uint32_t Register(std::string_view name);        // its number; a new one at the first use
+  Source Value(std::string_view text, Type type);  // of an operand: a register, a number or the address of a variable
   Source Constant(uint64_t value);
 
   // The place of a variable in the frame, or null.
   const Range* InFrame(std::string_view name) const;
-  // "[base+offset]"; sets sources[0], offset and address_mask, or only `offset` if it is in the frame, and returns
-  // that.
+  // Reads "[base+offset]". If the base is a variable in the frame, sets `offset` to its place there, and returns true.
+  // Otherwise sets sources[0] to the base, `offset` and `address_mask`, and returns false.
   bool Address(std::string_view text, Instruction* i);
 
  private:
@@ -68,8 +68,8 @@ std::vector<std::string_view> Split(std::string_view, char separator);  // trimm
 struct Module {
   explicit Module(const std::string& path);
 
-  const Function* Get(std::string_view function);
-  std::string_view LineAt(uint32_t line) const;
+  const Function* Get(std::string_view function);  // throws a Fault if there is none, or it can't be decoded
+  std::string_view LineAt(uint32_t line) const;    // from 1 on
 
   struct Entry {
     size_t begin;   // in the text
