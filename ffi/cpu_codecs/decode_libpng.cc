@@ -28,6 +28,7 @@ class PngDecoder {
   PngDecoder(const PngDecoder&) = delete;
   PngDecoder& operator=(const PngDecoder&) = delete;
 
+  // Decodes the region. Objects with destructors are created here, outside of the functions that longjmp leaves.
   Status Decode(const ImageInfo& info, const DecodeOptions& options, RasterOutput* out) {
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, &OnError, [](png_structp, png_const_charp) {});
     if (!png_) return kOutOfMemory;

@@ -37,6 +37,8 @@ struct JpegSource {
 // image before, and would decode a file without tables with those instead of the standard ones.
 class JpegDecoder {
  public:
+  // Sets libjpeg's callbacks: errors go back to Run's setjmp, warnings are counted, and reads past the end are
+  // noted.
   JpegDecoder() {
     cinfo_.err = jpeg_std_error(&error_.base);
     error_.base.error_exit = [](j_common_ptr c) {

@@ -19,6 +19,7 @@ namespace {
 // libwebp's upsampling of chroma looks this far, so a cropped image differs from the crop of an image only here.
 constexpr int kMargin = 2;
 
+// The status for a result of libwebp.
 Status StatusOf(VP8StatusCode code) {
   switch (code) {
     case VP8_STATUS_OK:

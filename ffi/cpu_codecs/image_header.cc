@@ -423,6 +423,7 @@ void RecognizeMedia(Bytes b, ImageInfo* h) {
 
 }  // namespace
 
+// See image_header.h. Finds the format by its first bytes; the format's parser sets the rest of the row.
 ImageInfo ParseHeader(const uint8_t* data, int64_t size) {
   ImageInfo h{};
   // Values for a header that says nothing else.

@@ -192,6 +192,7 @@ int64_t PlaceCoefficients(ImageTable* rows, int n, int groups, int32_t group_byt
 
 }  // namespace
 
+// See table.h. False: the kernels don't support the file, or it does not fit `info`.
 bool SetFrame(const Header& header, const ImageInfo& info, ImageTable* row) {
   const size_t components = header.components.size();
   if (!IsDecodable(info) || components == 2 || header.width != info.width || header.height != info.height ||
@@ -219,6 +220,8 @@ bool MakeTable(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTa
   return false;
 }
 
+// See table.h. In the order of the rows, assigns places in the working memory, and the first CUDA block of each
+// kernel's slots (chunk0, sequence0, ...).
 int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits, int groups, int32_t group_bytes) {
   int64_t bytes = 0;
   for (int i = 0; i < n; i++) {

@@ -16,6 +16,7 @@ struct Words4 {
   uint32_t word[4];
 };
 
+// Loads and stores of two or four words.
 JAXDALI_HD inline Words2 Load2(const void* from) {
 #if defined(__CUDA_ARCH__)
   const uint2 v = *static_cast<const uint2*>(from);

@@ -104,7 +104,7 @@ void TryChain(Random& random) {
       filters.push_back(random(6));
       filters.push_back(random(3) ? filters.back() : random(6));
     }
-    const ResizeBatch b{memory.batch, {}, roi.data(), filters.data(), 0, 2, random(4) > 0};
+    const ResizeBatch b{memory.batch, {}, roi.data(), filters.data(), /*first_axis=*/0, /*num_axes=*/2, random(4) > 0};
     return CheckWindowed(b, random(4) ? DType::kU8 : DType::kF32, images.out, random, LaunchResize);
   }
   std::vector<double> map;
@@ -118,7 +118,14 @@ void TryChain(Random& random) {
     }
     fill.push_back(static_cast<float>(random(200)));
   }
-  const WarpBatch b{memory.batch, {}, map.data(), fill.data(), 2, 0, random(3) > 0, random(2) > 0};
+  const WarpBatch b{memory.batch,
+                    {},
+                    map.data(),
+                    fill.data(),
+                    /*dims=*/2,
+                    /*first=*/0,
+                    /*linear=*/random(3) > 0,
+                    /*has_fill=*/random(2) > 0};
   CheckWindowed(b, DType::kU8, images.out, random, LaunchWarp);
 }
 

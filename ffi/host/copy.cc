@@ -10,6 +10,7 @@
 
 namespace jaxdali {
 
+// Copies n bytes past the caches, a line of 64 bytes at a time; see copy.h.
 void CopyStreaming(uint8_t* to, const uint8_t* from, int64_t n) {
 #if defined(__SSE2__)
   constexpr int64_t kLine = 64;
@@ -35,6 +36,7 @@ void CopyStreaming(uint8_t* to, const uint8_t* from, int64_t n) {
   if (n > 0) std::memcpy(to, from, static_cast<size_t>(n));
 }
 
+// Copies with the pool's threads, past the caches if there are many bytes.
 void CopyBytes(const std::vector<ByteCopy>& copies, ThreadPool* pool) {
   constexpr int64_t kStreamingBytes = 4 << 20;  // total bytes, more than a core's cache
   constexpr int64_t kPartBytes = 256 << 10;     // bytes that a thread copies at once

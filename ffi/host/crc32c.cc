@@ -70,6 +70,7 @@ __attribute__((target("sse4.2,crc32"))) uint32_t Crc32cBySse(uint32_t crc, const
 }  // namespace
 #endif
 
+// The checksum of bytes that follow those with the checksum `crc` (0: none).
 uint32_t Crc32c(uint32_t crc, const uint8_t* p, int64_t n) {
 #if defined(__x86_64__)
   if (ThisCpu().sse42) return Crc32cBySse(crc, p, n);

@@ -57,6 +57,7 @@ int32_t ReadWhole(int fd, uint8_t* to, int64_t size) {
 
 }  // namespace
 
+// Reads exactly n bytes. Returns 0, errno, or kSizeChanged if the file ends before.
 int32_t ReadAt(int fd, int64_t offset, uint8_t* to, int64_t n) {
   while (n > 0) {
     const ssize_t num_read = pread(fd, to, static_cast<size_t>(std::min(n, kMaxReadBytes)), offset);
@@ -96,6 +97,7 @@ void ForEachPart(std::vector<FileRange>* ranges, ThreadPool* pool,
   pool->Run(static_cast<int>(parts.size()) - 1, [&](int p) { read(r.data() + parts[p], r.data() + parts[p + 1]); });
 }
 
+// Reads sorted ranges of an open file, and sets their errors. One call reads as many as lie close together.
 void ReadNeighbours(int fd, FileRange* begin, FileRange* end) {
   constexpr int64_t kMaxGap = 4096;  // reading these bytes between ranges costs less than a call
   constexpr int kMaxBuffers = 128;
@@ -267,6 +269,7 @@ void ReadFilesBehind(const FileTable& table, const int64_t* index, int n, const 
       LargestFirst(cost));
 }
 
+// Reads ranges of many files, and sets their errors. `file_sizes`: the size that each file of the table must have.
 void ReadRanges(const FileTable& table, std::vector<FileRange>* ranges, const int64_t* file_sizes, ThreadPool* pool) {
   // Threads share an open file. The last part of a file closes it, so that few files are open at once.
   struct SharedFile {

@@ -93,6 +93,7 @@ void UpdateAll(State* s, const uint8_t* data, int64_t packets) {
 
 }  // namespace
 
+// The state before the first packet.
 HighwayHash::HighwayHash(const HashKey& key) {
   // The initial state of the reference.
   static constexpr uint64_t kMul0[] = {0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3};
@@ -105,6 +106,7 @@ HighwayHash::HighwayHash(const HashKey& key) {
   }
 }
 
+// Fills up the pending packet, mixes whole packets of 32 bytes, and keeps the rest.
 void HighwayHash::Append(const uint8_t* data, int64_t size) {
   if (num_pending_ > 0) {
     const auto n = static_cast<int>(std::min<int64_t>(size, 32 - num_pending_));
@@ -120,6 +122,7 @@ void HighwayHash::Append(const uint8_t* data, int64_t size) {
   std::copy_n(data + size - num_pending_, num_pending_, pending_);
 }
 
+// The hash of all bytes. It changes the state, so it is called once.
 uint64_t HighwayHash::Finish() {
   State& s = state_;
   // The last bytes, 1 to 31 of them, become a packet, and their number is mixed into the state. Four bytes at a time

@@ -3,6 +3,7 @@
 
 namespace jaxdali {
 
+// Parses integers between white space. Returns their number; `*bad`: the offset of the first bad text, or -1.
 int64_t ParseIntegers(std::string_view text, int64_t* out, int64_t room, int64_t* bad) {
   int64_t count = 0;
   const char* p = text.data();

@@ -20,6 +20,7 @@ const uint8_t* RecordBytes::PeekLoaded(int64_t offset, int64_t n) const {
   return begin >= 0 && begin <= window_->size && n <= window_->size - begin ? window_->data + begin : nullptr;
 }
 
+// n bytes of the record, in memory, in the window, or read into the window. Null: see record_bytes.h.
 const uint8_t* RecordBytes::Peek(int64_t offset, int64_t n) {
   constexpr int64_t kAhead = 512;  // bytes to read at least; the keys and lengths of messages lie close together
   if (const uint8_t* bytes = PeekLoaded(offset, n)) return bytes;
@@ -40,6 +41,7 @@ const uint8_t* RecordBytes::Peek(int64_t offset, int64_t n) {
   return window_->data;
 }
 
+// Copies n bytes, without the window. False: not all of them exist, or they can't be read.
 bool RecordBytes::Copy(int64_t offset, int64_t n, uint8_t* to) {
   if (offset < 0 || n < 0 || offset > size() || n > size() - offset) return false;
   if (place_.data != nullptr) {

@@ -95,6 +95,7 @@ std::string Mismatch(const RecordOutput& output, const FieldInfo& field) {
 
 }  // namespace
 
+// Finds the fields of one stored part of a record. Returns an error message, or an empty text.
 std::string ParseRecord(const RecordLayout& layout, RecordBytes* record, FieldInfo* info, std::vector<Piece>* pieces) {
   FieldCollector fields(layout, record, info, pieces);
   switch (layout.format) {
@@ -137,6 +138,7 @@ const std::string& RecordBatch::error(int i) const {
   return parts_[first].error;
 }
 
+// Parses stored part r, whose place is known. Its pieces are appended to pieces_[job]; an error is kept in the part.
 void RecordBatch::Parse(int r, int job, bool is_checked, RecordBytes::Window* window) {
   StoredPart& part = parts_[static_cast<size_t>(r)];
   RecordBytes bytes(part.place, window);
@@ -157,6 +159,7 @@ void RecordBatch::Parse(int r, int job, bool is_checked, RecordBytes::Window* wi
   if (!part.error.empty() && bytes.error()) part.error = ErrorText(bytes.error());
 }
 
+// Parses records that are in memory: part k of record i is records[i * layout.parts + k].
 void RecordBatch::ScanMemory(const std::vector<std::string_view>& records, ThreadPool* pool) {
   const int num_parts = static_cast<int>(parts_.size()), jobs = (num_parts + kItemsPerJob - 1) / kItemsPerJob;
   pieces_.resize(static_cast<size_t>(jobs));  // threads append to lists of their own
@@ -308,6 +311,8 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
   });
 }
 
+// Writes the shapes of all records in output k to shapes[k], [n, ndim], unless the output has a fixed shape. A record
+// that does not fit an output gets an error, and zeros.
 void RecordBatch::Shape(const std::vector<int64_t*>& shapes) {
   for (int i = 0; i < n(); i++) {
     for (size_t k = 0; k < shapes.size() && error(i).empty(); k++) {
@@ -338,6 +343,8 @@ void RecordBatch::Shape(const std::vector<int64_t*>& shapes) {
   }
 }
 
+// Copies the values of all fields to their outputs: first bytes and floats, from files and from memory, then those that
+// need a conversion.
 void RecordBatch::Fill(const std::vector<Target>& targets, ThreadPool* pool) {
   std::vector<FileRange> ranges;  // pieces that go from a file to their places unchanged
   std::vector<ByteCopy> copies;   // pieces that go from memory to theirs
@@ -394,6 +401,8 @@ void RecordBatch::Fill(const std::vector<Target>& targets, ThreadPool* pool) {
   });
 }
 
+// Copies those pieces of stored part r's field that Fill could not copy: varints become integers of 4 or 8 bytes, and
+// kept bytes are copied.
 void RecordBatch::Convert(int r, int field, uint8_t* to, int bytes_per_element) {
   StoredPart& part = parts_[static_cast<size_t>(r)];
   if (!part.error.empty()) return;

@@ -110,6 +110,8 @@ bool SetScaledExtents(ExtentRounding rounding, ResizeMode mode, std::vector<Axis
 
 }  // namespace
 
+// Writes extents and intervals, see resize_plan.h. For each sample: the region and the scale of each axis, then the
+// scale that axes have in common, then the extents and the intervals.
 bool PlanResize(const ResizeRequest& r, int64_t most, int64_t* sizes, float* intervals) {
   const bool is_per_axis = r.mode == ResizeMode::kDefault || r.mode == ResizeMode::kStretch;
   std::vector<Axis> axes(static_cast<size_t>(r.axes));

@@ -94,6 +94,7 @@ bool HasSparseHeader(const uint8_t* p) {
 
 }  // namespace
 
+// Checks a record that begins with a member's header. Returns an error message, or an empty text.
 std::string CheckTarMember(RecordBytes* record) {
   const uint8_t* p = record->Peek(0, kTarBlock);
   if (p == nullptr) return record->error() ? ErrorText(record->error()) : "it is too short for a header";
@@ -107,6 +108,8 @@ std::string CheckTarMember(RecordBytes* record) {
          ": the index is of another file, the file is damaged, or it is a sparse file";
 }
 
+// Whether the member at `offset` is a sparse file. Returns an error message; an empty text if it is none, or if no
+// header can be read there.
 std::string CheckSparse(int fd, int64_t offset) {
   constexpr int64_t kMaxBlocks = RecordBytes::kWindow / kTarBlock;  // blocks of a PAX header
   uint8_t blocks[2 * kTarBlock];
@@ -134,6 +137,7 @@ std::string CheckSparse(int fd, int64_t offset) {
   return {};
 }
 
+// The same from the blocks before the member's header; only for PAX 0.0. `*needs_more`: there are too few of them.
 std::string CheckSparse(std::string_view before, bool* needs_more) {
   *needs_more = false;
   // A PAX header ends with a line feed and zeros, as few members do.
@@ -214,6 +218,7 @@ bool TarReader::HasSparsePax() {
   return p != nullptr && ParsePax(kTarBlock, NumberField(p + 124, 12), &extended) && extended.sparse;
 }
 
+// Reads headers up to that of the next regular file. False: the end of the archive, or `error_` is set.
 bool TarReader::Next(TarMember* member) {
   if (!error_.empty()) return false;
   // Extra headers apply to the first header of another type after them; then `extended` is cleared.
@@ -308,6 +313,8 @@ std::string ForEachSample(const std::string& path, const std::function<void()>& 
   return reader.error();
 }
 
+// Makes an archive's index: a line for each sample, with extension, offset, size and name of each member. Calls
+// `progress` with the bytes since its last call.
 TarIndex IndexOf(const std::string& path, const std::function<void(int64_t)>& progress) {
   constexpr int64_t kStep = 16 << 20;
   TarIndex index;
@@ -420,6 +427,7 @@ bool TarSamples::EndSample() {
   return true;
 }
 
+// Appends the samples of an archive. Returns an error message without the path, or an empty text.
 std::string TarSamples::Scan(const std::string& path) {
   BeginFile(0);  // how many samples it has is unknown
   bool has_sample = false, is_good = true;
@@ -434,6 +442,8 @@ std::string TarSamples::Scan(const std::string& path) {
   return !message.empty() || is_good ? message : ": " + error_;
 }
 
+// Appends the samples of an index's lines, each of which has `width` words for each member. `offset`: that of the lines
+// in the file. Returns an error message without the path, or an empty text.
 std::string TarSamples::Parse(std::string_view lines, int width, int64_t offset) {
   constexpr int64_t kBlockSamples = 64;
   const char* p = lines.data();

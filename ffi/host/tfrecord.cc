@@ -96,6 +96,7 @@ class ExampleParser {
 
 std::string ParseExample(FieldCollector* fields) { return ExampleParser(fields).Parse(); }
 
+// Checks the checksums of a TFRecord's length and data. Returns an error message, or an empty text.
 std::string CheckSums(RecordBytes* record) {
   // TFRecord stores checksums rotated by 15 bits plus a constant, because a CRC of data that contain CRCs is weak.
   const auto mask = [](uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u; };

@@ -15,6 +15,7 @@ bool SwapsAxes(const ImageInfo& row, bool adjust_orientation) { return adjust_or
 
 }  // namespace
 
+// Chooses random windows as DALI does: attempts with a random area and aspect ratio, then a fallback. See windows.h.
 void RandomWindows(const double* u, int64_t n, int attempts, const int64_t* extents, std::array<double, 2> area,
                    std::array<double, 2> aspect_ratio, double* start, double* size) {
   // A row of `u` has the position (y, x), the areas of all attempts, then their aspect ratios.
@@ -53,6 +54,7 @@ void RandomWindows(const double* u, int64_t n, int attempts, const int64_t* exte
   }
 }
 
+// Height and width of the upright images, [n, 2]; 1 x 1 where a row has no image.
 void UprightExtents(const ImageInfo* info, int64_t n, bool adjust_orientation, int64_t* extents) {
   for (int64_t i = 0; i < n; i++) {
     const bool has_image = HasImage(info[i]), swaps_axes = SwapsAxes(info[i], adjust_orientation);
@@ -61,6 +63,7 @@ void UprightExtents(const ImageInfo* info, int64_t n, bool adjust_orientation, i
   }
 }
 
+// Shapes [n, 3] of the upright images that the regions become. channels: 0 means those of each file.
 void RegionShapes(const ImageInfo* info, int64_t n, bool adjust_orientation, int channels, int64_t* shapes) {
   for (int64_t i = 0; i < n; i++, shapes += 3) {
     const ImageInfo& row = info[i];
@@ -71,6 +74,8 @@ void RegionShapes(const ImageInfo* info, int64_t n, bool adjust_orientation, int
   }
 }
 
+// Sets the regions of stored rasters that windows of upright images correspond to. Returns the rows whose window is
+// empty or reaches outside.
 std::vector<int> SetRegions(ImageInfo* info, int64_t n, bool adjust_orientation, const double* start,
                             const double* size) {
   std::vector<int> outside;
@@ -106,6 +111,7 @@ std::vector<int> SetRegions(ImageInfo* info, int64_t n, bool adjust_orientation,
   return outside;
 }
 
+// Cuts windows to their samples (`trim`), or returns the numbers of those that reach outside.
 std::vector<int> BoundWindows(const int64_t* shapes, int64_t n, int64_t ndim, bool trim, int64_t* start,
                               int64_t* extent) {
   std::vector<int> outside;
@@ -127,6 +133,7 @@ std::vector<int> BoundWindows(const int64_t* shapes, int64_t n, int64_t ndim, bo
   return outside;
 }
 
+// Mirrors an axis of the windows of some samples.
 void MirrorWindows(int64_t n, int64_t ndim, int64_t axis, const bool* is_mirrored, const int64_t* extent,
                    int64_t* start, int64_t* step) {
   for (int64_t i = 0; i < n; i++) {

@@ -29,6 +29,7 @@ bool Equal(const HuffmanTable& a, const HuffmanTable& b) { return std::memcmp(&a
 
 }  // namespace
 
+// Begins with a file: reads its markers. False: the file is not supported.
 bool BaselineDecoder::Start(const uint8_t* data, int64_t size, PixelFormat format) {
   if (!ReadHeader(data, size, &header_, /*may_be_progressive=*/true)) return false;
   const size_t n = header_.components.size();
@@ -87,6 +88,7 @@ void BaselineDecoder::PlanSizes() {
   }
 }
 
+// Scales the image down by 2, 4 or 8. False: not supported.
 bool BaselineDecoder::Scale(int by) {
   if (components() == 1 && header_.components[0].v != 1) return false;  // see HasGoodEnd
   size_ = 8 / by;
@@ -94,6 +96,8 @@ bool BaselineDecoder::Scale(int by) {
   return !needs_context_;
 }
 
+// Prepares tables and buffers for a region. A sequential file begins with its first MCU, a progressive one with the
+// first band that the region needs.
 void BaselineDecoder::Select(const Region& region) {
   region_ = region;
   next_row_ = region.y;
@@ -131,6 +135,7 @@ void BaselineDecoder::Follow(const BaselineDecoder& other, const Region& region)
   Select(region);
 }
 
+// The position of the next MCU of a sequential file.
 Checkpoint BaselineDecoder::Position() {
   const Bits& bits = scan_.bits;
   const int unread_bits = bits.valid & 7;  // of a byte that is partly read
@@ -140,6 +145,7 @@ Checkpoint BaselineDecoder::Position() {
           {scan_.dc[0], scan_.dc[1], scan_.dc[2]}};
 }
 
+// Continues from a place in the data of a sequential file.
 void BaselineDecoder::MoveTo(const Checkpoint& place) {
   next_mcu_ = place.mcu;
   scan_.bits = Bits::At(scan_.bytes.Start(place.byte, end_));
@@ -150,6 +156,7 @@ void BaselineDecoder::MoveTo(const Checkpoint& place) {
   scan_.until_restart = (scan_.restarts + 1) * scan_.restart_interval - place.mcu;
 }
 
+// Skips MCUs of a sequential file. False: the data are damaged.
 bool BaselineDecoder::Skip(int mcus) {
   const int columns = scan_.mcu_columns;
   PlanSkipping(mcus, /*is_needed=*/false);
@@ -162,6 +169,7 @@ bool BaselineDecoder::Skip(int mcus) {
   return is_good && scan_.bits.position() <= scan_.bytes.filled();
 }
 
+// Continues from the first band that begins at or after `place`. False: the data are damaged.
 bool BaselineDecoder::Enter(const Checkpoint& place) {
   MoveTo(place);
   const int band = CeilDivide(place.mcu, mcu_columns());
@@ -400,6 +408,7 @@ const uint8_t* BaselineDecoder::UpsampledRow(int component, int y) {
   return nullptr;
 }
 
+// Writes the next row of the region. False: libjpeg-turbo must decode the whole image.
 bool BaselineDecoder::NextRow(uint8_t* pixels) {
   const int y = next_row_++;
   // As in libjpeg, if rows depend on the band below, the last row of each component waits for that band: the band's

@@ -55,6 +55,7 @@ struct Bits {
     b.Refill();
     return b;
   }
+  // Fills the window up to at least 56 valid bits.
   JAXDALI_INLINE void Refill() {
     uint64_t bytes;
     // Reads a whole word, but advances only over the bytes that fit completely. The window also has the first bits of

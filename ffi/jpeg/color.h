@@ -18,6 +18,7 @@ struct ColorWeights {
   int32_t second_first, second_third;  // and in the second channel, green
   int32_t offset, offset2, offset3;    // for rounding and the chroma zero of 128, in each channel
 
+  // The weights for RGB or BGR.
   JAXDALI_HD static ColorWeights Make(bool bgr) {
     // libjpeg's constants 1.40200, 1.77200, -0.71414 and -0.34414, times 2^16 and rounded.
     constexpr int32_t kRed = 91881, kBlue = 116130, kGreenRed = -46802, kGreenBlue = -22554, kHalf = 32768;

@@ -324,6 +324,7 @@ class Reader {
 
 }  // namespace
 
+// The colour space of a file with one, three or four components, as libjpeg finds it.
 ColorTransform TransformOf(const Header& h) {
   if (h.components.size() == 1) return ColorTransform::kGray;
   // Adobe's files store inverted CMYK, as YCCK if the transform says so. T.81 itself defines no colours.

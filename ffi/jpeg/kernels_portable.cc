@@ -116,6 +116,7 @@ const Kernels kPortableKernels{DecodeBand<Portable>,
                                UpsampleH2V2,
                                ConvertYcc};
 
+// The fastest kernels for this CPU.
 const Kernels& BestKernels() {
 #if defined(__x86_64__)
   static const bool has_simd = ThisCpu().avx2 && ThisCpu().bmi && ThisCpu().bmi2;

@@ -204,6 +204,7 @@ struct Simd {
     return is_exact;
   }
 
+  // The same for 2 x 2 samples.
   static JAXDALI_INLINE bool ToFour(int16_t* coefficients, const int16_t* quantizer, uint8_t* samples, int64_t pitch) {
     __m256i v[8], low[2], high[2], rows[2];
     bool is_exact = Dequantize(coefficients, quantizer, v);

@@ -53,6 +53,7 @@ bool IsBaseline(const HuffmanTable& table) {
                      [&](int v) { return (table.is_ac ? v & 15 : v) <= max_size; });
 }
 
+// Sets the ranges of the codes of each length.
 void CanonicalCodes::Make(const HuffmanTable& table) {
   uint32_t code = 0;
   int sum = 0;
@@ -66,6 +67,7 @@ void CanonicalCodes::Make(const HuffmanTable& table) {
   }
 }
 
+// The code at the start of a window of 16 bits; no bits if there is none.
 CanonicalCodes::Code CanonicalCodes::Find(uint32_t window16) const {
   for (int length = 1; length <= 16; length++)
     if (window16 < limit_[length])
@@ -73,6 +75,8 @@ CanonicalCodes::Code CanonicalCodes::Find(uint32_t window16) const {
   return {0, 0};
 }
 
+// Fills the entries of all windows of kBits bits: the first symbol of `table`, and the second one, of the AC table
+// `next`, if the window has all of it.
 template <int kBits>
 void PairTable<kBits>::Make(const HuffmanTable& table, const HuffmanTable& next) {
   is_ac_ = table.is_ac;
@@ -129,6 +133,7 @@ void PairTable<kBits>::Make(const HuffmanTable& table, const HuffmanTable& next)
   std::transform(entry_, entry_ + (1 << kBits), bits_, [](const PairEntry& e) { return e.bits; });
 }
 
+// The entry of one symbol of any length, without a second one. Advances by kAdvanceToSlow if there is no such code.
 template <int kBits>
 PairEntry PairTable<kBits>::DecodeOne(uint64_t window) const {
   const CanonicalCodes::Code code = codes_.Find(static_cast<uint32_t>(window >> 48));
@@ -139,6 +144,7 @@ PairEntry PairTable<kBits>::DecodeOne(uint64_t window) const {
                    Extend(static_cast<uint32_t>(magnitude), symbol.size), 0);
 }
 
+// Fills the entries of all windows of kSkipBits bits. Shorter windows come first, and longer ones refer to them.
 void SkipTable::Make(const HuffmanTable& ac) {
   // After a symbol, the rest of a window is a shorter window, whose entry is added to the symbol's: the advance in the
   // upper byte, the number of bits in the lower one. Windows of n bits are at 1 << n. 0: there is no code.

@@ -22,6 +22,7 @@ CodeTable::Entry CodeTable::Find(uint64_t window) const {
   return MakeEntry(code.value, code.bits);
 }
 
+// Fills the entries of all windows of kWindow bits, code by code (see CodeTable in progressive.h).
 void CodeTable::Make(const HuffmanTable& table, Use use) {
   codes_.Make(table);
   use_ = use;

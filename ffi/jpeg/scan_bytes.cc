@@ -13,6 +13,7 @@ const uint8_t* ScanBytes::Start(const uint8_t* from, const uint8_t* end) {
   return Continue(filled_);
 }
 
+// Copies more bytes behind those from `position` on, which are not read yet. Returns the new address of `position`.
 const uint8_t* ScanBytes::Continue(const uint8_t* position) {
   // At most kAhead: Continue is called beyond limit(), or before any data are there.
   const int64_t num_kept = filled_ - position;
@@ -48,6 +49,7 @@ const uint8_t* ScanBytes::Continue(const uint8_t* position) {
   return begin;
 }
 
+// The place in the file of a copied byte, counted from the last one whose place was asked for.
 const uint8_t* ScanBytes::Place(const uint8_t* position) {
   // Each copied FF was followed by a stuffed 00 in the file.
   int stuffed = 0;

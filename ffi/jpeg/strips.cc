@@ -140,6 +140,8 @@ std::vector<Checkpoint> Synchronise(const BaselineDecoder& decoder, const Checkp
 
 }  // namespace
 
+// Cuts the rows up to `end_row` into strips for this thread and the idle ones. Empty: it is not worthwhile; see
+// strips.h.
 std::vector<Strip> Cut(BaselineDecoder* decoder, int end_row, Helpers* helpers) {
   const int idle = helpers->pool ? helpers->pool->idle() : 0;
   // Scans of a progressive file depend on each other.

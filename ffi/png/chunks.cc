@@ -63,6 +63,7 @@ bool ReadPalette(const Chunk& c, File* file) {
 
 }  // namespace
 
+// Reads the chunks up to the end of the image data. False: the file is left to libpng.
 bool ReadChunks(const uint8_t* data, int64_t size, File* file) {
   bool has_header = false, has_palette = false;
   file->idat.clear();

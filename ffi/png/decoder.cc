@@ -94,6 +94,8 @@ Decoder::~Decoder() {
 #endif
 }
 
+// Begins with a file: decompresses it, and unfilters what comes before `first_row`. `indices`: rows are the indices of
+// a palette in place of colours. False: the file is left to libpng.
 bool Decoder::Start(const uint8_t* data, int64_t size, int64_t first_row, int64_t end_row, bool indices) {
   indices_ = indices;
   raster_ = nullptr;
@@ -217,6 +219,7 @@ void Decoder::Expand(const uint8_t* row, int64_t pixels, uint8_t* values) const 
   }
 }
 
+// Writes the values of the next row, its whole width.
 void Decoder::NextRow(uint8_t* values) {
   if (raster_) {
     const int64_t bytes = file_.width * channels() * (depth() / 8);

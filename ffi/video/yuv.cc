@@ -193,6 +193,7 @@ constexpr Steps<Sample> kSimd = {ChromaSimd<Sample>, ConvertPixelsSimd<Sample>};
 
 }  // namespace
 
+// Converts a frame with the fastest steps for this CPU. The working rows have room for chroma beyond the width.
 template <typename Sample>
 void YuvToRgb(const YuvFrame<Sample>& frame, uint8_t* rgb) {
   const int64_t n = frame.width + 32;

@@ -18,6 +18,7 @@ namespace {
 // A register has 64 bits. Each instruction reads as many as its type has, so the bits above don't matter. Handlers run
 // an instruction: they read i.sources, set i.destinations, and return the next instruction (Handler in machine.h).
 
+// The value of a source, and a register's new value.
 template <class T>
 T Get(const Thread& t, Source s) {
   const uint64_t bits = t.bases[s.base][s.index];

@@ -57,6 +57,7 @@ uint64_t g_num_executed = 0;  // instructions of all threads so far
 // All kernels in the folder's PTX files, by the TYPE of `Run<TYPE>`; a type in two files is ambiguous.
 class Kernels {
  public:
+  // Reads all files of the folder, and notes the kernels in them. Nothing is decoded yet.
   Kernels() {
     const char* folder_override = std::getenv("JAXDALI_PTX_FOLDER");
     const std::filesystem::path folder = folder_override ? folder_override : JAXDALI_PTX_FOLDER;
@@ -241,6 +242,7 @@ void Fail(const Instruction& i, const Thread& t, const std::string& message) {
               ", at\n" + Describe(i.number));
 }
 
+// See launch.h. The kernel's one parameter is the struct of the kernel, as in Run<TYPE>(TYPE).
 const char* Launch(const char* type, const void* parameter, size_t size, int64_t blocks) {
   static Machine machine;
   static std::string message;

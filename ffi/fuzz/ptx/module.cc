@@ -329,6 +329,7 @@ std::string_view Trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
+// The parts between separators that are not within brackets, trimmed.
 std::vector<std::string_view> Split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   int depth = 0;
@@ -387,6 +388,7 @@ Source Scope::Constant(uint64_t value) {
   return {Source::kConstant, entry->second};
 }
 
+// The source for an operand: a register, or a number, a float's bits or a variable's address as a constant.
 Source Scope::Value(std::string_view text, Type type) {
   // "_" is a register that nobody reads.
   if (text[0] == '%' || text == "_") return {Source::kRegister, Register(text)};
@@ -422,6 +424,7 @@ bool Scope::Is32Bits(std::string_view name) const {
   return type != types_.end() && type->second.bytes == 4;
 }
 
+// Reads "[base+offset]". True: the base is a variable in the frame.
 bool Scope::Address(std::string_view text, Instruction* i) {
   if (text.size() < 3 || text[0] != '[') throw Fault(std::string(text) + ": not an address");
   text = Trim(text.substr(1, text.size() - 2));
@@ -502,6 +505,7 @@ Module::Module(const std::string& path) : name(path.substr(path.rfind('/') + 1))
   }
 }
 
+// The function of this name, which is decoded at the first call. Throws a Fault if that is impossible.
 const Function* Module::Get(std::string_view function) {
   const auto iterator = entries.find(function);
   if (iterator == entries.end()) throw Fault(std::string(function) + ": not in " + name);
@@ -523,6 +527,7 @@ std::string_view Module::LineAt(uint32_t line) const {
   return Trim(std::string_view(text).substr(offset, text.find('\n', offset) - offset));
 }
 
+// The instruction of this number: its line in the PTX, and where it is in the source (if known) and in the PTX.
 std::string Describe(uint32_t number) {
   for (const NumberedFunction& f : AllFunctions()) {
     if (number < f.first || number - f.first >= f.function->code.size()) continue;
