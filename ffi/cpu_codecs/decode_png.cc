@@ -61,6 +61,7 @@ Status DecodePng(const uint8_t* data, int64_t size, const ImageInfo& info, const
                                                                : DecodePngByLibpng(data, size, info, options, out);
 }
 
+// Starts decoding row by row, for a chain. Null: the file is not supported, or its image needs another orientation.
 png::Decoder* StartPngRows(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options) {
   if (info.status != kOk || info.host_decode || static_cast<Format>(info.format) != Format::kPng) return nullptr;
   if (!IsDecodable(info) || info.depth != 8 || (options.adjust_orientation && info.orientation != 1)) return nullptr;
@@ -68,6 +69,7 @@ png::Decoder* StartPngRows(const uint8_t* data, int64_t size, const ImageInfo& i
   return Start(data, size, info, decoder) ? decoder : nullptr;
 }
 
+// Writes the region's pixels of the next row, with the output's channels.
 void NextPngRow(png::Decoder* decoder, const ImageInfo& info, const DecodeOptions& options, uint8_t* pixels) {
   if (info.region_w == info.width && IsOrdered(info, options)) return decoder->NextRow(pixels);
   uint8_t* row = Rows(int64_t{info.width} * info.channels);

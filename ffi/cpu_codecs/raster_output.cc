@@ -57,6 +57,7 @@ RasterOutput::RasterOutput(const ImageInfo& info, const DecodeOptions& options, 
       channels_(OutputChannels(info, options.type)),
       placement_(Orientation(options.adjust_orientation ? info.orientation : 1), height_, width_) {}
 
+// Takes n rows of the stored raster from row y on, each pixel with `channels` values of `depth` bits.
 void RasterOutput::Put(int64_t y, int n, const void* rows, int channels, int depth) {
   if (depth == 16)
     PutRows<uint16_t>(y, n, static_cast<const uint16_t*>(rows), channels);

@@ -68,6 +68,8 @@ struct Shard {
   }
 
  private:
+  // Whether the image has this status, and the kernels decode it. The status is read anew at each call, because other
+  // CUDA blocks may change it.
   JAXDALI_HD bool Has(int image, Status expected) const {
 #if defined(__CUDA_ARCH__)
     const int32_t status = *static_cast<const volatile int32_t*>(&samples.status[image]);

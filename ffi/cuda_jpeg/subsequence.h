@@ -90,6 +90,7 @@ class BitReader {
   }
 
  private:
+  // Word i of the data, the first bit uppermost; 0 past the end.
   JAXDALI_HD uint32_t Load(uint32_t i) const {
     if (i >= count_) return 0;
     const uint32_t word = BigEndian(ReadWord(reinterpret_cast<const uint8_t*>(words_ + i)));

@@ -213,6 +213,7 @@ bool SetFrame(const Header& header, const ImageInfo& info, ImageTable* row) {
   return true;
 }
 
+// Makes the row of a JPEG file. False: the kernels don't support the file, and the row is empty.
 bool MakeTable(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTable* row) {
   *row = {};
   if (Fill(data, size, info, row)) return true;

@@ -40,7 +40,7 @@ struct Tile {
   // Its destination. The first of those pixels is number `first` in the output.
   void* out;
   DType dtype;
-  bool transpose, upright;        // rows and columns change places; the rows stay as they are
+  bool transpose, upright;        // rows and columns change places; the image is not reoriented at all
   int64_t first, step_y, step_x;  // in pixels of the output: the steps are those from row to row, column to column
 };
 

@@ -297,6 +297,7 @@ class Fuzzer {
     return {static_cast<ImageType>(mutate_.below(5)), mutate_.below(3) != 0, kTypes[mutate_.below(7)], bits, groups};
   }
 
+  // Prints a failure and counts it.
   void Report(const std::string& name, int status, const ImageInfo& i, const Settings& s) {
     std::printf(
         "%s: status %d or pixels differ; %d x %d, region %d %d %d %d, orientation %d, type %d, dtype %d, bits %d\n",

@@ -66,6 +66,7 @@ class Fuzzer {
     if (below(2)) CorrectChecksums(&data);
     Check(data, name);
   }
+  // Prints the outcomes since the last call.
   void Print(const char* title) {
     std::printf("%s: %d decoded and equal, %d left to libpng, of which it decodes %d\n", title, equal_, refused_,
                 refused_good_);

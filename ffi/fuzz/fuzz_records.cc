@@ -38,6 +38,7 @@ void PutFixed(Data* d, uint64_t x, int bytes) {
   for (int i = 0; i < bytes; i++) d->push_back(static_cast<uint8_t>(x >> 8 * i));
 }
 
+// A field of a message with a varint. The key is the field's number times 8, plus the wire type, 0.
 Data NumberField(int field, uint64_t x) {
   Data d;
   PutVarint(&d, static_cast<uint64_t>(field) << 3);
@@ -45,6 +46,7 @@ Data NumberField(int field, uint64_t x) {
   return d;
 }
 
+// A field with bytes or a message: wire type 2, then the size.
 Data BytesField(int field, const Data& x) {
   Data d;
   PutVarint(&d, static_cast<uint64_t>(field) << 3 | 2);
@@ -166,6 +168,7 @@ Result FillAll(RecordBatch* batch, ThreadPool* pool) {
   return r;
 }
 
+// Reads a record from a heap block of exactly its size.
 Result ReadFromMemory(const RecordLayout& layout, const Data& data, ThreadPool* pool) {
   auto input = Exact<uint8_t>(data.size());
   std::copy(data.begin(), data.end(), input.get());

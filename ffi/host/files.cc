@@ -126,6 +126,7 @@ FileTable::FileTable(std::string root, std::string names, std::vector<int64_t> e
   if (!root_.empty() && root_.back() != '/') root_ += '/';
 }
 
+// The path of file i; "" if there is no such file.
 std::string FileTable::path(int64_t i) const {
   if (i < 0 || i >= size()) return {};
   // Names are stored one after another, without separators.
@@ -134,6 +135,7 @@ std::string FileTable::path(int64_t i) const {
   return !name.empty() && name[0] == '/' ? name : root_ + name;
 }
 
+// Returns a descriptor, or -1 and errno.
 int OpenToRead(const std::string& path) {
   int fd;
   do {
@@ -148,6 +150,7 @@ namespace {
 std::atomic<int> g_kept_open{0};
 }  // namespace
 
+// Reserves one more file that stays open. False: too many are open.
 bool ReserveOpenFile() {
   // Increment first, so that two threads can't both take the last place.
   if (g_kept_open.fetch_add(1) < 256) return true;
@@ -162,6 +165,7 @@ void OpenFiles::Keep(int i, int fd) {
   descriptors_[static_cast<size_t>(i)] = fd;
 }
 
+// The descriptor of file i, which the caller then closes. -1: it is not open.
 int OpenFiles::Take(int i) {
   if (static_cast<size_t>(i) >= descriptors_.size()) return -1;
   const int fd = std::exchange(descriptors_[static_cast<size_t>(i)], -1);

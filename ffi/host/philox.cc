@@ -36,6 +36,7 @@ void FillSample(uint64_t key, Distribution distribution, uint64_t epoch, uint64_
 
 }  // namespace
 
+// The key of an operator's stream, a hash of both numbers.
 uint64_t StreamKey(uint64_t seed, uint64_t stream) {
   // Philox itself is the hash. The constant in the upper half of the counter is beyond any sample's position.
   Philox4 r =

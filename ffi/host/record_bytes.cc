@@ -12,6 +12,7 @@ std::string ErrorText(int error) {
   return error == kSizeChanged ? "the file ends before the record does" : std::strerror(error);
 }
 
+// n bytes of the record, if they are in memory or in the window; else null.
 const uint8_t* RecordBytes::PeekLoaded(int64_t offset, int64_t n) const {
   if (offset < 0 || n < 0 || offset > size() || n > size() - offset) return nullptr;
   if (place_.data != nullptr) return place_.data + offset;

@@ -131,6 +131,7 @@ RecordBatch::~RecordBatch() {
   }
 }
 
+// The error of a record's first part that has one; an empty text if none has.
 const std::string& RecordBatch::error(int i) const {
   const size_t first = static_cast<size_t>(i) * layout_.parts;
   for (int k = 0; k < layout_.parts; k++)

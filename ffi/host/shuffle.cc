@@ -35,6 +35,7 @@ void Shuffle(int64_t* order, uint64_t n, std::mt19937_64& bits) {
 
 }  // namespace
 
+// Shuffles order[0 .. n) once for each of the epochs first .. last.
 void ShuffleEpochs(int64_t* order, int64_t n, uint64_t seed, int64_t first, int64_t last) {
   for (int64_t epoch = first; epoch <= last; epoch++) {
     std::mt19937_64 bits(seed + (static_cast<uint64_t>(epoch) << 32));

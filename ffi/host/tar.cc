@@ -174,6 +174,7 @@ bool TarReader::Fail(std::string message) {
   return false;
 }
 
+// Reads the text of a long name or a PAX header. False: it does not fit; `error_` is set.
 bool TarReader::ReadText(int64_t offset, int64_t size, std::string* text) {
   const uint8_t* p = bytes_.Peek(offset, size);
   if (p == nullptr)
@@ -357,6 +358,7 @@ void TarSamples::BeginFile(int64_t samples) {
   for (auto& column : columns_) column.reserve(column.size() + static_cast<size_t>(std::max<int64_t>(samples, 0)));
 }
 
+// Forgets the members of the last sample.
 void TarSamples::BeginSample() {
   std::fill(sample_.begin(), sample_.end(), Extent{0, 0});
   std::fill(has_member_.begin(), has_member_.end(), false);

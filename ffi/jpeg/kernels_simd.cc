@@ -152,6 +152,7 @@ JAXDALI_INLINE void StoreSamples(const __m256i (&v)[8], uint8_t* samples, int64_
 
 // The fast versions of everything that `Isa` names in block.h, band.h and progressive.h.
 struct Simd {
+  // CutBits, as one instruction if there is one.
   static JAXDALI_INLINE uint32_t Cut(uint64_t window, uint32_t field) {
 #if defined(__x86_64__)
     return static_cast<uint32_t>(__builtin_ia32_bextr_u64(window, field));
@@ -159,6 +160,7 @@ struct Simd {
     return CutBits(window, field);
 #endif
   }
+  // DepositBits, as one instruction if there is one.
   static JAXDALI_INLINE uint64_t Deposit(uint64_t bits, uint64_t mask) {
 #if defined(__x86_64__)
     return __builtin_ia32_pdep_di(bits, mask);
@@ -232,6 +234,7 @@ struct Simd {
     return is_exact;
   }
 
+  // The same for one sample: each block's mean.
   static JAXDALI_INLINE bool ToOne(int16_t* coefficients, const int16_t* quantizer, uint8_t* samples) {
     bool is_exact = ToOneOfOne(coefficients, quantizer, samples);
     is_exact &= ToOneOfOne(coefficients + 8, quantizer + 8, samples + 1);

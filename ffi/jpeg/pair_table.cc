@@ -46,6 +46,7 @@ int ForEachCode(const HuffmanTable& table, int bits, Each on_code) {
 
 }  // namespace
 
+// Whether no magnitude has more bits than in baseline data (T.81, tables F.1 and F.2).
 bool IsBaseline(const HuffmanTable& table) {
   const int num_values = std::accumulate(table.count, table.count + 16, 0),
             max_size = table.is_ac ? kMaxAcSize : kMaxDcSize;

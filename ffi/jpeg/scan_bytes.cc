@@ -6,6 +6,7 @@
 
 namespace jaxdali::jpeg {
 
+// Begins with the data at `from`. Returns the address of the copied bytes.
 const uint8_t* ScanBytes::Start(const uint8_t* from, const uint8_t* end) {
   source_ = from;
   end_ = end;

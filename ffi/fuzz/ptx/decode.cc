@@ -150,6 +150,7 @@ uint32_t Permute(uint32_t low, uint32_t high, uint32_t selectors) {
   return result;
 }
 
+// brev: the bits in reverse order.
 template <class T>
 T Reverse(T a) {
   T result = 0;
@@ -834,6 +835,7 @@ class Decoder {
     }
     return &i + 1;
   }
+  // The handler Pack for n values; null for sizes that don't occur.
   Handler Packing(size_t n, bool pack) {
     // The statement's type is that of the wide register.
     const size_t bytes = s_.type.bytes / n;

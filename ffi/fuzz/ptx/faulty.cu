@@ -33,6 +33,7 @@ struct Copied : WithData {
   }
 };
 
+// Right: reads after a barrier what the next thread has written.
 struct Neighbours : WithData {  // right
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
@@ -48,6 +49,7 @@ struct Sum : WithData {  // right
   }
 };
 
+// Right: ScanBlock exchanges values within warps.
 struct Scan : WithData {  // right
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
@@ -83,6 +85,7 @@ struct BothWriteTheSame : Copied<BothWriteTheSame> {
   JAXDALI_HD void Use(int thread, Shared& s) const { s.values[thread / 2] = 1; }
 };
 
+// A thread reads what the next one writes in the same phase.
 struct NoBarrierBefore : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
@@ -93,6 +96,7 @@ struct NoBarrierBefore : WithData {
   }
 };
 
+// A thread overwrites what the one before it may still read.
 struct NoBarrierAfter : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
@@ -104,6 +108,7 @@ struct NoBarrierAfter : WithData {
   }
 };
 
+// Two threads of a block write the same slot.
 struct GlobalInBlock : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared&) const {
@@ -111,6 +116,7 @@ struct GlobalInBlock : WithData {
   }
 };
 
+// Both blocks write the same slots.
 struct BlocksWrite : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared&) const {
@@ -118,6 +124,7 @@ struct BlocksWrite : WithData {
   }
 };
 
+// Each block reads the slots that the other one writes.
 struct BlocksReadAndWrite : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared&) const {
@@ -148,6 +155,7 @@ struct OneOfManyBlocksWrites : WithData {
   }
 };
 
+// Some threads read plainly what others write atomically.
 struct AtomicAndPlain : Copied<AtomicAndPlain> {
   JAXDALI_HD void Use(int thread, Shared& s) const {
     if (thread % 2 == 0) {
@@ -158,6 +166,7 @@ struct AtomicAndPlain : Copied<AtomicAndPlain> {
   }
 };
 
+// Right: a volatile read counts as atomic.
 struct AtomicBesideAtomic : Copied<AtomicBesideAtomic> {  // right
   JAXDALI_HD void Use(int thread, Shared& s) const {
     s.values[thread] = 0;
@@ -169,6 +178,7 @@ struct AtomicBesideAtomic : Copied<AtomicBesideAtomic> {  // right
   }
 };
 
+// Reads through the read-only cache what the launch has written.
 struct ReadOnly : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, [[maybe_unused]] Shared& s) const {
@@ -178,6 +188,7 @@ struct ReadOnly : WithData {
   }
 };
 
+// Only some threads reach a barrier.
 struct MissedBarrier : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
@@ -188,6 +199,7 @@ struct MissedBarrier : WithData {
   }
 };
 
+// All threads reach a barrier, but not the same one.
 struct DifferentBarriers : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
@@ -203,6 +215,7 @@ struct DifferentBarriers : WithData {
   }
 };
 
+// Half of a warp takes part in an exchange of all its threads.
 struct PartOfAWarp : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, [[maybe_unused]] Shared& s) const {
@@ -212,6 +225,7 @@ struct PartOfAWarp : WithData {
   }
 };
 
+// All threads take part in an exchange, whose mask has half of them.
 struct PartOfTheMask : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, [[maybe_unused]] Shared& s) const {
@@ -221,6 +235,7 @@ struct PartOfTheMask : WithData {
   }
 };
 
+// nvcc sees a larger struct than the host's compiler.
 struct OtherSize : WithData {
 #if defined(__CUDACC__)
   int64_t extra;
@@ -238,6 +253,7 @@ struct Endless : WithData {
   }
 };
 
+// Launches two blocks of a kernel. Returns null, or the fault.
 template <class Kernel>
 const char* LaunchOne(int32_t* data) {
   Kernel kernel{};
@@ -247,6 +263,7 @@ const char* LaunchOne(int32_t* data) {
 
 }  // namespace
 
+// All kernels, and a part of what the interpreter must say of each; "": the kernel is right.
 #define JAXDALI_FAULTY(kernel) #kernel, LaunchOne<kernel>
 const std::vector<Case>& Cases() {
   static const std::vector<Case> cases{

@@ -71,6 +71,7 @@ class Kernels {
       }
     }
   }
+  // Prints how many instructions each kernel took, if JAXDALI_PTX_COUNT is set.
   ~Kernels() {
     if (!std::getenv("JAXDALI_PTX_COUNT")) return;
     for (const auto& [type, kernel] : kernels_)

@@ -369,6 +369,7 @@ Type TypeOf(std::string_view name) {
   }
 }
 
+// Removes a modifier. False: there is none.
 bool Statement::Take(std::string_view modifier) {
   const auto entry = std::find(modifiers.begin(), modifiers.end(), modifier);
   if (entry == modifiers.end()) return false;
