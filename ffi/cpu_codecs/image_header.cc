@@ -114,6 +114,7 @@ void ParseJpeg(Bytes b, ImageInfo* h) {
           ReadOrientation(b.data + offset + 8, end - offset - 8, h);  // the first segment that has one counts
     } else if (marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC && !has_frame) {
       // A frame header, SOF0 to SOF15: C0 to CF without DHT (C4), JPG (C8) and DAC (CC).
+      // After the length: precision, height, width, number of components.
       if (!b.Has(offset, 8)) break;
       int precision = b.u8(offset + 2), components = b.u8(offset + 7);
       if (components != 1 && components != 3 && components != 4) return Fail(h, components ? kUnsupported : kCorrupt);

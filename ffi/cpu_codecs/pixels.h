@@ -55,7 +55,7 @@ JAXDALI_HD inline uint8_t LightThrough(int ink, int light) {
 }
 
 // RGB to YCbCr of ITU-R BT.601 in studio range (Y 16 .. 235, chroma 16 .. 240): 65.481 is 0.299 * 219, 112 is 0.5 *
-// 224.
+// 224. Values of 16 bits are 257 times as large.
 template <class S>
 JAXDALI_HD inline void YcbcrOfRgb(S red, S green, S blue, S* out) {
   constexpr float to_8_bits = static_cast<float>(255 / FullIntensity<S>());

@@ -182,7 +182,7 @@ struct IdctKernel {
     int16_t* values = s->values + thread / 8 * kStride;
     const Words4 c = s->compact ? ExpandColumn(s->present[i], s->compact + s->values_at[i], s->zigzag + column * 8)
                                 : Load4(s->columns_of + thread / 8 * kStride + column * 8);
-    const Words4 q = Load4(s->quantizer + column * 8);
+    const Words4 q = Load4(s->quantizer + column * 8);  // as the coefficients, two in a word
     // The lower half of the first word is the value in the first row.
     s->has_ac[thread] = (c.word[0] >> 16 | c.word[1] | c.word[2] | c.word[3]) != 0;
     int32_t v[8], out[8];
@@ -192,8 +192,8 @@ struct IdctKernel {
     // DC values are stored apart from the other coefficients.
     if (column == 0) v[0] = Dequantize(s->block_dc[i], s->quantizer[0]);
     IdctColumn(v, out);
-    // The ninth row stands for all rows if the block is flat.
     for (int y = 0; y < 8; y++) values[y * 8 + column] = static_cast<int16_t>(out[y]);
+    // The ninth row stands for all rows if the block is flat.
     values[64 + column] = static_cast<int16_t>(IdctFlatColumn(v[0]));
   }
 

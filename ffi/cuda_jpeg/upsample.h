@@ -93,8 +93,8 @@ JAXDALI_HD inline bool HasGroups(Upsampling mode) {
   return mode == Upsampling::kFull || mode == Upsampling::kH2V1 || mode == Upsampling::kH2V2;
 }
 
-// Pixels (y, x) to (y + 1, x + 7) of a component, where x is a multiple of 8 and y is even. Word i of a row holds
-// pixels i and i + 4.
+// Pixels (y, x) to (y + 1, x + 7) of a component, where x is a multiple of 8 and y is even, for the modes of HasGroups.
+// Word i of a row holds pixels i and i + 4.
 JAXDALI_HD inline void UpsampleGroup(const Plane& p, int32_t y, int32_t x, uint32_t (&out)[2][4]) {
   if (p.mode == Upsampling::kH2V2) {
     const int32_t row = y >> 1, column = x >> 1;

@@ -13,7 +13,8 @@ struct Block {
   const int64_t* extent;
   const Range* range;
 
-  // Calls f(place in the array, place in the block, bytes) for all rows of the block.
+  // Calls f(place in the array, place in the block, bytes) for all rows of the block. A missing axis counts as one of
+  // the extent 1.
   template <class F>
   void EachRow(F f) const {
     int64_t block = 0;

@@ -51,8 +51,9 @@ bool ParseTensor(FieldCollector* fields, int k, int64_t begin, int64_t end) {
 
 }  // namespace
 
-// Finds the image (field 0) and the label (field 1).
-// message Datum { int32 channels = 1, height = 2, width = 3; bytes data = 4; int32 label = 5; bool encoded = 7; }
+// Finds the image (field 0) and the label (field 1). Wire type 0 is a varint, 2 is bytes. Returns an error message, or
+// an empty text. message Datum { int32 channels = 1, height = 2, width = 3; bytes data = 4; int32 label = 5; bool
+// encoded = 7; }
 std::string ParseDatum(FieldCollector* fields) {
   Message datum(&fields->record, 0, fields->record.size());
   bool encoded = true;
@@ -69,7 +70,7 @@ std::string ParseDatum(FieldCollector* fields) {
   return {};
 }
 
-// Finds the first layout.fields tensors; there may be more.
+// Finds the first layout.fields tensors; there may be more. Returns an error message, or an empty text.
 // message TensorProtos { repeated TensorProto protos = 1; }
 std::string ParseTensorProtos(FieldCollector* fields) {
   Message protos(&fields->record, 0, fields->record.size());

@@ -42,7 +42,7 @@ void AddPermuted(const uint64_t* from, uint64_t* to) {
   }
 }
 
-// Mixes one packet of 32 bytes, four lanes, into the state.
+// Mixes one packet of 32 bytes, four lanes, into the state, as the reference does.
 void Update(State* s, const uint64_t* lanes) {
   for (int i = 0; i < 4; i++) {
     s->v1[i] += s->mul0[i] + lanes[i];

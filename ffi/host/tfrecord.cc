@@ -100,7 +100,7 @@ std::string ParseExample(FieldCollector* fields) { return ExampleParser(fields).
 std::string CheckSums(RecordBytes* record) {
   // TFRecord stores checksums rotated by 15 bits plus a constant, because a CRC of data that contain CRCs is weak.
   const auto mask = [](uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u; };
-  const uint8_t* p = record->Peek(0, 12);
+  const uint8_t* p = record->Peek(0, 12);  // the length, 8 bytes, and its checksum
   if (p == nullptr) return "it is too short for a record";
   if (mask(Crc32c(0, p, 8)) != LittleEndian(p + 8, 4)) return "the checksum (CRC) of its length is wrong";
   uint32_t crc = 0;

@@ -151,8 +151,8 @@ void BaselineDecoder::MoveTo(const Checkpoint& place) {
   scan_.bits = Bits::At(scan_.bytes.Start(place.byte, end_));
   scan_.bits.Drop(static_cast<uint32_t>(place.bit));
   std::copy_n(place.dc, 3, scan_.dc);
-  scan_.restarts = std::max(place.mcu - 1, 0) / scan_.restart_interval;
   // The number of restart markers before this MCU. One directly before it is not yet read.
+  scan_.restarts = std::max(place.mcu - 1, 0) / scan_.restart_interval;
   scan_.until_restart = (scan_.restarts + 1) * scan_.restart_interval - place.mcu;
 }
 

@@ -21,7 +21,7 @@ JAXDALI_VBMI JAXDALI_INLINE __m512i Widen(const uint8_t* from) {
 JAXDALI_VBMI JAXDALI_INLINE __m512i Set16(int v) { return _mm512_set1_epi16(static_cast<int16_t>(v)); }
 JAXDALI_VBMI JAXDALI_INLINE __m512i Triple(__m512i v) { return _mm512_add_epi16(v, _mm512_add_epi16(v, v)); }
 
-// Like kernels_simd.cc, with registers of twice the size.
+// See Kernels::upsample_h2v2. Like kernels_simd.cc, with registers of twice the size.
 JAXDALI_VBMI void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begin, int end, uint8_t* pixels) {
   // A piece's sums stay in the L1 cache.
   constexpr int kPiece = 512;

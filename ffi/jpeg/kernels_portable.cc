@@ -74,7 +74,8 @@ struct Portable {
   }
 };
 
-// Weights 3/4 and 1/4. The term for rounding is 1 for even pixels and 2 for odd ones, as in libjpeg.
+// See Kernels::upsample_h2v1. Weights 3/4 and 1/4. The term for rounding is 1 for even pixels and 2 for odd ones, as in
+// libjpeg.
 void UpsampleH2V1(const uint8_t* row, int begin, int end, uint8_t* pixels) {
   for (int x = begin; x < end; x++) {
     pixels[2 * x] = static_cast<uint8_t>((3 * row[x] + row[x - 1] + 1) >> 2);
@@ -82,11 +83,13 @@ void UpsampleH2V1(const uint8_t* row, int begin, int end, uint8_t* pixels) {
   }
 }
 
+// See Kernels::upsample_h1v2. The same weights.
 void UpsampleH1V2(const uint8_t* near, const uint8_t* far, bool is_lower, int begin, int end, uint8_t* pixels) {
   for (int x = begin; x < end; x++) pixels[x] = static_cast<uint8_t>((3 * near[x] + far[x] + 1 + is_lower) >> 2);
 }
 
-// Weights 9/16, 3/16, 3/16 and 1/16. The term for rounding is 8 for even pixels and 7 for odd ones.
+// See Kernels::upsample_h2v2. Weights 9/16, 3/16, 3/16 and 1/16. The term for rounding is 8 for even pixels and 7 for
+// odd ones.
 void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begin, int end, uint8_t* pixels) {
   auto sum = [&](int x) { return 3 * near[x] + far[x]; };
   for (int x = begin; x < end; x++) {

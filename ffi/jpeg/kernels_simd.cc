@@ -336,11 +336,13 @@ JAXDALI_INLINE __m256i Sum(const uint8_t* near, const uint8_t* far) {
   return _mm256_add_epi16(_mm256_add_epi16(n, _mm256_add_epi16(n, n)), Widen(far));
 }
 
+// See Kernels::upsample_h2v1.
 void UpsampleH2V1(const uint8_t* row, int begin, int end, uint8_t* pixels) {
   for (int x = begin; x < end; x += 16)
     Expand<2, 1, 2>(Widen(row + x - 1), Widen(row + x), Widen(row + x + 1), pixels + 2 * x);
 }
 
+// See Kernels::upsample_h1v2.
 void UpsampleH1V2(const uint8_t* near, const uint8_t* far, bool is_lower, int begin, int end, uint8_t* pixels) {
   const __m256i round = Set16(1 + is_lower);
   for (int x = begin; x < end; x += 16) {
@@ -351,11 +353,11 @@ void UpsampleH1V2(const uint8_t* near, const uint8_t* far, bool is_lower, int be
   }
 }
 
-// The sums of rows are computed first for a whole piece, because widening bytes and shifting them by one column would
-// cost more.
+// See Kernels::upsample_h2v2. The sums of rows are computed first for a whole piece, because widening bytes and
+// shifting them by one column would cost more.
 void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begin, int end, uint8_t* pixels) {
   constexpr int kPiece = 512;
-  alignas(32) uint16_t sums[kPiece + 48];  // of the piece and one column on each side
+  alignas(32) uint16_t sums[kPiece + 48];  // of the piece and one column on each side: from column x - 1 on
   for (int x = begin; x < end; x += kPiece) {
     const int n = end - x < kPiece ? end - x : kPiece;
     for (int i = 0; i < n + 2; i += 16) StoreU(sums + i, Sum(near + x + i - 1, far + x + i - 1));

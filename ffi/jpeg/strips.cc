@@ -27,6 +27,7 @@ const uint8_t* EndOfScan(const uint8_t* from, const uint8_t* end, Restart restar
   while (end - from >= 2) {
     from = static_cast<const uint8_t*>(std::memchr(from, 0xFF, static_cast<size_t>(end - from - 1)));
     if (!from) break;
+    // D0 to D7 are restart markers; FF before 00 is data.
     if ((from[1] & 0xF8) == 0xD0)
       restart(from);
     else if (from[1] != 0)

@@ -21,7 +21,7 @@ using Pixel = int16_t __attribute__((vector_size(16)));
 template <int kPixel>
 using Values = std::conditional_t<kPixel == 1, int, Pixel>;
 
-// The bytes of a pixel as numbers, and back. With more than one byte, eight are loaded and stored.
+// Loads the bytes of a pixel as numbers; Store writes them back. With more than one byte, eight are loaded and stored.
 template <int kPixel>
 JAXDALI_INLINE Values<kPixel> Load(const uint8_t* from) {
   if constexpr (kPixel == 1) {

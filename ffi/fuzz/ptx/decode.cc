@@ -18,7 +18,7 @@ namespace {
 // A register has 64 bits. Each instruction reads as many as its type has, so the bits above don't matter. Handlers run
 // an instruction: they read i.sources, set i.destinations, and return the next instruction (Handler in machine.h).
 
-// The value of a source, and a register's new value.
+// Reads a source; Set writes a register. The value's bits are the lowest ones of the register.
 template <class T>
 T Get(const Thread& t, Source s) {
   const uint64_t bits = t.bases[s.base][s.index];
