@@ -197,7 +197,8 @@ class JpegDecoder {
     return kOk;
   }
 
-  // Converts CMYK to RGB in place. Adobe's files hold inverted values, which are 255 - ink.
+  // Converts CMYK (four bytes a pixel) to RGB (three) in place: each ink takes light away, and black from all channels.
+  // Adobe's files hold inverted values, which are 255 - ink.
   static void CmykToRgb(uint8_t* p, int64_t pixels, bool inverted) {
     uint8_t* rgb = p;
     const int flip = inverted ? 0 : 255;  // afterwards each value is 255 - ink

@@ -142,6 +142,7 @@ struct IdctKernel {
         s->block_dc[i] = ReadDc(shard, *s->scan, s->slot % kMaxComponents, s->scan->DcIndex(c, c.x0 + x, c.y0 + y));
       s->place[i] = static_cast<uint32_t>(y * s->columns * 8 + x) * 8;
     }
+    // The tables are column by column: entry k is row k % 8 of column k / 8.
     if (thread < 64) {
       s->quantizer[thread] = c.quantizer[thread % 8 * 8 + thread / 8];
       s->zigzag[ColumnOrder(thread)] = static_cast<uint8_t>(thread);

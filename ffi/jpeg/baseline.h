@@ -105,9 +105,9 @@ class BaselineDecoder {
     int size;                // width and height of a block in samples
     int width, height;       // in samples
     bool is_needed;
-    int64_t pitch;
-    uint8_t* samples;
-    alignas(32) int16_t quantizer[128];
+    int64_t pitch;                       // bytes from row to row
+    uint8_t* samples;                    // rows of two bands
+    alignas(32) int16_t quantizer[128];  // for a pair of blocks
 
     int band_rows() const { return size * v; }
     uint8_t* row(int y) const { return samples + y % (2 * band_rows()) * pitch; }

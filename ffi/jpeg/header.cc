@@ -308,16 +308,17 @@ class Reader {
   }
 
   const uint8_t* data_;
-  int64_t size_, position_ = 0;
+  int64_t size_, position_ = 0;  // of the file; of the next byte
   Header& header_;
   const bool may_be_progressive_;
   static constexpr int kMaxScans = 100, kCheckedCoefficients = 10;
   int8_t missing_bits_[4][64];  // low bits of each coefficient that no scan has transmitted; -1: all bits are missing
   size_t num_coded_ = 0;        // components that have a scan
-  std::vector<bool> is_coded_;
+  std::vector<bool> is_coded_;  // by component
+  // The file's tables so far, by slot; Huffman tables by class (DC, AC) and slot, at first the standard ones.
   uint16_t quantizer_[4][64];
   bool has_quantizer_[4] = {};
-  HuffmanTable huffman_[2][4];  // by DC and AC
+  HuffmanTable huffman_[2][4];
   bool has_huffman_[2][4] = {};
   int restart_interval_ = 0;
 };

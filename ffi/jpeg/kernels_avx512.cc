@@ -88,7 +88,7 @@ JAXDALI_VBMI JAXDALI_INLINE void Store(uint8_t* to, int n, __m512i v) {
     _mm512_mask_storeu_epi8(to, ~uint64_t{0} >> (64 - n), v);
 }
 
-// See Kernels::convert_ycc.
+// See Kernels::convert_ycc. 64 pixels, 192 bytes, at a time.
 JAXDALI_VBMI void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, bool bgr, uint8_t* out) {
   const __m512i byte = Set16(255), middle = Set16(128);
   for (int x = 0; x < n; x += 64) {

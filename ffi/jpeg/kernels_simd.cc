@@ -418,7 +418,7 @@ JAXDALI_INLINE void StorePixels(__m256i first, __m256i second, __m256i third, ui
   StoreU(out + 64, _mm256_permute2x128_si256(thirds[1], thirds[2], 0x31));
 }
 
-// See Kernels::convert_ycc.
+// See Kernels::convert_ycc. 32 pixels, 96 bytes, at a time.
 void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, bool bgr, uint8_t* out) {
   const __m256i byte = Set16(255), middle = Set16(128);
   alignas(32) uint8_t last_pixels[96];  // of a row, whose pixels end within the 32

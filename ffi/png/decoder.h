@@ -45,15 +45,16 @@ class Decoder {
   void Deinterlace();
 
   File file_;
-  bool indices_ = false;
+  bool indices_ = false;  // see Start
   libdeflate_decompressor* inflate_ = nullptr;
-  KeptMemory packed_memory_, filtered_memory_, rows_memory_, raster_memory_;
-  const uint8_t* filtered_ = nullptr;  // the next row, with the byte of its filter
-  uint8_t* rows_[3] = {};              // the row above, this one, the one below
-  int64_t rows_left_ = 0;              // in the image, or in a pass
-  bool has_row_below_ = false;         // the row below is already unfiltered
-  int64_t row_bytes_ = 0, pixel_bytes_ = 0;
-  const uint8_t* raster_ = nullptr;  // interlaced files: the next row
+  KeptMemory packed_memory_, filtered_memory_;  // the data of several chunks in one piece; the decompressed rows
+  KeptMemory rows_memory_, raster_memory_;      // for `rows_`; the raster of an interlaced file
+  const uint8_t* filtered_ = nullptr;           // the next row, with the byte of its filter
+  uint8_t* rows_[3] = {};                       // the row above, this one, the one below
+  int64_t rows_left_ = 0;                       // in the image, or in a pass
+  bool has_row_below_ = false;                  // the row below is already unfiltered
+  int64_t row_bytes_ = 0, pixel_bytes_ = 0;  // of a row that is still packed; from a byte to that of the pixel before
+  const uint8_t* raster_ = nullptr;          // interlaced files: the next row
 };
 
 }  // namespace jaxdali::png
