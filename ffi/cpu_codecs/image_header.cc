@@ -388,13 +388,15 @@ void ParseJpeg2000(Bytes b, ImageInfo* h) {
 void ParseGif(Bytes b, ImageInfo* h) {
   h->format = static_cast<int32_t>(Format::kGif);
   b.big_endian = false;
-  // Bytes of a colour table, by the flags of the screen or the frame.
+  // The screen has its width at 6, its height at 8 and its flags at 10. A frame (2C) has left, top, width, height,
+  // flags. Bytes of a colour table, by the flags of the screen or the frame.
   auto table_bytes = [](uint32_t flags) { return flags & 0x80 ? int64_t{3} << ((flags & 7) + 1) : 0; };
   int64_t offset = 13 + table_bytes(b.u8(10));
   int channels = 3;
   while (b.u8(offset) == 0x21) {  // extensions
     // A graphic control extension; its lowest flag is a transparent colour.
     if (b.u8(offset + 1) == 0xF9 && b.u8(offset + 2) >= 4) channels = b.u8(offset + 3) & 1 ? 4 : 3;
+    // An extension's data are blocks that begin with their length; an empty one ends it.
     for (offset += 2; b.u8(offset) != 0;) offset += 1 + b.u8(offset);
     offset++;
   }

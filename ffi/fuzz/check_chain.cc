@@ -216,6 +216,7 @@ class ChainCase {
   // Takes a random slice, mirrored, permuted, filled, scaled and converted at random.
   void AddWindow() {
     WindowBatch b{};
+    // The number of fill values; without any, a window that reaches outside is an error.
     b.fills = random_(8) == 0 ? 0 : 1 + random_(2);
     b.channel = 2;
     b.past_caches = random_(2);
@@ -246,6 +247,7 @@ class ChainCase {
     b.extent = Integers(extent);
     constexpr DType kTypes[] = {DType::kU8, DType::kI16, DType::kF32};
     const DType out = random_(3) ? type() : kTypes[random_(3)];
+    // The number of scales and offsets. A conversion has some.
     b.scales = out != type() ? 1 + random_(3) : random_(3);
     b.fill = Numbers({9, 200});
     b.scale = Numbers({0.5, 1, -0.25});

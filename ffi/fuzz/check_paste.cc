@@ -27,6 +27,7 @@ void TryPaste(Random& random) {
     if (first) shape.insert(shape.begin(), frames);
     out.push_back(dense && i > 0 ? out[0] : shape);
     for (int k = 0; k < max_regions; k++) {
+      // A random source; extents and places are set below, so that the region lies inside of both.
       PasteRegion r{random(n * inputs), 0, 0, 0, 0, 0, 0};
       const auto &source = in[static_cast<size_t>(r.source)], &destination = out.back();
       const int h = std::min(source[static_cast<size_t>(first)], destination[static_cast<size_t>(first)]);

@@ -33,7 +33,8 @@ class Fuzzer {
   // Decodes a seed, progressive files made from it, and copies with a wrong restart marker.
   void CheckSeed(const SeedFile& seed) {
     for (int k = 0; k < 12; k++) Check(seed.data, /*is_usual=*/k == 0, /*is_partial=*/k > 3, seed.name);
-    for (int k = 0; k < 4; k++) Check(AsProgressive(seed.data, &mutate_), k == 0, k > 1, seed.name + ", progressive");
+    for (int k = 0; k < 4; k++)
+      Check(AsProgressive(seed.data, &mutate_), /*is_usual=*/k == 0, /*is_partial=*/k > 1, seed.name + ", progressive");
     const std::vector<size_t> markers = RestartMarkers(seed.data);
     for (int k = 0; k < 40 && !markers.empty(); k++) {
       Data damaged = seed.data;
@@ -45,9 +46,10 @@ class Fuzzer {
   // changed.
   void CheckMutation(const SeedFile& seed, int k) {
     const std::string name = "mutation " + std::to_string(k) + " of " + seed.name;
-    if (k % 4 < 2) return Check(mutate_(seed.data), k % 2 == 0, k % 3 == 0, name);
+    if (k % 4 < 2) return Check(mutate_(seed.data), /*is_usual=*/k % 2 == 0, /*is_partial=*/k % 3 == 0, name);
     const Data progressive = AsProgressive(seed.data, &mutate_);
-    Check(k % 8 < 4 ? progressive : mutate_(progressive), k % 2 == 0, k % 3 == 0, name + ", progressive");
+    Check(k % 8 < 4 ? progressive : mutate_(progressive), /*is_usual=*/k % 2 == 0, /*is_partial=*/k % 3 == 0,
+          name + ", progressive");
   }
   // Prints the outcomes since the last call. Threads share a file when they are idle, so the number of files left to
   // libjpeg-turbo varies. It is printed apart from the numbers that must be equal in each run and on each machine.

@@ -293,7 +293,7 @@ class Fuzzer {
                                 DType::kI16, DType::kF16, DType::kBF16};
     constexpr int kBits[] = {128, 512, 1024, 2048, 0};
     const int bits = kBits[mutate_.below(5)], groups = 1 + mutate_.below(3);
-    if (is_usual) return {ImageType::kRgb, true, DType::kU8, bits, groups};
+    if (is_usual) return {ImageType::kRgb, /*adjust_orientation=*/true, DType::kU8, bits, groups};
     return {static_cast<ImageType>(mutate_.below(5)), mutate_.below(3) != 0, kTypes[mutate_.below(7)], bits, groups};
   }
 

@@ -194,7 +194,7 @@ class Reader {
     Scan scan{};
     int previous = -1;
     for (p++; p < end - 3; p += 2) {
-      const int dc = p[1] >> 4, ac = p[1] & 15;
+      const int dc = p[1] >> 4, ac = p[1] & 15;  // Td and Ta: the component's tables
       const auto frame_component = std::find_if(header_.components.begin(), header_.components.end(),
                                                 [&](const FrameComponent& c) { return c.id == p[0]; });
       if (frame_component == header_.components.end() || dc > 3 || ac > 3 || !HasTable(0, dc) || !HasTable(1, ac) ||
@@ -223,7 +223,7 @@ class Reader {
     return scan.end > scan.begin;
   }
 
-  // The same, with the rules for progressive scans (G.1.1.1): DC and AC in separate scans, AC of one component each.
+  // The same for a progressive file, with its rules (G.1.1.1): DC and AC in separate scans, AC of one component each.
   bool ReadProgressiveScan(const uint8_t* p, const uint8_t* end) {
     const int n = p < end ? *p : 0;
     if (n < 1 || n > static_cast<int>(header_.components.size()) || end - p != 4 + 2 * n) return false;
@@ -236,7 +236,7 @@ class Reader {
     if (scan.low > 13 || (scan.high != 0 && scan.low != scan.high - 1)) return false;
     int previous = -1, blocks = 0;
     for (p++; p < end - 3; p += 2) {
-      const int dc = p[1] >> 4, ac = p[1] & 15;
+      const int dc = p[1] >> 4, ac = p[1] & 15;  // Td and Ta: the component's tables
       const auto frame_component = std::find_if(header_.components.begin(), header_.components.end(),
                                                 [&](const FrameComponent& c) { return c.id == p[0]; });
       if (frame_component == header_.components.end() || dc > 3 || ac > 3 ||

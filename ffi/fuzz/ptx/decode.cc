@@ -513,6 +513,7 @@ class Decoder {
   Decoder(Statement* statement, Scope* scope, Instruction* instruction)
       : s_(*statement), scope_(*scope), i_(*instruction) {}
 
+  // Sets the instruction's handler, operands and offset. Throws a Fault if the statement is unknown.
   void Run() {
     // The types are taken first: "cvt.f32.u8" has `second_type` f32 and `type` u8.
     for (const std::string_view modifier : s_.modifiers)
