@@ -127,9 +127,10 @@ struct SyncBlocks : EntropyWork {
   }
 
  private:
-  // Subsequences that must be decoded again are gathered first, so that they fill whole warps. If threads guess wrong
-  // for long, the same states recur, so a decoding from an earlier round is reused. `number`: the block's number in the
-  // scan. `first`: the state from which it starts.
+  // Decodes the block's subsequences until each starts from the state in which the one before ends, or few are left,
+  // and stores the decodings. Those that must be decoded again are gathered first, so that they fill whole warps. If
+  // threads guess wrong for long, the same states recur, so a decoding from an earlier round is reused. `number`: the
+  // block's number in the scan. `first`: the state from which it starts.
   template <class Block>
   JAXDALI_HD void Settle(const Block& block, Shared& s, int32_t number, uint16_t first) const {
     // One thread for each subsequence of the block.

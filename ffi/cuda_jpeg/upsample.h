@@ -63,6 +63,7 @@ JAXDALI_HD inline Columns LoadColumns(const Plane& p, int32_t y, int32_t x) {
   if (x + 4 <= p.end_x) {
     const uint32_t four = *reinterpret_cast<const uint32_t*>(row + x);
     const uint32_t left = row[p.ClampX(x - 1)], right = row[p.ClampX(x + 4)];
+    // Bytes 0 and 2, bytes 1 and 3.
     return {four & 0x00FF00FF, four >> 8 & 0x00FF00FF, left | right << 16};
   }
   uint32_t s[6];  // the component ends between them, so its last sample is repeated

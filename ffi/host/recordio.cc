@@ -15,12 +15,13 @@ class ImageRecordParser {
  public:
   explicit ImageRecordParser(FieldCollector* fields) : fields_(*fields) {}
 
+  // Finds the image (field 0) and the labels (field 1), as pieces of the parts. Returns an error message, or an empty
+  // text.
+  //
   // A record is stored in parts. Each part has a magic word, a word of kind (upper 3 bits) and length (lower 29 bits),
   // and bytes that are padded to a multiple of 4. A payload that contains the magic word is split there, and the word
   // is left out, so that a reader can find the start of a record anywhere in a file. Payload: u32 number of labels, f32
   // label, u64[2] ids, that many f32 labels, and the image. All numbers are little-endian.
-  // Finds the image (field 0) and the labels (field 1), as pieces of the parts. Returns an error message, or an empty
-  // text.
   std::string Parse() {
     constexpr uint32_t kMagic = 0xCED7230A;
     constexpr int64_t kHeaderSize = 24;
