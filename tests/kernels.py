@@ -547,9 +547,8 @@ def compare(kernel: str, target: str = "", device: Any = None, seed: int = 0, mo
                 expected = run(case, device=cpu, **options)
                 actual = run(case, target, device=device or cpu, **options)
                 if options.get("present"):
-                    actual[0][1] = expected[0][1] = np.zeros_like(
-                        expected[0][1]
-                    )  # nothing is said about an absent sample's data
+                    # Nothing is said about an absent sample's data.
+                    actual[0][1] = expected[0][1] = np.zeros_like(expected[0][1])
                     assert (expected[1][1], expected[1][2]) == (0, INTERNAL)
                 if lines := differences(case, actual, expected):
                     wrong.append(f"{name}: {len(lines)} of {len(expected[1])} samples: {lines[0]}")

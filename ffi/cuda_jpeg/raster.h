@@ -202,8 +202,8 @@ struct IdctKernel {
   // if all its columns are: each has only its value in the first row.
   JAXDALI_HD static void TransformRow(const Shared& s, int first_block, int thread) {
     const int block = thread / 8, row = thread % 8;
-    const Words2 uneven = Load2(s.has_ac + block * 8);
     // Eight flags at a time.
+    const Words2 uneven = Load2(s.has_ac + block * 8);
     const bool is_flat = (uneven.word[0] | uneven.word[1]) == 0;
     const Words4 w = Load4(s.values + block * kStride + (is_flat ? 8 : row) * 8);
     int32_t v[8], out[8];

@@ -63,12 +63,12 @@ int64_t ParseChunkTable(const uint8_t* data, int64_t size, bool is_end, int64_t*
         if (offset < size || is_first) return -1;
         break;
       }
-      // Tags: the field's number times 8, and 0 for a varint. 8, 16, 24 are the fields 1, 2, 3. Each entry begins with
-      // its place (8), which is never 0 and so never left out. Another place ends the entry.
+      // Each entry begins with its place (tag 8), which is never 0 and so never left out. Another place ends the entry.
       if (is_first != (tag == 8)) {
         if (is_first) return -1;
         break;
       }
+      // Tags: the field's number times 8, and 0 for a varint. 8, 16, 24 are the fields 1, 2, 3.
       if (tag != 8 && tag != 16 && tag != 24) return -1;
       const int64_t next = Varint(data, size, value_offset, &x);
       if (next < 0 || (next == 0 && is_end)) return -1;

@@ -50,8 +50,8 @@ struct ResizePasses {
     });
     const Extent x(s.plan, s.first_x[0], s.first_x[p.columns - 1]);
     const bool one_y = s.plan.count_y <= s.plan.taps_y;  // one chunk has all vertical taps
-    const int tile_rows =
-        p.rows;  // read before the last phase: after it, a fast thread may describe another tile there
+    // Read before the last phase: after it, a fast thread may describe another tile there.
+    const int tile_rows = p.rows;
     Source from;
     for (from.row = 0; from.row < tile_rows; from.row += kBand) {
       from.rows = tile_rows - from.row < kBand ? tile_rows - from.row : kBand;

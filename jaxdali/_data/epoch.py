@@ -119,7 +119,7 @@ class EpochCounter:
         self._start()
 
     def _start(self):
-        """Computes once per epoch the numbers that `valid` and `is_over` need for every batch."""
+        """Computes the numbers that `valid` and `is_over` need, when an epoch starts and when its batches have empty places."""
         sizes = self._sizes()
         remaining = sizes - self._ahead - self._taken_before
         self._remaining: list[int] = remaining.tolist()

@@ -511,8 +511,7 @@ def test_subclasses_may_use_any_attribute_name():
     sources = pathlib.Path(pipeline_module.__file__).parent.glob("*.py")
     private_names = {name for p in sources for name in re.findall(r"\bself\.(_(?!_)\w+)", p.read_text())}
     names = sorted(
-        private_names
-        | {"_device", "_graph", "_session", "_settings", "_seed", "_define", "_claim", "fuse", "enable_statistics"}
+        private_names | {"_device", "_graph", "_session", "_settings", "_seed", "_claim", "fuse", "enable_statistics"}
     )
     assert "_setups" in names
 

@@ -215,7 +215,7 @@ def test_several_pipelines_are_stacked_or_sharded(files):
 
 
 def test_plugins_use_pipelines_by_lease_only():
-    """The contents of a pipeline are in `Parts`, which only the packages below the plugins use."""
+    """The contents of a pipeline are in `PipelineInternals`, which only the packages below the plugins use."""
     assert "internals_of" in inspect.getsource(lease_module)
     for path in pathlib.Path(plugin.__file__).parent.rglob("*.py"):
         text = path.read_text()

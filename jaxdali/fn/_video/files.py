@@ -569,7 +569,9 @@ class Decoder:
         return []
 
     def decode_packets(self, first: int, end: int) -> Iterator[tuple[list[Any], bool]]:
-        """Decodes packets `first` .. `end - 1`. Yields the images of each packet, and whether decoding succeeded."""
+        """Decodes packets `first` .. `end - 1`. Yields the images of each packet, and whether decoding succeeded;
+        at the end, the images that the decoder held back.
+        """
         from av.error import FFmpegError
 
         if first:

@@ -324,9 +324,8 @@ class ColocatedIterator:
         Returns a row of the response for each device; devices of a host have the same.
         """
         data = json.dumps(request).encode()
-        row = np.zeros(
-            (1, 1 << max(6, len(data).bit_length())), np.uint8
-        )  # padded to a power of two, as JAX compiles for each length
+        # Padded to a power of two, as JAX compiles for each length.
+        row = np.zeros((1, 1 << max(6, len(data).bit_length())), np.uint8)
         row[0, : len(data)] = np.frombuffer(data, np.uint8)
         result = self._remote_iterators[0].call(_replicate_row(row, self._per_device))
         return [np.asarray(s.data)[0] for s in result.addressable_shards]
