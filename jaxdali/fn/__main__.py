@@ -51,6 +51,7 @@ def table(only: str | None = None) -> str:
     width = max(map(len, by_name))
     rows, heading = [], ""
     for name, operator in sorted(by_name.items(), key=lambda item: (group(*item), item[0])):
+        # A heading above the first operator of each group.
         if group(name, operator) != heading:
             heading = group(name, operator)
             rows += [f"\n{heading}"]
@@ -67,6 +68,7 @@ def expected(annotation: Any, names: Mapping[str, Any]) -> str:
     """
     text = str(annotation)
     match ast.parse(text, mode="eval").body:
+        # Annotated[type, limits, ...] becomes the type.
         case ast.Subscript(ast.Name("Annotated"), ast.Tuple([first, *_])):
             text = ast.unparse(first)
 

@@ -61,6 +61,7 @@ class LookupOperator(NativeOperator):
         return (x,)
 
     def setup(self, ctx: HostContext, x: Value, *parameter: Value) -> Setup:
+        # The kernel takes `u8[N, tables, 256]`, here one table for each sample.
         tables = np.broadcast_to(self._table(ctx, *parameter)[:, None], (ctx.N, 1, 256))
         return Setup((None if ctx.spec.shape is not None else x.shapes,), {"table": tables})
 
@@ -129,6 +130,7 @@ class FromStatistics(NativeOperator):
     def bind(self, ctx: BuildContext, x: Spec, *parameter: Spec) -> Operator:
         if x.ndim != 4:
             return self
+        # A sequence: each of its frames is an image. The parameter is one number for all frames of a sequence.
         return Frames(inner=self, sequences=(True, *(False for _ in parameter))).bind(ctx, x, *parameter)
 
     def infer(self, x: Spec, *parameter: Spec) -> tuple[Spec, ...]:
@@ -147,11 +149,13 @@ class FromStatistics(NativeOperator):
         return Setup((None if ctx.spec.shape is not None else x.shapes,), params)
 
     def lower(self, ctx: LowerContext, x: Any, *parameter: Any) -> Any:
+        """Reduces the channels of each image, makes tables of the results, and looks up the bytes in the tables."""
         spec, params = ctx.spec, ctx.params
         channels = spec.extent(2)
         assert channels is not None
         total_spec, no_center = Spec(np.dtype(np.float64), 1, (channels,)), jnp.zeros((0,), jnp.float64)
         totals, codes = [], []
+        # Over the axes H and W of HWC, for each channel. Sums and extremes need no center.
         for reduction in self.reductions:
             y, code = call_reduce(ctx, x, total_spec, None, no_center, reduction, (0, 1))
             totals.append(y)
@@ -160,6 +164,7 @@ class FromStatistics(NativeOperator):
             jnp.arange(256, dtype=jnp.float32), totals, params["pixels"][:, None], params.get("parameter")
         )
         y, code = _ffi.call("table", ctx, x, spec, ctx.out[0], convert(jnp, table, np.dtype(np.uint8)))
+        # A sample's status is 0 only if all calls have succeeded.
         return (y,), jnp.max(jnp.stack([*codes, code]), axis=0)
 
 
@@ -197,6 +202,7 @@ class Stretched(FromStatistics):
     def table(self, values: Any, totals: list[Any], pixels: Any, parameter: Any) -> Any:
         low, high = (x.astype(jnp.float32)[:, :, None] for x in totals)
         is_flat = high <= low
+        # A channel that has only one value does not change: it is scaled by 1 from 0 on.
         scale = jnp.float32(255) / jnp.where(is_flat, jnp.float32(255), high - low)
         return (values - jnp.where(is_flat, jnp.float32(0), low)) * scale
 

@@ -20,6 +20,7 @@ def _branches(predicate: DataNode, *inputs: DataNode) -> tuple[Branch, Branch]:
     """
     outer = innermost_branch((predicate, *inputs), current_branch())
     splits = predicate.node.splits
+    # By output of the predicate's node, and by the branch of an `if` in which `split` is called.
     if (predicate.index, outer) not in splits:
         condition, line = predicate_of(predicate), user_line()
         if_true, if_false = (Branch(condition, is_true, outer, line, by_inputs=True) for is_true in (True, False))
@@ -85,16 +86,19 @@ def merge(
     if not isinstance(if_true, list) and not isinstance(if_false, list):
         return _of_both(if_true, if_false, predicate, device)
     n = len(if_true) if isinstance(if_true, list) else len(if_false)
-    sides = [x if isinstance(x, list) else [x] * n for x in (if_true, if_false)]
-    if len(sides[0]) != len(sides[1]):
+    true_values, false_values = (x if isinstance(x, list) else [x] * n for x in (if_true, if_false))
+    if len(true_values) != len(false_values):
         raise ArgumentError(
-            f"_conditional.merge: lists of inputs must be equally long, got lengths {len(sides[0])}, {len(sides[1])}"
+            f"_conditional.merge: lists of inputs must be equally long, got lengths {len(true_values)}, {len(false_values)}"
         )
-    return [_of_both(a, b, predicate, device) for a, b in zip(*sides, strict=True)]
+    return [_of_both(a, b, predicate, device) for a, b in zip(true_values, false_values, strict=True)]
 
 
 @records("_conditional.of_both")
 def _of_both(if_true: Any, if_false: Any, predicate: Any, device: str | None) -> DataNode:
+    """Joins the value of the samples for which the predicate is not 0 to that of the others. Raises OperatorError if
+    one of the values was made for other samples. `device`: of the result; None: wherever the operator runs.
+    """
     condition = as_node(predicate, "_conditional.merge")
     true_branch, false_branch = _branches(condition)
     a, b = as_node(if_true, "_conditional.merge"), as_node(if_false, "_conditional.merge")

@@ -54,8 +54,10 @@ class ColorMatrix(NativeOperator):
         return (dataclasses.replace(image, dtype=dtype, layout=layout),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """Computes the maps of the samples. A sample with another number of channels than `colors` fails."""
         image = values[0]
         if self.colors > 1:
+            # Checked for each sample, because the spec lacks the number of channels if it may vary.
             for i in np.flatnonzero((image.shapes[:, -1] != self.colors) & ctx.present):
                 ctx.fail(int(i), Status.INPUT, f"the input must have {self.colors} channels, got {image.shapes[i, -1]}")
         matrix = self.matrix(ctx, image.spec, self.arguments(ctx, values)).astype(np.float32)

@@ -23,7 +23,7 @@ def convert(xp: Any, x: Any, dtype: np.dtype) -> Any:
         return x != xp.zeros((), x.dtype)
     if x.dtype == np.bool_ or dtype.kind not in "iu":
         with np.errstate(all="ignore"):
-            # Rounded once, and by NumPy as in programs: all that is wider comes by way of float32.
+            # Through float32 first, so that NumPy and programs round wider types in the same way.
             if dtype.name == "bfloat16":
                 x = x.astype(np.float32)
             return x.astype(dtype)
@@ -46,6 +46,7 @@ def convert(xp: Any, x: Any, dtype: np.dtype) -> Any:
         result = xp.where(
             above, xp.asarray(limits.max, dtype), xp.where(below, xp.asarray(limits.min, dtype), saturated)
         )
+        # NaN became the minimum above: right for int32 and int64, and 0 for unsigned types.
         if dtype in (np.dtype(np.int8), np.dtype(np.int16)):
             result = xp.where(xp.isnan(x), xp.zeros((), dtype), result)
         return result

@@ -88,7 +88,9 @@ class Bounded(Window):
         ):
             ranges = [f"{a} ... {a + n}" for a, n in zip(start[i].tolist(), extent[i].tolist(), strict=True)]
             reason = f"the window {', '.join(ranges)} reaches outside the sample, of shape {tuple(shapes[i].tolist())}"
+            # The advice is for images: vectors get the reason alone.
             ctx.fail(i, Status.OUT_OF_BOUNDS, reason + _INSIDE * (shapes.shape[1] > 1))
+            # A failed sample continues with a window that lies inside.
             start[i], extent[i] = 0, np.minimum(extent[i], shapes[i])
         return window
 
@@ -112,6 +114,7 @@ class ByAxis:
         """
         self._ctx, self._a = ctx, a
         self.is_listed = np.zeros(shapes.shape, bool)
+        # The listed axes: one list for all samples, or, if it is None, a list for each sample.
         self._axes, self._sample_axes = axes, []
         if axes is not None:
             self.is_listed[:, axes] = True
@@ -119,7 +122,9 @@ class ByAxis:
         assert ctx is not None
         for i, numbers in enumerate(a.ragged("axes")):
             try:
-                self._sample_axes.append(axes_of("", shapes.shape[1], None, numbers.astype(np.int64).tolist() or None))
+                self._sample_axes.append(
+                    axes_of("", shapes.shape[1], axis_names=None, axes=numbers.astype(np.int64).tolist() or None)
+                )
             except ArgumentError as e:
                 ctx.fail(i, Status.ARGUMENT, str(e))
                 self._sample_axes.append([])
@@ -187,7 +192,8 @@ class CropWindow(Bounded):
         if is_static:
             for d, n in crop_sizes(self.layout(image), self.arguments(None, ())).items():
                 extents[d] = int(n[0]) or extents[d]  # 0 means the whole axis
-        # Trimmed windows differ from sample to sample.
+        # Arguments per sample, and trimmed windows, give each sample other extents. But if no size is given, the window is
+        # the whole image, which is never trimmed.
         if not is_static or self.out_of_bounds_policy == "trim_to_shape":
             if not is_static or any(n in self.args for n in _SIZES):
                 for d in crop_axes(self.layout(image)).values():
@@ -196,6 +202,7 @@ class CropWindow(Bounded):
 
     def crop(self, ctx: HostContext, image: Value, a: Values) -> Part:
         """The windows of a batch of images; the whole images if no argument says otherwise."""
+        # A window that may have fill goes through `bounded`, which adds the fill values.
         if not self.has_fill and not any(n in self.args for n in _SIZES):
             return Part.whole(image.shapes)
         layout = self.layout(image.spec)
@@ -225,6 +232,7 @@ def crop_sizes(layout: str, a: Values) -> dict[int, np.ndarray]:
     axes = crop_axes(layout)
     named = {letter: a.get(f"crop_{letter.lower()}") for letter in SPATIAL}
     named = {letter: x for letter, x in named.items() if x is not None}
+    # An argument that is 0 in all samples counts as not given.
     used = [letter for letter, x in named.items() if np.any(x > 0)]
     if "crop" in a:
         if used:
@@ -232,6 +240,7 @@ def crop_sizes(layout: str, a: Values) -> dict[int, np.ndarray]:
         size = a.crop.reshape(len(a.crop), -1)
         if size.shape[1] not in (2, 3):
             raise ArgumentError(f"argument crop must be 2 or 3 numbers, got {size.shape[1]}")
+        # (H, W) or (D, H, W).
         sizes = dict(zip("DHW"[-size.shape[1] :], size.T, strict=True))
     else:
         if used and not {"H", "W"} <= set(named):
@@ -265,6 +274,7 @@ def axes_of(layout: str, ndim: int, axis_names: str | None, axes: Sequence[int] 
             raise ArgumentError(f"axis_names must be axes of the layout {layout!r}, got {axis_names!r}")
         indices = [layout.index(c) for c in axis_names]
     else:
+        # Negative axes count from the end.
         indices = [d + ndim if d < 0 else d for d in (range(ndim) if axes is None else axes)]
         if any(not 0 <= d < ndim for d in indices):
             raise ArgumentError(f"axes must be in -{ndim} ... {ndim - 1}, got {list(axes or ())}")

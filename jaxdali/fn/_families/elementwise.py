@@ -49,11 +49,14 @@ class Elementwise(HostOperator, ProgramOperator):
         if self.args.inputs or any(s.shape is None for s in specs):
             return None
         ndim = max(s.ndim for s in specs)
+        # Without arguments per sample, the numbers of one sample are those of all.
         numbers = {n: x[0] for n, x in self.numbers(None, ()).items()}
         return lambda *data: self.element(np, *(aligned(x, ndim) for x in data), **numbers)
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
+        """Computes one sample after the other. Samples that are not present become zeros."""
         numbers = self.numbers(ctx, values)
+        # The last inputs are the arguments that come per sample.
         inputs = values[: len(values) - len(self.args.inputs)]
         empty = np.zeros(ctx.spec.shape if ctx.spec.shape is not None else (0,) * ctx.spec.ndim, ctx.spec.dtype)
 
@@ -68,7 +71,9 @@ class Elementwise(HostOperator, ProgramOperator):
         return Setup((shapes_of(values[0]),), self.numbers(ctx, values))
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        """Computes all elements at once: a dense batch ``[B, ...]``, or the blocks of a ragged buffer."""
         inputs, out, spec = arrays[: len(arrays) - len(self.args.inputs)], ctx.out[0], ctx.spec
+        # The result is dense.
         if out is None:
             numbers = {n: aligned(x, spec.ndim) for n, x in ctx.params.items()}
             result = self.element(jnp, *(aligned(x, spec.ndim) for x in inputs), **numbers)

@@ -58,6 +58,7 @@ class PointGather(NativeOperator):
         return spec_of(image.dtype, extents, layout)
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """By default, the output has the size of the image."""
         _, first = self.layout(image)
         return (self.output(image, [image.extent(first), image.extent(first + 1)]),)
 
@@ -92,6 +93,7 @@ class PointGather(NativeOperator):
         return Setup((None if ctx.spec.shape is not None else shapes,), params)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        # The kernel computes the points, so that the operands for given ones are empty.
         no_map = (jnp.zeros((0,), jnp.float32), jnp.zeros((0,), jnp.int32))
         return self.lower_with(ctx, arrays[0], no_map, no_map)
 
@@ -99,6 +101,7 @@ class PointGather(NativeOperator):
         """Launches the kernel. `map_x`, `map_y`: coordinates of the points as (flat data, offsets), empty if they are
         computed.
         """
+        # `first` is the axis H.
         attrs = {
             "points": int(self.points),
             "sampling": int(self.interpolation),

@@ -51,6 +51,7 @@ class Separable(NativeOperator):
         return len(leading), len(spatial)
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        # Raises ValueError for an unsupported layout.
         self.axes(image)
         dtype = self.dtype or image.dtype
         if image.dtype == np.bool_:
@@ -60,7 +61,9 @@ class Separable(NativeOperator):
         return (dataclasses.replace(image, dtype=dtype),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
-        weights, taps = self.windows(ctx, self.axes(values[0].spec)[1], self.arguments(ctx, values))
+        """The kernel's operands: the weights, and the number of weights of each window."""
+        _, axes = self.axes(values[0].spec)
+        weights, taps = self.windows(ctx, axes, self.arguments(ctx, values))
         # Padded to a power of two, so that few programs are compiled.
         padded = 1 << int(weights.shape[-1] - 1).bit_length()
         weights = np.pad(weights, (*((0, 0),) * (weights.ndim - 1), (0, padded - weights.shape[-1])))

@@ -55,6 +55,7 @@ class Stencil(NativeOperator):
         raise NotImplementedError(self.name)
 
     def infer(self, image: Spec, *others: Spec) -> tuple[Spec, ...]:
+        # Raises ValueError for an unsupported layout.
         self.axes(image)
         if image.dtype.name not in _STENCIL_TYPES:
             raise TypeError(f"the input must be {', '.join(_STENCIL_TYPES)}, got {image.dtype}")

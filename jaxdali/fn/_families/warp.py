@@ -71,6 +71,7 @@ class Warp(StageOperator):
         """
         _, first, dims = self.layout(image.spec)
         source_size = image.shapes[:, first : first + dims]
+        # Tested for all at once first: a sample is rarely too large.
         if max(size.max(initial=0), source_size.max(initial=0)) > self.max_extent:
             large = np.any(np.maximum(size, source_size) > self.max_extent, axis=1)
             for i in np.flatnonzero(large & ctx.present):
@@ -89,6 +90,7 @@ class Warp(StageOperator):
         return Setup((shapes,), params)
 
     def makes_windows(self, image: Spec, made: Spec) -> bool:
+        """See `StageOperator.makes_windows`: the GPU's kernel for windows takes images HWC of bytes, not sequences."""
         return image.ndim == 3 and image.dtype == made.dtype == np.uint8
 
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:

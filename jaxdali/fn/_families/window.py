@@ -92,6 +92,7 @@ class Window(StageOperator):
         return False
 
     def is_made_in_place(self, image: Spec, out: Spec) -> bool:
+        """See `StageOperator.is_made_in_place`: windows of images HWC, without fill, that become HWC or CHW."""
         if (
             image.ndim != 3
             or image.extent(2) not in range(1, MOST_TILE_CHANNELS + 1)
@@ -137,6 +138,10 @@ class Window(StageOperator):
         )
 
     def portable(self, spec: Spec, out: Spec) -> ProgramOperator | None:
+        """See `NativeOperator.portable`: a `DenseWindow`, if input and output have static shapes, and the fill values
+        are exact in it.
+        """
+        # A subclass that calls the kernel in another way computes something else.
         is_dense_window = (
             (type(self).lower, type(self).call) == (Window.lower, Window.call)
             and spec.shape is not None
@@ -192,6 +197,7 @@ class WindowOnHost(HostOperator):
         return self.window.infer(*specs)
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
+        """Takes the window of each sample that is present. The others become zeros, or empty if shapes vary."""
         image, params = values[0], self.window.setup(ctx, *values).params
         empty = np.zeros(ctx.spec.shape if ctx.spec.shape is not None else (0,) * ctx.spec.ndim, ctx.spec.dtype)
         samples = [
@@ -227,6 +233,7 @@ class DenseWindow(ProgramOperator):
         return self.window.infer(*specs)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """The parameters of the window's own setup, with the fill values as the output's type can hold them."""
         params = dict(self.window.setup(ctx, *values).params)
         if not self.moves:
             params = {n: x for n, x in params.items() if n in ("scale", "offset")}
@@ -235,6 +242,7 @@ class DenseWindow(ProgramOperator):
         return Setup((None,), params)
 
     def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
+        """Gathers the elements of the window, converts, scales and fills them, and permutes the axes."""
         spec, out, params = ctx.inputs[0], ctx.spec, ctx.params
         assert spec.shape is not None and out.shape is not None
         permutation = self.window.permutation(spec, out)

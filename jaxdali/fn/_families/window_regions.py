@@ -84,6 +84,7 @@ class RegionAsWindow(ProgramOperator):
         return i > 0
 
     def setup(self, ctx: HostContext, region: Value, place: Value, *arguments: Value) -> Setup:
+        # A row of `place` is the shape of the whole image, and the region's first row and column, or -1.
         assert isinstance(place.data, np.ndarray)
         # There is no region for the batch, because a window's set-up fails: repeat it, so that it reports its errors.
         if (place.data[:, 3:] < 0).any():
@@ -112,6 +113,7 @@ class WindowOfRegion(StageOperator):
 
     def setup(self, ctx: HostContext, region: Value, place: Value, *arguments: Value) -> Setup:
         assert isinstance(place.data, np.ndarray)
+        # A row of `place` is the shape of the whole image, and the region's first row and column.
         whole = self.image_window.setup(ctx, place.data[:, :3], *arguments)
         start = whole.params["start"].copy()
         start[:, :2] -= place.data[:, 3:].astype(np.int32)  # relative to the region
