@@ -27,6 +27,7 @@ class BrightnessContrast(ColorMatrix):
         center = a.get("contrast_center", default_center(image.dtype))
         brightness, contrast = a.get("brightness", 1.0), a.get("contrast", 1.0)
         shift = a.get("brightness_shift", 0.0) * full_range(ctx.spec.dtype)
+        # One map for each sample, [factor, offset], the formula of the class multiplied out.
         matrix = np.empty((ctx.N, 1, 2))
         matrix[:, 0, 0], matrix[:, 0, 1] = brightness * contrast, shift + brightness * (center - contrast * center)
         return matrix

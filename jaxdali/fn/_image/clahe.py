@@ -87,6 +87,7 @@ class Clahe(Equalize):
         return out
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """As for `Equalize`. A sample with another number of channels fails; the spec may not know it."""
         channels = values[0].shapes[:, 2]
         for i in np.flatnonzero((channels != 1) & (channels != 3) & ctx.present):
             ctx.fail(int(i), Status.INPUT, f"the input must have 1 or 3 channels, got {channels[i]}")

@@ -68,6 +68,7 @@ class ColorSpaceConversion(ColorMatrix):
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         if image.dtype != np.uint8:
             raise TypeError(f"the input must be uint8, got {image.dtype}")
+        # Raises ValueError for another number of channels than that of `image_type`.
         (out,) = self.pixels(image, image.dtype)
         channels = len(_matrix(self.image_type, self.output_type))
         return (spec_of(out.dtype, [*(out.extent(d) for d in range(out.ndim - 1)), channels], out.layout),)
@@ -76,6 +77,7 @@ class ColorSpaceConversion(ColorMatrix):
         return np.tile(_matrix(self.image_type, self.output_type), (ctx.N, 1, 1))
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """As for `ColorMatrix`, with another number of channels in the shapes of the outputs."""
         setup = super().setup(ctx, *values)
         if setup.shapes[0] is None:
             return setup

@@ -33,6 +33,7 @@ class CropMirrorNormalize(CropWindow):
     shift: float
 
     def doubts(self, *specs: Spec) -> str:
+        """A warning about `mean` and `std` that look as if they were for pixels of 0 ... 1; "" if there is none."""
         is_static = self.args.is_static("mean") and self.args.is_static("std")
         return (
             byte_statistics_warning(self.args.get("mean"), self.args.get("std"))
@@ -53,6 +54,7 @@ class CropMirrorNormalize(CropWindow):
         if self.pad_output and "C" in layout:
             channels = extents[layout.index("C")]
             extents[layout.index("C")] = None if channels is None else int(_padded(np.array(channels)))
+        # `extents` is by axis of the input.
         return (spec_of(self.dtype, [extents[layout.index(letter)] for letter in out], out),)
 
     def mirrored(self, a: Values) -> np.ndarray | None:
@@ -60,6 +62,9 @@ class CropMirrorNormalize(CropWindow):
         return a.mirror != 0
 
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
+        """The crop of each sample, mirrored, with the scale and offset of its elements, and with more channels if
+        `pad_output`.
+        """
         layout = self.layout(image.spec)
         window = self.crop(ctx, image, a)
         if "W" in layout and (mirrored := self.mirrored(a)) is not None:
@@ -68,6 +73,8 @@ class CropMirrorNormalize(CropWindow):
         # numbers.
         has_fixed_channels = "C" not in layout or image.spec.extent(layout.index("C")) is not None
         for name in () if has_fixed_channels and a.samples in self._static_normalisation else ("mean", "std"):
+            # The number of values for each sample. The spec may not know the number of channels: then the images tell
+            # it.
             n = a[name].size // max(1, len(a[name]))
             if n != 1 and n != (image.spec.extent(layout.index("C")) if "C" in layout else 1):
                 channels = image.shapes[:, layout.index("C")][ctx.present] if "C" in layout else np.ones(1, np.int64)
@@ -104,6 +111,7 @@ class CropMirrorNormalize(CropWindow):
         return {}
 
     def divided(self, spec: Spec, out: Spec) -> tuple[NativeOperator, ProgramOperator] | None:
+        """The CPU crops and mirrors in the input's type. The accelerator normalises, converts, permutes and pads."""
         # Fill is not normalised, but the second operator could not tell it from pixels.
         if out.shape is None or self.out_of_bounds_policy != "error":
             return None

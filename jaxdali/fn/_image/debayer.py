@@ -47,11 +47,19 @@ class Debayer(HostOperator):
         return (self._spec(image.dtype, layout, extents, shape),)
 
     def _spec(self, dtype: np.dtype, layout: str, extents: list[int | None], shape: tuple[int, ...] | None) -> Spec:
+        """The spec of the colour images.
+
+        Args:
+          layout: the input's layout, with or without C.
+          extents: of the input without channels; None: the extent varies.
+          shape: `extents` if all are known; otherwise None.
+        """
         channels = 1 if self.algorithm == "gray_ocv" else 3
         whole = None if shape is None else (*shape, channels)
         return Spec(dtype, len(extents) + 1, whole, layout.rstrip("C") + "C", None if whole else (*extents, channels))
 
     def run(self, ctx: HostContext, image: Value, *arguments: Value) -> tuple[Any, ...]:
+        """Interpolates the frames of each sample, one by one. A failed or absent sample becomes zeros."""
         blue = self.arguments(ctx, arguments).vector("blue_position", 2, one_for_all=True)
         assert blue is not None
         out, results = ctx.spec, []
@@ -100,6 +108,7 @@ def _from_neighbours(x: np.ndarray, algorithm: str, y0: int, x0: int) -> np.ndar
         """For each inner pixel the neighbour that is `dy` rows below and `dx` columns to the right."""
         return x[1 + dy : x.shape[0] - 1 + dy, 1 + dx : x.shape[1] - 1 + dx].astype(np.int64)
 
+    # Masks of the inner pixels.
     blue, red, blue_row = _colours(x.shape, y0, x0, 1)
     green = ~(blue | red)
     center, vertical, horizontal = shifted(0, 0), shifted(-1, 0) + shifted(1, 0), shifted(0, -1) + shifted(0, 1)
@@ -170,8 +179,8 @@ def _by_gradients(image: np.ndarray, y0: int, x0: int) -> np.ndarray:
         of_green = at(narrow, 0, 0) + at(narrow, dy, 0) + at(narrow, 0, dx) + at(narrow, dy, dx)
         return np.where(green, of_green, at(wide, 0, 0) + at(wide, dy, dx))
 
-    # For each direction: the gradient, and twice the mean of three colours: the pixel's own colour; green (at a green
-    # pixel the other colour of its row); and the third colour.
+    # For each direction: the gradient, and three estimates, each twice the mean of one colour there. The colours are the
+    # pixel's own; green (at a green pixel, the other colour of its row); and the third one.
     directions: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
     for s in (-1, 1):
         sums = (
@@ -189,9 +198,10 @@ def _by_gradients(image: np.ndarray, y0: int, x0: int) -> np.ndarray:
         )
 
     # The directions whose gradient is below this threshold count.
-    gradients = np.stack([d[0] for d in directions])
+    gradients_by_direction, *estimates = zip(*directions)
+    gradients = np.stack(gradients_by_direction)
     chosen = gradients < gradients.min(axis=0) + np.maximum(gradients.max(axis=0) >> 1, 1)
-    own_colour, second, third = (sum(np.where(c, d[k], 0) for c, d in zip(chosen, directions)) for k in (1, 2, 3))
+    own_colour, second, third = (sum(np.where(c, x, 0) for c, x in zip(chosen, values)) for values in estimates)
     count = chosen.sum(axis=0)
     share = np.float32(0.5) / count.astype(np.float32)
     # The sums are twice the mean, so that the share of each is 0.5 / count. OpenCV has a rounded constant, 1 / 14, for

@@ -30,6 +30,7 @@ class DumpImage(SampleOperator):
         return self.input_layout
 
     def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
+        """Writes the samples that are present, and returns copies of them; None for the others."""
         (images,) = inputs
         samples: list[np.ndarray | None] = [None] * ctx.N
         for i in np.flatnonzero(ctx.present).tolist():
@@ -38,8 +39,10 @@ class DumpImage(SampleOperator):
                 raise ValueError(
                     f"the input must be uint8 images HWC of 1 or 3 channels, got {x.dtype} of shape {x.shape}"
                 )
+            # The number of the sample in the batch of all shards.
             number = ctx.shard_ids[i // ctx.B] * ctx.B + i % ctx.B
             with open(f"{number}-{self.suffix}-0.ppm", "wb") as f:
+                # P5 is the format of gray images, P6 that of RGB.
                 f.write(b"P%d\n%d %d\n255\n" % (5 if x.shape[2] == 1 else 6, x.shape[1], x.shape[0]) + x.tobytes())
         return [samples]
 

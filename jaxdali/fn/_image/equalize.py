@@ -69,6 +69,7 @@ class Equalize(NativeOperator):
         return (dataclasses.replace(image, layout=self.layout(image)),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """The operands of the kernel: the clip limits, and the place of each sample's tables in the working memory."""
         image = values[0]
         spatial = [self.layout(image.spec).index(letter) for letter in "HW"]
         # One table of 256 numbers for each tile of each plane.

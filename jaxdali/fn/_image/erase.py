@@ -55,6 +55,7 @@ class Erase(HostOperator, ProgramOperator):
             raise ValueError(f"the input must be numbers, got {x.dtype}")
         if self.normalized is not None and (self.normalized_anchor is not None or self.normalized_shape is not None):
             raise ArgumentError("give either normalized or normalized_anchor and normalized_shape")
+        # Raises ArgumentError for an axis that the input lacks.
         self._axes(x)
         return (x,)
 
@@ -66,13 +67,16 @@ class Erase(HostOperator, ProgramOperator):
         to the sample.
         """
         axes = self._axes(x.spec)
-        relative = [bool(self.normalized) or bool(flag) for flag in (self.normalized_anchor, self.normalized_shape)]
+        is_anchor_relative, is_shape_relative = (
+            bool(self.normalized) or bool(flag) for flag in (self.normalized_anchor, self.normalized_shape)
+        )
         sizes = a.ragged("shape") if "shape" in a else None
         anchors = a.ragged("anchor") if "anchor" in a else None
         boxes = []
         for i, dims in enumerate(x.shapes):
             size = sizes[i % len(sizes)] if sizes is not None else np.zeros(0)
             anchor = anchors[i % len(anchors)] if anchors is not None else np.zeros_like(size)
+            # A sample may have several boxes, one after the other.
             if len(anchor) != len(size) or len(size) % max(len(axes), 1):
                 reason = (
                     f"anchor and shape must have {len(axes)} numbers for each region, got {len(anchor)} and {len(size)}"
@@ -82,10 +86,11 @@ class Erase(HostOperator, ProgramOperator):
             # In float32, as DALI.
             extent = dims[axes].astype(np.float32)
             first, size = (v.reshape(-1, len(axes)).astype(np.float32) for v in (anchor, size))
-            first, size = first * extent if relative[0] else first, size * extent if relative[1] else size
+            first, size = first * extent if is_anchor_relative else first, size * extent if is_shape_relative else size
             if self.centered_anchor:
                 first = first - size / 2
             box = np.zeros((len(first), 2, len(dims)), np.int64)
+            # Along axes without numbers, a box is as long as the sample.
             box[:, 1] = dims
             for side, position in enumerate((first, first + size)):
                 box[:, side, axes] = np.floor(np.clip(np.nan_to_num(position), 0, extent)).astype(np.int64)
@@ -110,12 +115,14 @@ class Erase(HostOperator, ProgramOperator):
         return cut(fill, x.spec.dtype)
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
+        """Fills the boxes of each sample, in a copy."""
         x, a = values[0], self.arguments(ctx, values)
         fill, channels = self._fill(ctx, x, a), self._layout(x.spec).find("C")
         out = []
         for i, boxes in enumerate(self._boxes(ctx, x, a)):
             sample = x.sample(i).copy()
             fill_values = fill[i, 0]
+            # One value per channel, laid out as the sample. A sample with another number of channels has failed.
             if fill.shape[1] > 1 and fill.shape[1] == sample.shape[channels]:
                 fill_values = np.broadcast_to(fill[i].reshape(-1, *(1,) * (sample.ndim - 1 - channels)), sample.shape)
             for first, last in boxes.tolist():
@@ -136,6 +143,7 @@ class Erase(HostOperator, ProgramOperator):
         return Setup((shapes_of(x),), {"boxes": boxes, "fill": self._fill(ctx, x, a)})
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        """Fills the elements in the boxes: of a dense batch ``[B, ...]``, or of the blocks of a ragged buffer."""
         out, boxes, fill = ctx.out[0], ctx.params["boxes"], ctx.params["fill"]
         channels, ndim = self._layout(ctx.spec).find("C"), ctx.spec.ndim
         # The sample of each element, and its coordinates there, one array for each axis.
@@ -157,6 +165,7 @@ class Erase(HostOperator, ProgramOperator):
                 extent = jnp.maximum(out.shapes[samples, d], 1)
                 coordinates.insert(0, index % extent if d else index)
                 index = index // extent
+        # Whether each element is in one of its sample's boxes.
         erased = jnp.zeros(data.shape, bool)
         for r in range(boxes.shape[1]):
             is_inside = jnp.ones((), bool)

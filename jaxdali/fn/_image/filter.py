@@ -61,10 +61,12 @@ class Filter(Stencil):
         return spatial[0], len(spatial)
 
     def infer(self, image: Spec, filters: Spec, *others: Spec) -> tuple[Spec, ...]:
+        # Raises an error for an unsupported type or layout of the image.
         super().infer(image)
         first, axes = self.axes(image)
         if filters.dtype != np.float32 or filters.ndim != axes:
             raise TypeError(f"the filter must be {axes}-D and float32, got {filters.ndim}-D {filters.dtype}")
+        # The fill values, without the inputs that are arguments.
         for fill in others[: len(others) - len(self.args.inputs)]:
             if fill.dtype != image.dtype or (fill.ndim and fill.shape not in ((1,),)):
                 raise TypeError(
@@ -75,6 +77,7 @@ class Filter(Stencil):
             raise ValueError(f"the output must be of the input's type or FLOAT, got {image.dtype} to {dtype}")
         if self.mode == "same":
             return (dataclasses.replace(image, dtype=dtype),)
+        # The filter stays inside the image, so that there are fewer results.
         extents = [image.extent(d) for d in range(image.ndim)]
         for k in range(axes):
             extent, taps = extents[first + k], filters.extent(k)
@@ -82,6 +85,7 @@ class Filter(Stencil):
         return (spec_of(dtype, extents, image.layout),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """As for `Stencil`. In mode "valid" the outputs are smaller; a sample that is smaller than its filter fails."""
         shapes, window = values[0].shapes.copy(), values[1].shapes
         first, axes = self.axes(values[0].spec)
         if self.mode == "valid":
@@ -94,13 +98,16 @@ class Filter(Stencil):
         return self.setup_of(ctx, shapes, self.neighbourhoods(ctx, *values))
 
     def neighbourhoods(self, ctx: HostContext, *values: Value) -> Neighbourhoods:
+        """The filters as weights, row by row, the place of the result in each filter, and the fill values."""
         _, axes = self.axes(values[0].spec)
         window = values[1].shapes
         for i in np.flatnonzero((window < 1).any(axis=1) & ctx.present):
             ctx.fail(int(i), Status.ARGUMENT, f"the filter must not be empty, got {window[i].tolist()}")
         anchor = self.arguments(ctx, values).vector("anchor", axes, one_for_all=True)
         assert anchor is not None
+        # -1 means the middle.
         anchor = np.where(anchor == -1, window // 2, anchor)
+        # Result 0 is the sum of the first window that is inside the image, which begins at element 0.
         if self.mode == "valid":
             anchor = np.zeros_like(window)
         for i in np.flatnonzero(((anchor < 0) | (anchor >= window)).any(axis=1) & ctx.present):

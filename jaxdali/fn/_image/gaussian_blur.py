@@ -21,6 +21,9 @@ class GaussianBlur(Separable):
     name = "gaussian_blur"
 
     def windows(self, ctx: HostContext, axes: int, a: Values) -> tuple[np.ndarray, np.ndarray]:
+        """The weights and sizes of the windows, see `Separable.windows`. 0 in `sigma` or `window_size` stands for the
+        default.
+        """
         sigma = a.vector("sigma", axes, one_for_all=True).astype(np.float32)  # pyright: ignore[reportOptionalMemberAccess]
         taps = a.vector("window_size", axes, one_for_all=True).astype(np.int64)  # pyright: ignore[reportOptionalMemberAccess]
         is_wrong = ((sigma == 0) & (taps == 0)) | ((taps != 0) & (taps % 2 == 0))

@@ -29,6 +29,7 @@ class GridMask(PointGather):
         return (dataclasses.replace(spec, layout=image.layout),)  # without a layout, too, as in DALI
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """The kernel's numbers: cosine and sine of the angle in units of tiles, the ratio, and the shifts in tiles."""
         a = self.arguments(ctx, values)
         angle, tile = a.angle.astype(np.float32).astype(np.float64), a.tile.astype(np.float64)
         # The kernel's coordinates are in tiles: rotated, then shifted.

@@ -43,6 +43,8 @@ class Laplacian(Separable):
         smoothing = self._sizes(ctx, a, "smoothing_size", axes, 1) if "smoothing_size" in a else None
         scale = a.vector("scale", axes, one_for_all=True)
         assert scale is not None
+        # taps[:, k, d]: the window of derivative `k` along axis `d`. The default of a smoothing window is the size of
+        # the derivative window.
         taps = np.repeat(
             derivative[:, :, None] if smoothing is None else smoothing[:, None, :],
             axes,
@@ -51,7 +53,8 @@ class Laplacian(Separable):
         diagonal = np.arange(axes)
         taps[:, diagonal, diagonal] = derivative
         if self.normalized_kernel:
-            # So that the weights of a binomial window, whose sum is 2 ** (taps - 1), are normalised.
+            # The weights of a binomial window have the sum 2 ** (taps - 1), by which they are divided. A derivative window
+            # is a binomial window of taps - 2 weights, convolved with [1, -2, 1], which stays as it is.
             scale = 2.0 ** (axes + 2 - taps.sum(axis=2))
         weights = np.zeros((*taps.shape, int(taps.max())))
         for n in np.unique(taps):
@@ -64,6 +67,9 @@ class Laplacian(Separable):
         return weights, taps
 
     def _sizes(self, ctx: HostContext, a: Values, name: str, axes: int, smallest: int) -> np.ndarray:
+        """The window sizes of an argument, ``i64[N, axes]``. A sample fails if one is even, or not in `smallest` ...
+        `_MAX_SIZE`, and continues with `smallest`.
+        """
         sizes = a.vector(name, axes, one_for_all=True)
         assert sizes is not None
         sizes = sizes.astype(np.int64)
@@ -77,6 +83,7 @@ class Laplacian(Separable):
         return np.where(is_wrong, smallest, sizes)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        """Filters once for each derivative, in float32, and adds up the results."""
         float_spec = dataclasses.replace(ctx.spec, dtype=np.float32)
         weights, taps = ctx.params["weights"], ctx.params["taps"]
         derivatives = [

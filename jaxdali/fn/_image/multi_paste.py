@@ -63,6 +63,7 @@ class MultiPaste(NativeOperator):
         if not (is_number(images[0].dtype) and is_number(dtype)):
             raise ValueError(f"the inputs and the output must be numbers, got {images[0].dtype} to {dtype}")
         first = layout.index("H")
+        # An extent is known if all images have the same one.
         known_extents = [{x.extent(d) for x in images} for d in range(images[0].ndim)]
         extents = [next(iter(k)) if len(k) == 1 else None for k in known_extents]
         if "output_size" in self.args:
@@ -96,6 +97,11 @@ class MultiPaste(NativeOperator):
         return "in_ids" in self.args
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """The sizes of the canvases, and the kernel's operand `regions`, ``i32[N, regions, 7]``.
+
+        A region is: the index of its image in the batch that `lower` joins, y and x in the image, height, width, y and x
+        on the canvas.
+        """
         images, a = values[: self.count], self.arguments(ctx, values)
         first = image_layout(images[0].spec, ("HWC", "FHWC")).index("H")
         sources = self._sources(ctx, images, a)
@@ -110,6 +116,7 @@ class MultiPaste(NativeOperator):
             source_shapes = np.array([images[k].shapes[j] for k, j in sources[i]]).reshape(-1, shapes.shape[1])
             other_axes = [d for d in range(shapes.shape[1]) if not first <= d < first + 2]
             if len(source_shapes):
+                # A canvas has the frames and channels of the images that are pasted on it.
                 shapes[i, other_axes] = source_shapes[0, other_axes]
             try:
                 if np.any(source_shapes[:, other_axes] != shapes[i, other_axes]):
@@ -123,6 +130,7 @@ class MultiPaste(NativeOperator):
                 ctx.fail(int(i), Status.ARGUMENT, str(e))
                 continue
             for k, ((input, j), region) in enumerate(zip(sources[i], pasted_regions, strict=True)):
+                # The inputs' samples stand one after the other, B of each.
                 regions[i, k] = (input * ctx.B + j % ctx.B, *region)
         return Setup((None if ctx.spec.shape is not None else shapes,), {"regions": regions})
 
@@ -141,6 +149,7 @@ class MultiPaste(NativeOperator):
                     Status.ARGUMENT,
                     f"argument in_ids must be samples of the batch, 0 ... {len(batch) - 1}; got {invalid[0]:g}",
                 )
+            # Of sequences, the frame with the same number.
             pasted = [int(batch[int(n)]) + i % ctx.frames for n in ids if not invalid]
             if not ctx.present[pasted].all():
                 ctx.fail(i, Status.INPUT, f"pasted images must have the same frames; samples {ids.tolist()} differ")
@@ -163,6 +172,7 @@ class MultiPaste(NativeOperator):
         return images[0].shapes[:, first : first + 2]
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        """Joins the images of all inputs to one batch, ``[inputs * B, ...]`` or ragged, and pastes from it."""
         images, first = arrays[: self.count], ctx.inputs[0].ndim - 3
         if len(images) == 1:
             (x,) = images

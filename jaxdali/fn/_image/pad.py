@@ -52,6 +52,7 @@ class Pad(Window):
             return (Spec(x.dtype, x.ndim, None, x.layout),)
         extents = [x.extent(d) for d in range(x.ndim)]
         is_static = self.args.is_static("shape") and self.args.is_static("align")
+        # The padded extents if all samples have the same; False: they vary.
         padded = (
             is_static
             and x.shape is not None
@@ -74,7 +75,9 @@ class Pad(Window):
         return np.where(by_axis.is_listed, extents, shapes).astype(np.int64)
 
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
+        """Windows that begin with the sample, and end behind it."""
         window = Part.whole(image.shapes)
+        # An absent sample counts as the first present one, so that it does not change the largest extents.
         shapes = image.shapes[image.indices(ctx.present)]
         window.extent = np.where(
             ctx.present[:, None], self._extents(ctx, shapes, a, self._axes(image.spec)), window.extent

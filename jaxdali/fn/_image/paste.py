@@ -48,6 +48,7 @@ class Paste(Window):
         return (spec_of(image.dtype, extents, layout),)
 
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
+        """Windows of the size of the canvas. They begin before the image, at negative indices."""
         fill = np.atleast_1d(np.asarray(self.fill_value, np.float64))
         for i in np.flatnonzero((image.shapes[:, 2] != len(fill)) & ctx.present & (len(fill) > 1)):
             ctx.fail(
@@ -57,6 +58,7 @@ class Paste(Window):
             )
         window = Part.whole(image.shapes)
         canvas_size = _canvas(image.shapes[:, :2], a)
+        # The free part of the canvas, above and to the left of the image, in float32.
         offset = np.column_stack([a.paste_y, a.paste_x]).astype(np.float32) * (
             canvas_size - image.shapes[:, :2]
         ).astype(np.float32)

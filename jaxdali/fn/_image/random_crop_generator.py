@@ -29,6 +29,7 @@ class RandomCropGenerator(HostOperator):
     seed: int
 
     def __post_init__(self):
+        # Raises ArgumentError for an invalid range.
         self._ranges()
 
     def _ranges(self) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -31,6 +31,7 @@ class RandomResizedCrop(Resampling):
     seed: int
 
     def __post_init__(self):
+        # Raises ArgumentError for an invalid range.
         self._ranges()
 
     def _ranges(self) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -52,12 +53,14 @@ class RandomResizedCrop(Resampling):
         return (output_spec(dtype, dims, layout),)
 
     def setup(self, ctx: HostContext, image: Value, *values: Value) -> Setup:
+        """Draws the windows, and plans their resizing to `size`."""
         first, _ = spatial_axes(ctx.spec.layout)
         a = self.arguments(ctx, values)
         extents = image.shapes[:, first : first + 2]
         start, size = random_windows(uniforms(ctx, self.seed, 2 + 2 * self.num_attempts), extents, *self._ranges())
         request = a.vector("size", 2, one_for_all=True)
         assert request is not None
+        # All are valid: windows lie in the images, and `size` is limited to MAX_EXTENT.
         sizes, interval, _ = plan(extents, np.floor(request), roi=(start, start + size))
         return self.setup_of(ctx, image, a, sizes, interval)
 

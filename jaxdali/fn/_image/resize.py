@@ -186,6 +186,9 @@ class Resampling(StageOperator):
         return {}
 
     def makes_windows(self, image: Spec, made: Spec) -> bool:
+        """See `StageOperator.makes_windows`: the GPU's kernel for windows resizes rows and columns of images HWC of
+        bytes.
+        """
         return (
             image.ndim == 3
             and self.resampled(image) == (0, 2)
@@ -218,6 +221,7 @@ class Resize(Resampling):
     size_convention: str | None = None
 
     def __post_init__(self):
+        # The ways to give a size; resize_x, resize_y and resize_z together are one.
         ways = [name for name in ("size", "resize_shorter", "resize_longer") if name in self.args]
         xyz = [name for name in ("resize_x", "resize_y", "resize_z") if name in self.args]
         ways += ["/".join(xyz)] if xyz else []
@@ -236,6 +240,7 @@ class Resize(Resampling):
         return 2 if self.save_attrs else 1
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """The resized images, and with `save_attrs` the extents of the inputs as a second output."""
         layout, dtype = self.output(image)
         first, count = spatial_axes(layout)
         if count < 3 and "resize_z" in self.args:
@@ -267,9 +272,10 @@ class Resize(Resampling):
         is_known |= mode in ("default", "stretch") and bool((request != 0).all())
         if not is_known:
             return [None] * count
-        return self._planned(np.array([[1 if n is None else n for n in extents]]), self.arguments(None, ()))[1][
-            0
-        ].tolist()
+        # An extent that is not known, and not needed, counts as 1.
+        one_sample = np.array([[1 if n is None else n for n in extents]])
+        _, sizes, _, _ = self._planned(one_sample, self.arguments(None, ()))
+        return sizes[0].tolist()
 
     def _planned(self, extents: np.ndarray, a: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
         """The request, and the results of `plan`."""
@@ -286,6 +292,7 @@ class Resize(Resampling):
             if name in a:
                 mode, request = implied_mode, a.vector(name, count, one_for_all=True)
         if request is None:
+            # In the order of the axes: (z,) y, x.
             sizes_by_axis = [a.get(f"resize_{axis}") for axis in "zyx"[3 - count :]]
             # Not checked when the operator is made: as in DALI, an operator whose result is unused does not fail.
             if all(x is None for x in sizes_by_axis):
@@ -302,7 +309,8 @@ class Resize(Resampling):
         """
         if self.args.inputs or "roi_start" in self.args:
             return None
-        return self._planned(extents, self.arguments(ctx, ()))[1]
+        _, sizes, _, _ = self._planned(extents, self.arguments(ctx, ()))
+        return sizes
 
     def output_windows(
         self, ctx: HostContext, a: Values, sizes: np.ndarray, interval: np.ndarray
@@ -311,6 +319,7 @@ class Resize(Resampling):
         return sizes, interval
 
     def setup(self, ctx: HostContext, image: Value, *values: Value) -> Setup:
+        """Plans the resizing of each sample. A sample whose output would be too large, or not finite, fails."""
         first, count = spatial_axes(ctx.spec.layout)
         a = self.arguments(ctx, values)
         extents = image.shapes[:, first : first + count]
@@ -325,9 +334,11 @@ class Resize(Resampling):
                 ctx.fail(int(i), Status.TOO_LARGE, message)
             sizes = np.where(is_valid.all(axis=1, keepdims=True), sizes, 1)
         setup = self.setup_of(ctx, image, a, *self.output_windows(ctx, a, sizes, interval))
+        # The second output of `save_attrs` has a static shape.
         return dataclasses.replace(setup, shapes=(*setup.shapes, None)) if self.save_attrs else setup
 
     def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
+        """Resizes, and with `save_attrs` also returns the spatial extents of the inputs, ``i32[B, axes]``."""
         outputs, status = super().lower(ctx, image)
         if not self.save_attrs:
             return outputs, status

@@ -31,6 +31,7 @@ class ResizeCropMirror(Resize):
         if not all(map(self.args.is_static, _CROP)):
             return [None] * len(extents)
         sizes = list(super().static_sizes(layout, extents))
+        # A window extent of 0 means the whole axis.
         for k, n in _window(layout, self.arguments(None, ())).items():
             sizes[k] = int(n[0]) or sizes[k]
         return sizes
@@ -38,6 +39,7 @@ class ResizeCropMirror(Resize):
     def output_windows(
         self, ctx: HostContext, a: Values, sizes: np.ndarray, interval: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
+        """Extents of the crops, and the source intervals that they show, reversed along the axes that are mirrored."""
         layout = ctx.spec.layout
         first, count = spatial_axes(layout)
         start, extent = np.zeros_like(sizes), sizes.copy()
@@ -48,6 +50,7 @@ class ResizeCropMirror(Resize):
         step = (interval[..., 1] - interval[..., 0]) / np.maximum(sizes, 1).astype(np.float32)
         low = interval[..., 0] + start.astype(np.float32) * step
         window = np.stack([low, low + extent.astype(np.float32) * step], axis=-1)
+        # Bit 0 of `mirror` is for W, bit 1 for H, and bit 2 for D.
         bits = np.array(["WHD".index(layout[first + k]) for k in range(count)])
         is_mirrored = (a.mirror[:, None] >> bits) & 1 != 0
         return extent, np.where(is_mirrored[..., None], window[..., ::-1], window)

@@ -66,7 +66,7 @@ def canvas(
       ``i64[N, D]``.
     """
     # `main` is the source extent that contributes most to each extent of the canvas. 0.01 pixel is left out against
-    # rounding errors, as in DALI.
+    # rounding errors, as in DALI. Volumes are computed in float32, and images in float64, also as in DALI.
     a = radians(degrees)
     if axis is None:
         c, s = np.abs(np.cos(a)), np.abs(np.sin(a))
@@ -79,6 +79,7 @@ def canvas(
         source = size[:, ::-1]  # x, y, z
         contribution = np.abs(rotation(axis, np.cos(a), np.sin(a))).astype(np.float32)
         diagonal = np.diagonal(contribution, axis1=1, axis2=2)
+        # Of equal contributions, that of the axis itself counts as the largest.
         main_axis = np.where(contribution.max(axis=2) > diagonal, contribution.argmax(axis=2), [[0, 1, 2]])
         extent = np.ceil(
             (contribution * source[:, None].astype(np.float32)).sum(axis=2, dtype=np.float32) - np.float32(0.01)
@@ -87,9 +88,11 @@ def canvas(
             np.maximum(extent, 0).astype(np.int64)[:, ::-1],
             np.take_along_axis(source, main_axis, axis=1)[:, ::-1],
         )
+    # An extent of the wrong parity grows by 1.
     if frames is None:
         return extent + (extent + main) % 2
     is_present = frames[:, :, None]
+    # All frames of a sequence get the largest extents of its frames.
     extent = np.where(is_present, extent.reshape(*frames.shape, -1), 0).max(axis=1)
     is_mostly_odd = 2 * (is_present & (main.reshape(*frames.shape, -1) % 2 == 1)).sum(axis=1) > is_present.sum(axis=1)
     return np.repeat(extent + (extent + is_mostly_odd) % 2, frames.shape[1], axis=0)
@@ -100,12 +103,14 @@ def source_map(size: np.ndarray, out: np.ndarray, degrees: np.ndarray, axis: np.
     The centres of both images correspond.
     """
     c, s = cos_sin(degrees)
+    # Pixel centres are at 0.5, 1.5, ... The centre of the output, size / 2, is mapped to that of the input.
     if axis is None:
         x, y = 0.5 - out[:, 1] / 2, 0.5 - out[:, 0] / 2
         matrix = np.empty((len(size), 2, 3))
         matrix[:, 0, 0], matrix[:, 0, 1], matrix[:, 0, 2] = c, -s, c * x - s * y + size[:, 1] / 2
         matrix[:, 1, 0], matrix[:, 1, 1], matrix[:, 1, 2] = s, c, s * x + c * y + size[:, 0] / 2
         return matrix
+    # From the output to the source: the inverse rotation.
     turn = rotation(axis, c, -s)
     origin = np.einsum("nij,nj->ni", turn, 0.5 - out[:, ::-1] / 2) + size[:, ::-1] / 2
     return np.concatenate([turn, origin[:, :, None]], axis=2)
@@ -125,6 +130,7 @@ class Rotate(Warp):
             raise ArgumentError("argument axis must not be the zero vector")
         self.args.check_width("size", dims, arguments)
         extents = [image.extent(d) for d in range(first, first + dims)]
+        # Stays unknown if it depends on arguments per sample, or on extents that vary.
         size: list[int | None] = [None] * dims
         if "size" in self.args:
             if self.args.is_static("size"):
@@ -137,6 +143,7 @@ class Rotate(Warp):
         return (self.output(image, size),)
 
     def setup(self, ctx: HostContext, image: Value, *arguments: Value) -> Setup:
+        """The size of each result, and the map of its pixels. A volume whose axis is the zero vector fails."""
         _, first, dims = self.layout(image.spec)
         a = self.arguments(ctx, arguments)
         angle = a.angle.astype(np.float32).astype(np.float64)
@@ -154,6 +161,7 @@ class Rotate(Warp):
             out = size
         else:
             out = canvas(size, angle, axis, ctx.present.reshape(-1, ctx.frames) if ctx.frames > 1 else None)
+        # `setup_of` may pass other extents than `out`, where a sample is too large.
         return self.setup_of(ctx, image, out, lambda out: source_map(size, out, angle, axis))
 
 

@@ -32,13 +32,15 @@ class Slice(Bounded):
     normalized_shape: bool
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        """A slice on the host, which may have a static shape, or this operator."""
         # Vectors are arguments of other operators, such as labels and bounds. They stay on the host.
         is_vector = specs[0].ndim == 1 and ctx.on_host
         if ctx.stage != "host" and not (ctx.stage == "cpu" and is_vector):
             return self
         # With a shape that is the same literal for all samples, the result has a static shape.
-        positional = len(specs) - len(self.args.inputs) == 3 and self.args.is_static("axes")
-        extent = ctx.literals[2] if positional and self.out_of_bounds_policy != "trim_to_shape" else None
+        # The inputs that are not arguments: the data, and maybe anchor and shape.
+        has_shape_input = len(specs) - len(self.args.inputs) == 3 and self.args.is_static("axes")
+        extent = ctx.literals[2] if has_shape_input and self.out_of_bounds_policy != "trim_to_shape" else None
         if not is_vector or extent is None or extent.size != 1 or extent.dtype.kind not in "iu" or extent.item() < 0:
             return WindowOnHost(window=self)
         return _VectorSlice(window=self, extent=int(extent.item()))
@@ -67,10 +69,10 @@ class Slice(Bounded):
         return axes_of(layout, image.ndim, "WH" if self.axis_names is None else self.axis_names, None)
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
-        positional = len(arguments) - len(self.args.inputs)
-        if positional not in (0, 2):
+        num_window_inputs = len(arguments) - len(self.args.inputs)  # anchor and shape
+        if num_window_inputs not in (0, 2):
             raise ArgumentError("give both anchor and shape as inputs, or neither")
-        if positional and any(n in self.args for n in _NAMED_ARGUMENTS):
+        if num_window_inputs and any(n in self.args for n in _NAMED_ARGUMENTS):
             raise ArgumentError("give either anchor and shape as inputs, or the arguments start, end and shape")
         for names in (("start", "rel_start"), ("end", "rel_end", "shape", "rel_shape")):
             if sum(n in self.args for n in names) > 1:
@@ -80,6 +82,7 @@ class Slice(Bounded):
         if axes is None:
             return (Spec(converted(image, self.dtype), image.ndim, None, image.layout),)
         for k, d in enumerate(axes):
+            # Only the argument `shape` tells the extent of a result before there is a batch.
             extents[d] = None
             if "shape" in self.args and self.args.is_static("shape") and self.out_of_bounds_policy != "trim_to_shape":
                 size = np.atleast_1d(self.args.get("shape"))
@@ -87,16 +90,18 @@ class Slice(Bounded):
         return (spec_of(converted(image, self.dtype), extents, image.layout),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """The window of each sample, from the inputs anchor and shape, or from the arguments."""
         image, a = values[0], self.arguments(ctx, values)
         by_axis = ByAxis(ctx, image.shapes, a, self._axes(image.spec))
         extent = image.shapes.astype(np.float64)
         if len(values) - len(self.args.inputs) == 3:
+            # Whether anchor and shape are fractions of the extents; integers never are.
             relative = [
                 is_float(v.spec.dtype) and flag
                 for v, flag in zip(values[1:3], (self.normalized_anchor, self.normalized_shape))
             ]
             begin, size = (by_axis.input(n, v) for n, v in zip(("anchor", "shape"), values[1:3]))
-            begin, size = (x * extent if by_extent else x for x, by_extent in zip((begin, size), relative))
+            begin, size = (x * extent if is_relative else x for x, is_relative in zip((begin, size), relative))
             end = begin + size
         else:
 

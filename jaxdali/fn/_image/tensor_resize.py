@@ -58,8 +58,12 @@ class TensorResize(Resampling):
         )
 
     def resampled(self, image: Spec) -> tuple[int, int]:
+        """The range of axes from the first to the last one that changes, as (first axis, number of axes). The modes
+        "not_larger" and "not_smaller" give all axes one scale, also those that are not listed.
+        """
         axes = range(image.ndim)
         if self.mode not in ("not_larger", "not_smaller"):
+            # The kernel needs an axis, even if none changes.
             axes = [d for k, d in enumerate(self._axes(image)) if not self._is_unchanged(image, k, d)] or [0]
         first, count = min(axes), max(axes) - min(axes) + 1
         if count > 3:
@@ -88,7 +92,8 @@ class TensorResize(Resampling):
         if self.args.inputs or None in extents:
             extents[first : first + count] = [None] * count
         else:
-            extents = self._planned(np.array([extents]), image, self.arguments(None, ()))[0][0].tolist()
+            sizes, _, _ = self._planned(np.array([extents]), image, self.arguments(None, ()))
+            extents = sizes[0].tolist()
         return (spec_of(dtype, extents, image.layout),)
 
     def _planned(self, extents: np.ndarray, image: Spec, a: Values) -> tuple[np.ndarray, np.ndarray, bool]:
@@ -125,6 +130,7 @@ class TensorResize(Resampling):
         )
 
     def setup(self, ctx: HostContext, image: Value, *values: Value) -> Setup:
+        """Plans the resizing of each sample. A sample whose output would be too large, or not finite, fails."""
         first, count = self.resampled(image.spec)
         a = self.arguments(ctx, values)
         sizes, interval, all_valid = self._planned(image.shapes, image.spec, a)
@@ -136,6 +142,7 @@ class TensorResize(Resampling):
                 )
                 ctx.fail(int(i), Status.TOO_LARGE, f"{reason}; at most {MAX_EXTENT}")
             sizes = np.where(is_invalid[:, None], 1, sizes)
+        # The kernel gets the numbers of the resampled axes only.
         return self.setup_of(ctx, image, a, sizes[:, first : first + count], interval[:, first : first + count])
 
 

@@ -47,6 +47,9 @@ class WarpAffine(Warp):
         return (self.output(image, size),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """The size of each result, and the map from its pixels to source points. Matrices without an inverse fail if
+        one is needed.
+        """
         image, a = values[0], self.arguments(ctx, values)
         _, first, dims = self.layout(image.spec)
         if "matrix" in self.args:

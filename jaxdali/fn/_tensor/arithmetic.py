@@ -55,9 +55,11 @@ class Pointwise(Elementwise):
         return [inputs[place] if number is None else number for place, number in self._places]
 
     def _specs(self, inputs: Sequence[Spec]) -> list[Spec]:
+        """The specs of all operands. A number is a value without axes."""
         return [inputs[x] if isinstance(x, int) else Spec(x[0], 0, ()) for x in self.operands]
 
     def _show(self, operands: list[str]) -> str:
+        """The expression with these names for its operands, for error messages: "a + b" or "sqrt(a)"."""
         symbol = self._function.symbol
         if not symbol:
             return f"{self.function}({', '.join(operands)})"
@@ -79,6 +81,9 @@ class Pointwise(Elementwise):
         return (Spec(dtype, ndim, shape, self._layout(operands, ndim), dims),)
 
     def _extent(self, extents: list[int | None], operands: list[Spec]) -> int | None:
+        """The result's extent along an axis, by those of the operands; None: it varies. Raises ValueError if they
+        differ.
+        """
         distinct = {e for e in extents if e is not None and e != 1}
         if len(distinct) > 1:
             raise ValueError(f"the shapes do not broadcast: {self._show([_show_shape(s) for s in operands])}")
@@ -87,6 +92,9 @@ class Pointwise(Elementwise):
         return None if None in extents else 1
 
     def _layout(self, operands: list[Spec], ndim: int) -> str:
+        """The layout of an operand of the result's rank; "" if none has one. Raises ValueError if the layouts do not
+        match.
+        """
         layout = next((s.layout for s in operands if s.ndim == ndim and s.layout), "")
         for s in operands:
             if layout and s.layout and not layout.endswith(s.layout):
@@ -115,6 +123,7 @@ class Pointwise(Elementwise):
         return self.function == "plus"
 
     def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray] | None:
+        """A function for dense operands, which samples of lower rank are aligned for; see `HostOperator.compute`."""
         if any(s.shape is None for s in specs):
             return None
         (out,) = self.infer(*specs)
@@ -128,6 +137,7 @@ class Pointwise(Elementwise):
         return evaluate
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """The broadcast shape of each sample. Raises ValueError if the operands of a sample do not fit together."""
         (out,) = self.infer(*(v.spec for v in values))
         if all(v.spec.shape is not None for v in values):
             return Setup((None,))
@@ -159,6 +169,7 @@ class _Broadcast(Pointwise, NativeOperator):
         return False
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        """Broadcasts the inputs that need it by the kernel `expand`, then computes as `Elementwise`."""
         out = ctx.spec
         status = jnp.zeros((ctx.B,), jnp.int32)
         expanded = list(arrays)
@@ -167,6 +178,7 @@ class _Broadcast(Pointwise, NativeOperator):
                 expanded[i], code = _ffi.call(
                     "expand", ctx, arrays[i], Spec(spec.dtype, out.ndim, out.shape), ctx.out[0]
                 )
+                # A sample keeps the status of its first failed call; 0: none has failed.
                 status = jnp.where(status == 0, code, status)
         return super().lower(ctx, *expanded), status
 
@@ -186,11 +198,13 @@ def _has_full_extent(specs: tuple[Spec, ...], i: int, axis: int, ndim: int) -> b
 
 
 def _show_shape(spec: Spec) -> str:
+    """A shape for error messages, with "?" for an extent that varies."""
     extents = [spec.extent(d) for d in range(spec.ndim)]
     return f"({', '.join('?' if e is None else str(e) for e in extents)}{',' if len(extents) == 1 else ''})"
 
 
 def _shown_shapes(operands: list[Any], i: int) -> list[str]:
+    """The operands' shapes in sample `i`, for error messages; "()" for numbers."""
     return [str(tuple(x.shapes[i].tolist())) if isinstance(x, Value) else "()" for x in operands]
 
 
@@ -213,7 +227,7 @@ def pointwise(function: str, *operands: Any) -> DataNode:
         raise TypeError(
             f"{function}: at least one operand must be a DataNode or an array, got {', '.join(type(x).__name__ for x in operands)}"
         )
-    places: list[int | tuple[np.dtype, bytes]] = []
+    places: list[int | tuple[np.dtype, bytes]] = []  # see `Pointwise.operands`
     inputs: list[DataNode] = []
     for x in operands:
         if not is_operand(x):
@@ -223,6 +237,7 @@ def pointwise(function: str, *operands: Any) -> DataNode:
             places.append((value.dtype, value.tobytes()))
             continue
         node = x if isinstance(x, DataNode) else constant_node(x)
+        # A value that is given twice becomes one input.
         earlier = [i for i, n in enumerate(inputs) if n.node is node.node and n.index == node.index]
         places.append(earlier[0] if earlier else len(inputs))
         inputs += [] if earlier else [node]

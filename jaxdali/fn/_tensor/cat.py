@@ -17,6 +17,7 @@ class Cat(Join):
     name = "cat"
 
     def joined(self, first: Spec) -> tuple[int, bool]:
+        """The axis that `axis` or `axis_name` names. Inputs have it: the second result is False."""
         if self.axis_name is not None:
             if self.axis != 0:
                 raise ArgumentError("give either axis or axis_name")

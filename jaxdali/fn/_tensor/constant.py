@@ -53,6 +53,7 @@ class StackScalars(HostOperator):
     constants: tuple[Any, ...]  # None if the element is an input
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        """A vector of float64 if an element is; otherwise of float32 if any element is a float; otherwise of int64."""
         dtypes = [s.dtype for s in specs]
         for s in specs:
             if s.shape not in ((), (1,)):
@@ -67,6 +68,7 @@ class StackScalars(HostOperator):
         return (Spec(np.dtype(dtype), 1, (len(self.constants),)),)
 
     def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray]:
+        """A function that fills the vectors column by column."""
         (spec,) = self.infer(*specs)
 
         def stack(*scalars: np.ndarray) -> np.ndarray:
@@ -99,6 +101,7 @@ def narrowed(x: Any) -> np.ndarray:
     if array.dtype == np.float64:
         return array.astype(np.float32)
     if array.dtype in (np.int64, np.uint64):
+        # Numbers and lists of Python have no dtype. They are int32, also where NumPy makes uint64 of them.
         target = np.dtype(np.int32 if array.dtype == np.int64 or not hasattr(x, "dtype") else np.uint32)
         limits = np.iinfo(target)
         if array.size and (array.max() > limits.max or array.min() < limits.min):
@@ -171,5 +174,6 @@ def constant(
         raise ArgumentError(f"{data.size} elements don't fill the shape {extents}")
     result_dtype: Any = dtype if dtype is not None else np.dtype(np.float32 if fdata is not None else np.int32)
     array = convert(np, data, result_dtype)
+    # One number fills the whole shape.
     array = np.full(extents, array[0]) if data.size == 1 else array.reshape(extents)
     return array_node(array, layout=layout or "", device=device, name=name)

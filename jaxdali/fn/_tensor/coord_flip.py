@@ -35,11 +35,13 @@ class CoordFlip(PointMap):
         dims = x.extent(x.ndim - 1) if x.ndim else 0
         if x.dtype != np.float32 or x.ndim < 1:
             raise ArgumentError(f"the input must be float32 points [..., D], got {x.ndim}-D {x.dtype}")
+        # Raises ArgumentError if the layout does not fit.
         if dims is not None:
             self._letters(dims)
         return mapped(x, dims, x.dtype)
 
     def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:
+        """Matrices and offsets, see `PointMap.affine`: ``x`` becomes ``2 * center - x`` along the mirrored axes."""
         letters = self._letters(dims)
         is_flipped = np.stack([a[f"flip_{c}"] != 0 for c in letters], axis=1)
         center = np.stack([a[f"center_{c}"] for c in letters], axis=1)

@@ -26,6 +26,7 @@ class CoordTransform(PointMap):
     dtype: np.dtype
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """Points with as many coordinates as the matrix has rows; unknown if the matrix is only known per batch."""
         if "MT" in self.args and ("M" in self.args or "T" in self.args):
             raise ArgumentError("MT can't be given together with M or T")
         if x.ndim < 2:
@@ -47,11 +48,13 @@ class CoordTransform(PointMap):
         return mapped(x, rows, self.dtype)
 
     def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:
+        """Matrices and offsets, see `PointMap.affine`, from MT, or from M and T."""
         matrix = a.get("MT")
         if matrix is not None and not _is_number("MT", matrix.shape[1], dims):
             matrix = matrix.reshape(len(matrix), _rows("MT", matrix.shape[1], dims + 1), dims + 1)
             return matrix[:, :, :dims], matrix[:, :, dims]
         m = a.get("M") if matrix is None else matrix  # a single number in MT stands for M
+        # One number for each sample is a multiple of the identity.
         if m is None or m.size == len(m):
             m = np.eye(dims) * (np.ones((a.samples, 1, 1)) if m is None else m.reshape(-1, 1, 1))
         else:

@@ -22,6 +22,7 @@ class ExpandDims(Reshaped):
     new_axis_names: str
 
     def _axes(self, x: Spec) -> tuple[int, ...]:
+        """The indices of the new axes in the result. Raises ArgumentError if they or their names do not fit the input."""
         axes = (self.axes,) if isinstance(self.axes, int) else self.axes
         if len(set(axes)) < len(axes):
             raise ArgumentError(f"an axis is given twice: axes={list(axes)}")
@@ -43,6 +44,7 @@ class ExpandDims(Reshaped):
         extents: list[int | None] = [x.extent(d) for d in range(x.ndim)]
         letters = list(x.layout)
         has_layout = bool(self.new_axis_names) or not axes
+        # In ascending order, so that each index is one of the result.
         for a, letter in sorted(zip(axes, self.new_axis_names or " " * len(axes))):
             extents.insert(a, 1)
             letters.insert(a, letter)
@@ -59,6 +61,7 @@ class ExpandDims(Reshaped):
 
     def shapes(self, ctx: HostContext, x: Value) -> np.ndarray:
         axes = sorted(self._axes(x.spec))
+        # np.insert takes indices of the array as it was before.
         return np.insert(x.shapes, [a - i for i, a in enumerate(axes)], 1, axis=1)
 
 

@@ -40,6 +40,7 @@ class Filled(HostOperator, ProgramOperator):
         return int(self.like) + int(self.value is None)
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
+        """The shape of input 0 if `like`, otherwise that of the argument, or else that of the value."""
         fill = inputs[int(self.like)] if self.value is None else None
         if self.like:
             dtype = self.dtype if self.dtype is not None else inputs[0].dtype
@@ -83,6 +84,7 @@ class Filled(HostOperator, ProgramOperator):
         return shapes
 
     def run(self, ctx: HostContext, *inputs: Value) -> tuple[Any, ...]:
+        """Fills the samples one by one. The values of inputs are broadcast, and converted."""
         shapes = self._shapes(ctx, inputs, self.arguments(ctx, inputs))
         dtype = ctx.spec.dtype
         if self.value is None:
@@ -101,12 +103,14 @@ class Filled(HostOperator, ProgramOperator):
         return Setup((None if ctx.spec.shape is not None else shapes,))
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> tuple[Any]:
+        """Fills a dense batch ``[B, ...]``, or the blocks of a ragged buffer."""
         spec, out = ctx.spec, ctx.out[0]
         x = (
             jnp.full((ctx.B,), self.value, spec.dtype)
             if self.value is not None
             else convert(jnp, arrays[int(self.like)], spec.dtype)
         )
+        # A dense result: axes of extent 1 are inserted into the value, behind the samples.
         if out is None:
             assert spec.shape is not None
             return (
@@ -119,10 +123,12 @@ class Filled(HostOperator, ProgramOperator):
         return (Ragged(jnp.repeat(blocks, ALIGNMENT), out.offsets, out.shapes),)
 
     def bind(self, ctx: BuildContext, *inputs: Spec) -> Operator:
+        """This operator, or an `_Expanded` if the kernel must broadcast the value in a program."""
         op = dataclasses.replace(self, args=self.args.measure(ctx, inputs, "shape"))
         if ctx.stage == "host" or self.value is not None:
             return op
         fill, (out,) = inputs[int(self.like)], op.infer(*inputs)
+        # JAX's own operations can fill dense batches, and ragged ones with one number for each sample.
         if fill.shape is not None and (out.shape is not None or math.prod(fill.shape) == 1):
             return op
         return _Expanded(filled=op)

@@ -33,6 +33,9 @@ class Join(HostOperator, ProgramOperator):
         raise NotImplementedError(self.name)
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
+        """The extents of the inputs, which must agree but along the axis; there they are added up, or, if it is new,
+        the inputs counted.
+        """
         if not inputs:
             raise ArgumentError("needs at least one input")
         for i, x in enumerate(inputs):
@@ -76,6 +79,7 @@ class Join(HostOperator, ProgramOperator):
         return axis, shapes
 
     def run(self, ctx: HostContext, *inputs: Value) -> tuple[Any, ...]:
+        """Joins sample by sample. A sample that is not present becomes zeros."""
         axis, shapes = self.shapes(ctx, inputs)
         samples = []
         for i in range(ctx.N):
@@ -129,6 +133,7 @@ class _RaggedJoin(NativeOperator):
         status = jnp.zeros((ctx.B,), jnp.int32)
         windows = []
         for i, x in enumerate(arrays):
+            # A new axis has extent 1 in each input.
             if is_new and isinstance(x, Ragged):
                 x = Ragged(x.data, x.offsets, jnp.insert(x.shapes, axis, 1, axis=1))
             elif is_new:

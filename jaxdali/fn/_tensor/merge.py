@@ -33,7 +33,7 @@ class Merge(HostOperator, NativeOperator):
     name = "if"
     kernel = "merge"
     only_kernels = True
-    tree: Tree = (2, 0, 1)
+    tree: Tree = (2, 0, 1)  # inputs 0 and 1 are the values, and input 2 is the predicate
 
     @property
     def joins(self) -> Sequence[int]:
@@ -54,11 +54,13 @@ class Merge(HostOperator, NativeOperator):
     def absorb(self, i: int, inner: Operator) -> Operator | None:  # see Note [Absorbing merges]
         if not isinstance(inner, Merge) or i not in _leaves(self.tree):
             return None
-        # The inner inputs take the place of input i. The outer inputs behind it move back by n - 1.
+        # The inner inputs, which become i, i + 1, ..., take the place of input i. The outer inputs behind it move back by
+        # n - 1.
         n = max(_inputs(inner.tree)) + 1
         if max(_inputs(self.tree)) + n > _MAX_INPUTS:
             return None
-        return dataclasses.replace(self, tree=_replaced(self.tree, i, n - 1, _replaced(inner.tree, -1, i, 0)))
+        inner_tree = _replaced(inner.tree, -1, i, 0)  # no input is -1: all numbers rise by i, and nothing is replaced
+        return dataclasses.replace(self, tree=_replaced(self.tree, i, n - 1, inner_tree))
 
     def setup_reads(self, i: int) -> bool:
         return i not in _leaves(self.tree)
@@ -68,6 +70,7 @@ class Merge(HostOperator, NativeOperator):
         return self if _difference(values) is None else _Divergent(tree=self.tree, values=values)
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        """The spec that all values have in common. The shape is static if all of them have the same static one."""
         values = [specs[i] for i in _leaves(self.tree)]
         first = dataclasses.replace(values[0], layout=_layout(values))
         extents = tuple(first.extent(d) if len({s.extent(d) for s in values}) == 1 else None for d in range(first.ndim))
@@ -77,16 +80,19 @@ class Merge(HostOperator, NativeOperator):
         return (dataclasses.replace(first, shape=None, dims=extents if known_extents else None),)
 
     def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray] | None:
+        """Chooses among dense values; None if they differ in shape."""
         if self.infer(*specs)[0].shape is None:
             return None
         return lambda *data: _chosen(self.tree, data, specs[_leaves(self.tree)[0]].ndim)
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
+        """Takes each sample from the value that its predicates choose."""
         leaves, empty = _leaves(self.tree), np.zeros((0,) * ctx.spec.ndim, ctx.spec.dtype)
         places = zip(_places(self.tree, values).tolist(), ctx.present.tolist(), strict=True)
         return ([values[leaves[k]].sample(i) if is_present else empty for i, (k, is_present) in enumerate(places)],)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """The shapes of the chosen samples, and for each sample the index of its value among the leaves of the tree."""
         places, shapes = _places(self.tree, values), None
         if ctx.spec.shape is None:
             shapes = np.stack([values[i].shapes for i in _leaves(self.tree)])[places, np.arange(ctx.N)]
@@ -170,6 +176,7 @@ def _layout(values: Sequence[Spec]) -> str:
 def _places(tree: Tree, values: Sequence[Value | None]) -> np.ndarray:
     """The index, among the leaves, of the value that each sample takes, ``[N]``. Only the predicates need data."""
     data: list[Any] = [None if v is None else v.data for v in values]
+    # In place of each value: its index among the leaves.
     for k, i in enumerate(_leaves(tree)):
         data[i] = k
     return _chosen(tree, data, 0)
@@ -229,6 +236,9 @@ class Logical(HostOperator):
         return self.expression != "not"
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
+        """A bool; the condition of an `if` may be any number, and keeps its type. Raises InputTypeError for other
+        values.
+        """
         takes_numbers = self.expression in ("if", "not")
         if x.ndim or not (takes_numbers or x.dtype == np.bool_):
             subject, kind = (
@@ -252,4 +262,5 @@ def logical(x: Any, expression: str, side: str) -> DataNode:
 
 
 def _checked(x: DataNode, expression: str, side: str) -> DataNode:
+    """Adds a `Logical` to the pipeline."""
     return add(Logical(expression=expression, side=side), x)

@@ -42,6 +42,7 @@ class _Total(Reduction):
         return np.dtype(np.float64)
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        """Fixes the axes, if the user gave none but a mean or stddev: those along which that has extent 1."""
         if self.axes is not None or self.axis_names is not None or len(specs) == 1:
             return self
         shape = specs[1].shape or ctx.first_shape(1)
@@ -133,7 +134,11 @@ class _Statistic(HostOperator, ProgramOperator):
         return x.shapes.prod(axis=1) / np.maximum(total.shapes.prod(axis=1), 1)
 
     def lower(self, ctx: LowerContext, total: Any, x: Any) -> tuple[Any]:
+        """Divides the totals of samples ``[B, ...]``, or of the blocks of a ragged buffer; with `batch`, the sum of all
+        totals.
+        """
         count, out = ctx.params["count"], ctx.out[0]
+        # Element 0 of the control operand is the thread pool; the presence of each sample follows.
         present = ctx.control[1:] != 0
         if self.batch:
             count = jnp.broadcast_to(jnp.where(present, count, 0.0).sum(), count.shape)
@@ -198,9 +203,11 @@ class Standardize(HostOperator, ProgramOperator):
         return (dataclasses.replace(x, dtype=self.dtype),)
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        """The operator for the kernel that ragged samples need, or this one."""
         statistics = specs[1:]
         if ctx.stage == "host" or not statistics or all(s.shape is not None for s in specs):
             return self
+        # Statistics that vary along one axis at most are scale and offset of the kernel `window`.
         by_channel = all(s.shape is not None for s in statistics) and len(_channels(statistics)) < 2
         operator_class = _ByChannel if by_channel else _Expanded
         return self.as_kind(operator_class)
@@ -210,6 +217,7 @@ class Standardize(HostOperator, ProgramOperator):
         return Setup((shapes_of(values[0]),))
 
     def run(self, ctx: HostContext, x: Value, *statistics: Value) -> tuple[Any, ...]:
+        """Normalises sample by sample. A sample that is not present becomes zeros."""
         _check(ctx, x, statistics)
         out = []
         with np.errstate(all="ignore"):
@@ -257,6 +265,7 @@ class _ByChannel(Standardize, NativeOperator):
 
     def lower(self, ctx: LowerContext, x: Any, *statistics: Any) -> Any:
         mean, factor = self._parameters(jnp, statistics)
+        # For each sample, one number per channel.
         factor = jnp.broadcast_to(
             factor.reshape(-1, 1) if np.ndim(factor) == 0 else factor.reshape(ctx.B, -1), (ctx.B, self._width(ctx))
         )
@@ -283,6 +292,7 @@ class _Expanded(Standardize, NativeOperator):
         return False
 
     def lower(self, ctx: LowerContext, x: Any, *statistics: Any) -> Any:
+        """Broadcasts the statistics to the samples by the kernel `expand`, then computes as `Standardize`."""
         status, expanded = jnp.zeros((ctx.B,), jnp.int32), []
         spec = dataclasses.replace(ctx.spec, dtype=np.dtype(np.float32))
         for s in statistics:

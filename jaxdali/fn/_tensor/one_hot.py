@@ -46,10 +46,12 @@ class OneHot(HostOperator, ProgramOperator):
         return x.ndim if axis < 0 else axis
 
     def _is_scalar(self, x: Spec) -> bool:
+        """Whether each sample is one number, so that the result is a vector."""
         # As in DALI, one element is a scalar without an axis.
         return self.axis is None and all(x.extent(d) == 1 for d in range(x.ndim))
 
     def bind(self, ctx: BuildContext, x: Spec) -> Operator:
+        """This operator, or one for scalars, if the first sample of a source of varying shapes has one element."""
         if self.axis is None and x.ndim and x.shape is None and ctx.first_shape(0) == (1,) * x.ndim:
             return self.as_kind(_ScalarOneHot)
         return self
@@ -73,10 +75,12 @@ class OneHot(HostOperator, ProgramOperator):
 
     @property
     def _values(self) -> tuple[np.ndarray, np.ndarray]:
+        """The on value and the off value, in the type of the result."""
         on, off = cut(np.array([self.on_value, self.off_value], np.float32), self.dtype)
         return on, off
 
     def run(self, ctx: HostContext, x: Value) -> tuple[Any, ...]:
+        """Compares the indices of each sample with the numbers of all classes."""
         place = 0 if self._is_scalar(x.spec) else self._new_axis(x.spec)
         classes = np.arange(self.num_classes)
         on, off = self._values
@@ -96,8 +100,10 @@ class OneHot(HostOperator, ProgramOperator):
         return Setup((np.insert(x.shapes, self._new_axis(x.spec), self.num_classes, axis=1),))
 
     def lower(self, ctx: LowerContext, x: Any) -> tuple[Any]:
+        """Compares indices with classes: along the new axis of a dense batch, or for each element of a ragged buffer."""
         on, off = self._values
         scalar = self._is_scalar(ctx.inputs[0])
+        # The first element of each sample.
         if isinstance(x, Ragged) and scalar:
             x = jnp.take(x.data, x.offsets * ALIGNMENT)
         if not isinstance(x, Ragged):

@@ -25,6 +25,7 @@ class PerFrame(Copy):
             raise ValueError("a scalar can't be a sequence")
         if x.layout and x.layout[0] != "F" and not self.replace:
             raise ValueError(f"the layout must begin with F, got {x.layout!r}; replace=True replaces the first letter")
+        # An axis without a meaning has the letter *.
         return (dataclasses.replace(x, layout="F" + (x.layout[1:] or "*" * (x.ndim - 1))),)
 
 

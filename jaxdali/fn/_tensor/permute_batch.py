@@ -39,6 +39,7 @@ class PermuteBatch(HostOperator, ProgramOperator):
     def origins(
         self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]
     ) -> Names:
+        """The origins of the samples that take the places; None if they or the indices are not known."""
         is_static, input_names = self.args.is_static("indices"), names[0]
         indices = None if is_static else data(1)
         if input_names is None or (indices is None and not is_static):
@@ -59,6 +60,7 @@ class PermuteBatch(HostOperator, ProgramOperator):
         """The sample that replaces each sample, ``i64[N]``, counted over all shards. Absent samples stay."""
         places = np.arange(ctx.N)
         arguments = self.arguments(ctx, values)
+        # The same indices for all samples are a list for the batch; otherwise each sample has one number.
         indices = arguments.indices if self.args.is_static("indices") else arguments.vector("indices", 1)
         assert indices is not None
         for shard in range(ctx.S):
@@ -94,6 +96,7 @@ class PermuteBatch(HostOperator, ProgramOperator):
         return Setup((shapes,), {"index": (places % ctx.B).astype(np.int32)})
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> tuple[Any, ...]:
+        """Takes the samples of a dense batch, or the blocks of a ragged one."""
         x, out, index = arrays[0], ctx.out[0], ctx.params["index"]
         if out is None:
             return (jnp.take(x, index, axis=0),)

@@ -26,10 +26,12 @@ class PointMap(HostOperator, ProgramOperator):
         return i > 0
 
     def run(self, ctx: HostContext, x: Value, *arguments: Value) -> tuple[Any, ...]:
+        """Maps the points of each sample, in float32."""
         m, t, rows = self._matrices(ctx, x, arguments)
         points = []
         for i, k in enumerate(x.indices(ctx.present)):
             p = x.sample(k)
+            # A sample without points may have another number of coordinates than the matrix.
             mapped = p.astype(np.float32) @ m[i].T + t[i] if p.size else np.zeros((*p.shape[:-1], rows), np.float32)
             points.append(convert(np, mapped, ctx.spec.dtype))
         return (np.stack(points) if ctx.spec.shape is not None else points,)
@@ -40,6 +42,7 @@ class PointMap(HostOperator, ProgramOperator):
         return Setup((shapes if ctx.spec.shape is None else None,), {"m": m, "t": t})
 
     def lower(self, ctx: LowerContext, x: Any, *arguments: Any) -> tuple[Any, ...]:
+        """Maps the points of a dense batch at once, or each element of a ragged result on its own."""
         m, t = ctx.params["m"], ctx.params["t"]
         if not isinstance(x, Ragged):
             flat = x.reshape(ctx.B, -1, x.shape[-1]).astype(np.float32)
@@ -76,7 +79,7 @@ class PointMap(HostOperator, ProgramOperator):
 
 
 def mapped(x: Spec, rows: int | None, dtype: np.dtype) -> tuple[Spec, ...]:
-    """The spec of mapped points."""
+    """The spec of points mapped from `x`. `rows`: the number of coordinates of a result; None: it is not known yet."""
     dims = (*(x.extent(d) for d in range(x.ndim - 1)), rows)
     shape = tuple(d for d in dims if d is not None)
     return (Spec(dtype, x.ndim, shape if len(shape) == x.ndim and x.shape is not None else None, x.layout, dims),)

@@ -25,6 +25,7 @@ def promote(dtypes: Sequence[np.dtype]) -> np.dtype:
 
 
 def _promote(a: np.dtype, b: np.dtype) -> np.dtype:
+    """The common type of two types, see `promote`."""
     if a == b or b == BOOL:
         return a
     if a == BOOL:
@@ -38,6 +39,7 @@ def _promote(a: np.dtype, b: np.dtype) -> np.dtype:
     if a.kind == b.kind:
         return a if a.itemsize > b.itemsize else b
     signed, unsigned = (a, b) if a.kind == "i" else (b, a)
+    # A signed type that is twice as wide as the unsigned one holds both; int64 is the widest.
     return np.dtype(f"int{8 * min(8, max(signed.itemsize, 2 * unsigned.itemsize))}")
 
 
@@ -176,6 +178,7 @@ def _compare(name: str) -> Callable[..., Any]:
     ufunc, pick = _COMPARISONS[name]
 
     def compute(xp: Any, a: Any, b: Any) -> Any:
+        # The letters of both kinds, such as "iu" for a signed and an unsigned operand.
         kinds = a.dtype.kind + b.dtype.kind
         if np.dtype(np.uint64) in (a.dtype, b.dtype) and "i" in kinds:
             # No integer type holds both. Where the signed operand is not negative, uint64 does.

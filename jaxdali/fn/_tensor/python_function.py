@@ -77,6 +77,9 @@ class PythonFunction(SampleOperator):
         return array
 
     def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
+        """Calls each shard's function, for each of its samples or once with lists of them. See
+        `SampleOperator.call_samples`.
+        """
         outputs: list[list[np.ndarray | None]] = [[None] * ctx.N for _ in range(self.outputs)]
         for s, function in enumerate(self.of_shards):
             present = (s * ctx.B + np.flatnonzero(ctx.present[s * ctx.B : (s + 1) * ctx.B])).tolist()
@@ -91,6 +94,7 @@ class PythonFunction(SampleOperator):
                 )
             else:
                 results = (self._split(function(*(x[k] for x in arguments))) for k in range(len(present)))
+            # A batch function without outputs has no results at all.
             for i, result in zip(present, results, strict=bool(self.outputs) or not self.batch):
                 for output, x in zip(outputs, result, strict=True):
                     output[i] = self.returned(x)
@@ -100,6 +104,7 @@ class PythonFunction(SampleOperator):
         """Splits the result of the function by output."""
         if not self.outputs:
             return ()
+        # A list is one output if there is to be one.
         outputs = (
             result
             if isinstance(result, (tuple, list)) and (self.outputs > 1 or isinstance(result, tuple))

@@ -36,6 +36,7 @@ class Reshape(Reshaped):
         return tuple(d if d < ndim else -1 for d in range(rank))
 
     def _rank(self, specs: tuple[Spec, ...]) -> int:
+        """The number of axes of the output."""
         for name in ("shape", "rel_shape"):
             if name in self.args:
                 rank = self.args.width(name, specs)
@@ -45,6 +46,7 @@ class Reshape(Reshaped):
         return specs[0].ndim if self.src_dims is None else len(self.src_dims)
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """Checks the arguments against the input, and infers the extents that are the same in all samples."""
         rank = self._rank((x, *arguments))
         dtype = x.dtype if self.dtype is None else self.dtype
         if self.layout and len(self.layout) != rank:
@@ -78,11 +80,13 @@ class Reshape(Reshaped):
             ]
         elif extents is None:
             itemsizes = self._itemsizes(x)
-            return (
-                tuple(source)
-                if itemsizes is None or not source
-                else (*source[:-1], None if source[-1] is None else source[-1] * itemsizes[0] // itemsizes[1])
-            )
+            if itemsizes is None or not source:
+                return tuple(source)
+            # The bytes of the last axis become elements of another size.
+            old_size, new_size = itemsizes
+            *outer, last = source
+            return (*outer, None if last is None else last * old_size // new_size)
+        # A negative extent is the volume divided by the other extents.
         inferred = [i for i, n in enumerate(extents) if n is not None and n < 0]
         if inferred and x.shape is not None and None not in extents:
             volume = int(np.prod(x.shape)) * x.dtype.itemsize // (self.dtype or x.dtype).itemsize
@@ -97,7 +101,9 @@ class Reshape(Reshaped):
         return x.dtype.itemsize, self.dtype.itemsize
 
     def shapes(self, ctx: HostContext, x: Value, *arguments: Value) -> np.ndarray:
+        """The shape of each sample, with negative extents inferred. Raises ValueError if the bytes do not fill it."""
         a = self.arguments(ctx, arguments)
+        # In elements of the output.
         volume = x.shapes.prod(axis=1) * x.spec.dtype.itemsize // ctx.spec.dtype.itemsize
         shapes = a.get("shape")
         if shapes is None:
@@ -112,11 +118,12 @@ class Reshape(Reshaped):
             if relative is not None:
                 shapes = np.where(relative < 0, -1, np.floor(shapes * relative + 0.5).astype(np.int64))
             elif (itemsizes := self._itemsizes(x.spec)) is not None and rank:
-                if (shapes[:, -1] * itemsizes[0] % itemsizes[1]).any():
+                old_size, new_size = itemsizes
+                if (shapes[:, -1] * old_size % new_size).any():
                     raise ValueError(
                         f"the last extent of {x.spec.dtype} does not make up whole elements of {ctx.spec.dtype}; give a shape"
                     )
-                shapes = np.concatenate([shapes[:, :-1], shapes[:, -1:] * itemsizes[0] // itemsizes[1]], axis=1)
+                shapes = np.concatenate([shapes[:, :-1], shapes[:, -1:] * old_size // new_size], axis=1)
         shapes = shapes.astype(np.int64)
         is_inferred = shapes < 0
         if (is_inferred.sum(axis=1) > 1).any():
@@ -135,6 +142,7 @@ class Reshape(Reshaped):
 
 
 def _scaled(extent: int, factor: float) -> int:
+    """An extent times a factor of `rel_shape`, rounded."""
     return int(np.floor(extent * factor + 0.5))
 
 
@@ -152,6 +160,7 @@ def add_reshape(
             raise ArgumentError(f"only one extent may be negative (inferred from the others); got shape={list(shape)}")
         if any(n == 0 for n in shape):
             raise ArgumentError(f"an extent may not be 0, got shape={list(shape)}")
+    # The input is another way to give the argument.
     if shape_input is not None:
         shape = shape_input if is_node(shape_input) else tuple(np.asarray(shape_input, np.int64).reshape(-1).tolist())
     shape_arguments = {

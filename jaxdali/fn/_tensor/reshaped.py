@@ -29,6 +29,7 @@ class Reshaped(HostOperator, ProgramOperator):
         return Setup((shapes if ctx.spec.shape is None else None,))
 
     def run(self, ctx: HostContext, x: Value, *arguments: Value) -> tuple[Any, ...]:
+        """Views of the samples in their new shapes. Ragged samples of the same type keep their buffer."""
         spec, shapes = ctx.spec, self._shapes(ctx, x, arguments)
         if isinstance(x.data, Packed) and spec.shape is None and spec.dtype == x.spec.dtype:
             return (Packed(x.data.data, x.data.offsets, shapes),)
@@ -42,6 +43,7 @@ class Reshaped(HostOperator, ProgramOperator):
         return (np.stack([s if is_present else empty for s, is_present in zip(samples, ctx.present.tolist())]),)
 
     def lower(self, ctx: LowerContext, x: Any, *arguments: Any) -> tuple[Any, ...]:
+        """Reinterprets a batch, dense or ragged, as a dense or ragged one."""
         out, spec = ctx.out[0], ctx.spec
         if isinstance(x, Ragged):
             return (_ragged(x, spec.dtype, out) if out is not None else _dense(x, spec),)
@@ -49,10 +51,12 @@ class Reshaped(HostOperator, ProgramOperator):
         if out is None:
             assert spec.shape is not None
             return (flat.reshape(ctx.B, *spec.shape),)
+        # In a ragged buffer, each sample begins at a multiple of ALIGNMENT elements.
         rows = jnp.pad(flat, ((0, 0), (0, -flat.shape[1] % ALIGNMENT))).reshape(-1)
         return (Ragged(_fitted(rows, out.capacity), out.offsets, out.shapes),)
 
     def _shapes(self, ctx: HostContext, x: Value, arguments: tuple[Value, ...]) -> np.ndarray:
+        """The shapes of all samples: those that the subclass defines, and a vector for a sample that is not present."""
         shapes = self.shapes(ctx, x, *arguments)
         # An absent sample keeps its size, as a vector, so that the others keep their places in the buffer.
         if not ctx.present.all() and shapes.shape[1]:
@@ -68,6 +72,7 @@ def same_volume(ctx: HostContext, x: Value, shapes: np.ndarray) -> None:
     is_wrong = (available != shapes.prod(axis=1) * ctx.spec.dtype.itemsize) & ctx.present
     if is_wrong.any():
         i = int(is_wrong.argmax())
+        # The message counts in elements, unless their size changes.
         unit = (
             "elements"
             if x.spec.dtype.itemsize == ctx.spec.dtype.itemsize == 1 or x.spec.dtype == ctx.spec.dtype
@@ -85,6 +90,7 @@ def _viewed(x: Any, dtype: np.dtype) -> Any:
     """``x[..., n]`` with its bytes reinterpreted as another type."""
     if x.dtype == dtype:
         return x
+    # XLA can't reinterpret bool: it is stored as a byte.
     if x.dtype == np.bool_:
         x = x.astype(np.uint8)
     target = np.dtype(np.uint8) if dtype == np.bool_ else dtype

@@ -56,6 +56,7 @@ class SequenceRearrange(HostOperator, ProgramOperator):
         return (np.stack(samples) if ctx.spec.shape is not None else samples,)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """The orders as rows of one array, padded with zeros, and the shapes of the results."""
         x, orders = values[0], self._orders(ctx, *values)
         longest = max(map(len, orders))
         # Lengths that vary are padded to a power of two, so that few programs are compiled.
@@ -67,9 +68,11 @@ class SequenceRearrange(HostOperator, ProgramOperator):
         return Setup((shapes if ctx.spec.shape is None else None,), {"order": order})
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> tuple[Any, ...]:
+        """Takes whole frames of a dense batch, or computes for each element of the result its place in the input."""
         x, out, order = arrays[0], ctx.out[0], ctx.params["order"]
         if out is None and not isinstance(x, Ragged):
             return (jnp.take_along_axis(x, order.reshape(*order.shape, *(1,) * (x.ndim - 2)), axis=1),)
+        # `first`: the place of each sample's first element in `data`.
         if isinstance(x, Ragged):
             data, first = x.data, x.offsets * ALIGNMENT
             size = jnp.prod(x.shapes[:, 1:], axis=1, dtype=np.int32)  # elements of a frame
@@ -79,6 +82,7 @@ class SequenceRearrange(HostOperator, ProgramOperator):
         size = jnp.maximum(size, 1)
         if out is None:
             assert ctx.spec.shape is not None
+            # For each element of the result: its sample, and its index there.
             sample = jnp.arange(ctx.B, dtype=np.int32)[:, None]
             local = jnp.arange(int(np.prod(ctx.spec.shape)), dtype=np.int32)[None]
         else:

@@ -40,8 +40,10 @@ class Squeeze(Reshaped):
         return [d for d in range(x.ndim) if d not in axes]
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
+        """The input without the axes. Raises ArgumentError for an axis of another extent than 1."""
         axes = self._kept_axes(x)
         sizes = [x.extent(d) for d in range(x.ndim)]
+        # If extents vary or one is 0, `shapes` checks each sample: empty ones may lose any axis.
         for d in range(x.ndim):
             if d not in axes and x.extent(d) not in (None, 1) and None not in sizes and 0 not in sizes:
                 raise ArgumentError(f"axis {d} has extent {x.extent(d)}, only axes of extent 1 can be removed")
@@ -56,6 +58,7 @@ class Squeeze(Reshaped):
         axes = self._kept_axes(x.spec)
         shapes = x.shapes[:, axes]
         # As in DALI, any axis of an empty sample may be removed: it has no elements to lose.
+        # An axis of another extent than 1 changes the number of elements.
         is_wrong = (shapes.prod(axis=1) != x.shapes.prod(axis=1)) & ctx.present
         if is_wrong.any():
             i = int(is_wrong.argmax())

@@ -17,11 +17,13 @@ class Stack(Join):
     name = "stack"
 
     def joined(self, first: Spec) -> tuple[int, bool]:
+        """The axis in the result. Inputs lack it: the second result is True."""
         if not -first.ndim - 1 <= self.axis <= first.ndim:
             raise ArgumentError(f"axis={self.axis} is not one of the {first.ndim + 1} dimensions of the result")
         return self.axis % (first.ndim + 1), True
 
     def layout(self, inputs: tuple[Spec, ...], axis: int) -> str:
+        """The inputs' layout with `axis_name` inserted; "" without a name."""
         if self.axis_name is None:
             return ""
         if len(self.axis_name) != 1:

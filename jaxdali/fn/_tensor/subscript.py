@@ -88,6 +88,7 @@ class Subscript(HostOperator, ProgramOperator):
         return names[0]  # the data's, not those of inputs that are indices
 
     def infer(self, x: Spec, *indices: Spec) -> tuple[Spec, ...]:
+        """The extents of sliced axes, without the axes of integers, and with new axes of extent 1."""
         if len(self.axes) > x.ndim:
             raise ValueError(f"{len(self.axes)} indices for {x.ndim}-D data")
         for s in indices:
@@ -107,6 +108,7 @@ class Subscript(HostOperator, ProgramOperator):
             if place > len(extents):
                 raise ValueError(f"newaxis at place {place} of {len(extents)}-D data")
             extents.insert(place, 1)
+            # The result has no layout if an axis has no letter.
             layout = layout[:place] + letter + layout[place:] if letter and len(layout) == len(extents) - 1 else ""
         if None in extents:
             return (Spec(x.dtype, len(extents), None, layout, dims=tuple(extents)),)
@@ -175,7 +177,9 @@ class Subscript(HostOperator, ProgramOperator):
         return shapes
 
     def run(self, ctx: HostContext, x: Value, *indices: Value) -> tuple[Any, ...]:
+        """Slices the whole batch, or each sample by its own window."""
         if self._static(x.spec):
+            # The first slice is for all samples.
             data = x.dense()[(slice(None), *self._key())]
             return (data.reshape(len(data), *(ctx.spec.shape or ())),)
         window = self.window(ctx, x, (x, *indices))
@@ -246,6 +250,7 @@ def _known_extent(axis: SliceIndex, n: int | None) -> int | None:
 
 def _normalized(n: np.ndarray, start: Any, stop: Any, step: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`slice.indices` over arrays: first index, step and number of indices."""
+    # The ends that indices are clipped to. A reversed slice stops before index 0, at -1.
     low = np.where(step < 0, -1, 0)
     high = np.where(step < 0, n - 1, n)
 
@@ -254,6 +259,7 @@ def _normalized(n: np.ndarray, start: Any, stop: Any, step: np.ndarray) -> tuple
 
     first = bound(start, np.where(step < 0, high, low))
     last = bound(stop, np.where(step < 0, low, high))
+    # The distance divided by the step, rounded up.
     extent = np.maximum(0, -((first - last) // step))
     return np.where(extent > 0, first, 0), np.where(extent > 1, step, 1), extent  # a step that matters fits in 32 bits
 
@@ -283,6 +289,7 @@ def subscript(node: DataNode, key: Any) -> DataNode:
     inputs: list[DataNode] = []
 
     def index(x: Any) -> Any:
+        """An index as an int, or as an `Operand`, for which an input is added. Raises TypeError for anything else."""
         if isinstance(x, DataNode):
             inputs.append(x)
             return Operand(len(inputs))  # input 0 is the data
@@ -297,7 +304,7 @@ def subscript(node: DataNode, key: Any) -> DataNode:
 
     axes: list[IntegerIndex | SliceIndex] = []
     new: list[tuple[int, str]] = []
-    place = 0
+    place = 0  # of the next axis of the result; integers make none
     for k in key if isinstance(key, tuple) else (key,):
         if k is Ellipsis:
             raise NotImplementedError("Ellipsis in a subscript is not supported, as in DALI: write `:` for each axis")

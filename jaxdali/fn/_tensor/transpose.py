@@ -25,6 +25,7 @@ class Transpose(Window):
         return image.layout
 
     def permutation(self, image: Spec, out: Spec) -> list[int]:
+        """The axes in the order of `perm`; by default reversed."""
         if self.perm is None:
             return list(range(image.ndim))[::-1]
         perm = [self.perm] if isinstance(self.perm, int) else list(self.perm)
@@ -39,6 +40,9 @@ class Transpose(Window):
         return specs[0].ndim == 0
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """The permuted extents, with `output_layout`, or the letters of the input, permuted unless `transpose_layout`
+        is false.
+        """
         perm = self.permutation(x, x)
         layout = self.output_layout
         if layout is None:
