@@ -34,6 +34,7 @@ class AudioResample(HostOperator):
 
     def __post_init__(self):
         rates = [n for n in ("in_rate", "out_rate") if n in self.args]
+        # in_rate and out_rate are one way to tell the ratio.
         ways = [*(n for n in ("scale", "out_length") if n in self.args), *rates[:1]]
         if len(rates) == 1:
             raise ArgumentError("arguments in_rate and out_rate must be given together")
@@ -43,6 +44,7 @@ class AudioResample(HostOperator):
             )
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """A signal of unknown length, with the channels and the layout of the input."""
         if x.dtype.name not in _TYPES:
             raise TypeError(f"the input must be integers of at most 32 bits or float32, got {x.dtype}")
         if x.ndim not in (1, 2):
@@ -50,6 +52,7 @@ class AudioResample(HostOperator):
         return (spec_of(self.dtype or x.dtype, [None, *([x.extent(1)] if x.ndim == 2 else [])], x.layout),)
 
     def run(self, ctx: HostContext, x: Value, *arguments: Value) -> tuple[Any, ...]:
+        """Resamples one sample after the other. Absent samples become signals without elements."""
         a, dtype = self.arguments(ctx, arguments), ctx.spec.dtype
         samples = [np.zeros((0, *x.shapes[i, 1:]), dtype) for i in range(ctx.N)]
         for i in np.flatnonzero(ctx.present).tolist():

@@ -68,6 +68,7 @@ def along(f: Callable[[Any], Any], x: Any, axis: int, ctx: LowerContext) -> Any:
       axis: the axis of the samples.
     """
     if not isinstance(x, Ragged):
+        # The samples' axis is the last one already: `x` also has the axis of the batch.
         if axis == x.ndim - 2:
             return f(x)
         return jnp.moveaxis(f(jnp.moveaxis(x, axis + 1, -1)), -1, axis + 1)
@@ -76,6 +77,7 @@ def along(f: Callable[[Any], Any], x: Any, axis: int, ctx: LowerContext) -> Any:
     inner = jnp.prod(x.shapes[:, axis + 1 :], axis=1, dtype=jnp.int32)
     outer = jnp.prod(x.shapes[:, :axis], axis=1, dtype=jnp.int32)
     first, sample, number = rows_of_samples(outer * inner, max(out.capacity // m, 1))
+    # A row reads its n elements with a stride of `inner`, from `start` on: the sample is ``[outer, n, inner]``.
     step = jnp.maximum(inner, 1)[sample]
     start = x.offsets[sample] * ALIGNMENT + number // step * (n * step) + number % step
     rows = x.data.at[start[:, None] + step[:, None] * jnp.arange(n, dtype=jnp.int32)].get(mode="clip")
@@ -119,6 +121,7 @@ class AlongAxis(ProgramOperator):
         return Setup((None if ctx.spec.shape is not None else self._shapes(x),))
 
     def _shapes(self, x: Value) -> np.ndarray:
+        """The shapes of the results, ``i64[N, ndim]``."""
         shapes, axis = x.shapes.copy(), self.axis_of(x.spec)
         shapes[:, axis] = [self.length(n) for n in shapes[:, axis].tolist()]
         return shapes
@@ -140,9 +143,11 @@ class _PerSample(HostOperator):
         return self.operator.infer(x)
 
     def run(self, ctx: HostContext, x: Value) -> tuple[Any, ...]:
+        """Computes sample by sample. Samples that are not present become empty."""
         axis = self.operator.axis_of(x.spec)
 
         def sample(i: int) -> np.ndarray:
+            # The function works along the last axis.
             return np.moveaxis(self.operator.vectors(np, np.moveaxis(x.sample(i), axis, -1)), -1, axis).astype(
                 np.float32
             )

@@ -88,14 +88,17 @@ def read(
     plain = _wav_samples(content)
     try:
         f = package.SoundFile(io.BytesIO(content)) if plain is None else None
+        # `plain` is (samples ``[n, channels]``, rate).
         rate, length, channels = (f.samplerate, f.frames, f.channels) if f is not None else (plain[1], *plain[0].shape)  # pyright: ignore
         begin = max(math.floor(offset * rate), 0)
         if begin > length:
             raise ValueError(f"it has {length} samples, its offset is {begin}")
         count = length - begin if duration < 0 else min(math.floor(duration * rate), length - begin)
+        # Counted with 4 bytes per number, as of float32 and int32.
         if reason := storage.too_large(count * channels * 4):
             raise ValueError(f"it has {count} samples of {channels} channels: {reason}")
         is_changed = (downmix and channels > 1) or (to > 0 and to != rate)
+        # Computed in float32 if the signal is mixed or resampled, and converted at the end.
         read_dtype = np.dtype(np.float32) if is_changed else dtype
         if f is not None:
             with f:
@@ -127,6 +130,7 @@ def _integers(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 def _converted(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """16-bit samples in another type, converted as libsndfile does."""
+    # Full scale is 32768 as a float; an int32 has the 16 bits on top.
     if dtype.kind == "f":
         return np.multiply(x, np.float32(1 / 32768), dtype=np.float32)
     return x.astype(np.int32) << 16 if dtype == np.int32 else x.astype(np.int16)

@@ -28,14 +28,14 @@ _LOG_STEP = _F(np.log(6.4) / 27)
 
 
 def _mel(hz: np.float32, htk: bool) -> np.float32:
-    """A frequency in mel."""
+    """A frequency in mel, by the formula of HTK or of Slaney, see above. The logarithm is the C library's, as in DALI."""
     if htk:
         return _F(1127) * _F(_cpu.logf(float(_F(1) + hz / _F(700))))
     return _BREAK / _STEP + _F(_cpu.logf(float(hz / _BREAK))) / _LOG_STEP if hz >= _BREAK else hz / _STEP
 
 
 def _hz(mel: np.float32, htk: bool) -> np.float32:
-    """A frequency in Hz, the inverse of `_mel`."""
+    """A frequency in Hz: the inverse of `_mel`, with the C library's exponential."""
     if htk:
         return _F(700) * (_F(_cpu.expf(float(mel / _F(1127)))) - _F(1))
     first = _BREAK / _STEP
@@ -91,7 +91,7 @@ class MelFilterBank(AlongAxis):
 
     @property
     def _high(self) -> float:
-        return self.freq_high or self.sample_rate / 2
+        return self.freq_high or self.sample_rate / 2  # by default the Nyquist frequency
 
     def check(self, x: Spec) -> None:
         check_floats(x)
@@ -117,6 +117,7 @@ class MelFilterBank(AlongAxis):
         return filters(bins, self.nfilter, self.sample_rate, self.freq_low, self._high, htk, self.normalize)
 
     def absorb(self, i: int, inner: Operator) -> Operator | None:
+        """A spectrogram with this filter bank, if the input is made by one. See `Operator.absorb`."""
         if type(inner) is not Spectrogram:
             return None
         fields = {f.name: getattr(inner, f.name) for f in inner.fields()}
@@ -134,8 +135,10 @@ class _MelSpectrogram(Spectrogram):
         return self.filters.nfilter
 
     def _filters(self) -> tuple[np.ndarray, np.ndarray]:
+        """See `Spectrogram._filters`. A frequency has two weights: of its first filter and of the next one."""
         weights = self.filters.weights(self._nfft // 2 + 1)
         first = (weights != 0).argmax(axis=0)  # A bin lies under two neighbouring triangles at most.
+        # The filter behind the last one has no weights.
         padded = np.concatenate([weights, np.zeros_like(weights[:1])])
         bins = np.arange(weights.shape[1])
         return first.astype(np.int32), np.stack([padded[first, bins], padded[first + 1, bins]], axis=1)

@@ -55,6 +55,7 @@ class MFCC(AlongAxis):
             raise ArgumentError("argument normalize must be False with dct_type=1")
 
     def check(self, x: Spec) -> None:
+        """Raises an error unless the input is float32 and has the axis, with two elements or more for type 1."""
         check_floats(x)
         if self.axis >= x.ndim:
             raise ArgumentError(

@@ -56,11 +56,13 @@ class NonsilentRegion(HostOperator):
         return (Spec(np.dtype(np.int32), 0, ()),) * 2
 
     def run(self, ctx: HostContext, x: Value, *arguments: Value) -> tuple[Any, ...]:
+        """Finds the region of each sample. It is (0, 0) for one that failed or is not present."""
         a = self.arguments(ctx, arguments)
         reference, reset = a.get("reference_power"), a.reset_interval
         regions = np.zeros((2, ctx.N), np.int32)
         for i in np.flatnonzero(ctx.present).tolist():
             window = int(a.window_length[i])
+            # Only checked, as in DALI: here sums are exact, so that powers need not be added up anew.
             if x.spec.dtype.kind == "f" and reset[i] != -1 and reset[i] % window:
                 reason = f"argument reset_interval must be -1 or a multiple of window_length={window}, got {reset[i]}"
                 ctx.fail(i, Status.ARGUMENT, reason)

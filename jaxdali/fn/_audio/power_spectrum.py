@@ -30,6 +30,7 @@ class PowerSpectrum(AlongAxis):
     axis: int
 
     def check(self, x: Spec) -> None:
+        """Raises an error unless the input is float32 and has the axis, with elements to transform."""
         check_floats(x)
         if not -x.ndim <= self.axis < x.ndim:
             raise ArgumentError(f"argument axis must be one of the input's {x.ndim} dimensions, got {self.axis}")

@@ -42,6 +42,9 @@ class PreemphasisFilter(ProgramOperator):
         return Setup((shapes_of(values[0]),), {"coefficient": coefficient})
 
     def lower(self, ctx: LowerContext, x: Any, *arguments: None) -> Any:
+        """Subtracts from each element a part of the previous one, in a dense batch or a ragged buffer. The element
+        before the first is 0 ("zero"), the first ("clamp"), or the second, or 0 without a second ("reflect").
+        """
         out, coefficient = ctx.out[0], ctx.params["coefficient"]
         if not isinstance(x, Ragged):
             rows = x.reshape(x.shape[0], -1)
@@ -51,6 +54,8 @@ class PreemphasisFilter(ProgramOperator):
             )
             return (self._filtered(rows, previous, coefficient[:, None]).reshape(x.shape),)
         assert out is not None
+        # `begin`, `size`, `start`: of each sample, its first element's place, its elements, and the element before the
+        # first.
         data = fit(x, out).data
         # The buffer moved by one element, except for the first element of each sample.
         previous = jnp.concatenate([data[:1], data[:-1]])
@@ -72,6 +77,7 @@ class PreemphasisFilter(ProgramOperator):
         return (Ragged(blocks.reshape(-1), out.offsets, out.shapes),)
 
     def _filtered(self, x: Any, previous: Any, coefficient: Any) -> Any:
+        """The difference in float32, in the type of the result."""
         x, previous = x.astype(jnp.float32), previous.astype(jnp.float32)
         return convert(jnp, x - coefficient * previous, self.dtype)
 

@@ -56,7 +56,9 @@ def _as_dali(x: np.ndarray, scale: float, length: int, quality: float) -> np.nda
         position = np.full(min(_BLOCK, length - begin), step, np.float32)
         position[0] = begin * step - whole
         position = np.add.accumulate(position, dtype=np.float32)[:, None]
+        # The 2 * lobes old samples around each new one.
         i = np.ceil(position).astype(np.int64) - lobes + np.arange(2 * lobes)
+        # See `_hann`.
         table_position = (i.astype(np.float32) - position) * np.float32(32) + np.float32(32 * lobes + 1)
         index = np.floor(table_position).astype(np.int64)
         # The table, interpolated linearly.
@@ -95,11 +97,13 @@ def _with_low_pass(x: np.ndarray, scale: float, length: int, quality: float) -> 
     """Resamples with the low-pass. If the rates have a ratio of small integers, weights are computed once per phase."""
     lobes = max(lobes_of(quality), _LOBES if quality >= 50 else 3)
     cutoff = min(scale, 1.0) * _CUTOFF
+    # The reach of the low-pass, in old samples.
     half = math.ceil(lobes / cutoff)
     from fractions import Fraction  # imported here, because it brings decimal, which takes 3 ms
 
     ratio = Fraction(1 / scale).limit_denominator(_MAX_PHASES)
     is_rational = abs(float(ratio) - 1 / scale) * length < 1e-3  # of a sample, at the end of the signal
+    # Zeros around the signal, for the neighbourhoods of its first and last samples.
     padded = np.zeros((half + len(x) + 2 * half + 1, *x.shape[1:]), np.float32)
     padded[half : half + len(x)] = x
     result = np.empty((length, *x.shape[1:]), np.float32)
@@ -116,6 +120,7 @@ def _with_low_pass(x: np.ndarray, scale: float, length: int, quality: float) -> 
         count = len(range(phase, length, phases))
         starts = np.minimum(first + 1 + np.arange(count) * ratio.numerator, len(neighbourhoods) - 1)
         result[phase::phases] = neighbourhoods[starts] @ weights
+    # Otherwise, each sample of the result has weights of its own.
     for begin in range(0, 0 if phases else length, _BLOCK):
         position = np.arange(begin, min(begin + _BLOCK, length)) / scale
         first = np.floor(position).astype(np.int64)

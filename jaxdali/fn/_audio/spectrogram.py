@@ -83,11 +83,13 @@ class Spectrogram(ProgramOperator):
         if self.center_windows:
             return n // self.window_step + 1
         remaining = n - self.window_length
+        # Divided towards 0: a signal that lacks less than a step still has one window.
         return np.maximum(
             np.where(remaining < 0, -(-remaining // self.window_step), remaining // self.window_step) + 1, 0
         )
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
+        """An image of frequencies and windows. The number of windows is known if the signal's length is."""
         check_floats(x)
         if not x.ndim:
             raise ArgumentError("the input must be a signal, got a scalar")
@@ -109,6 +111,7 @@ class Spectrogram(ProgramOperator):
         return ""
 
     def setup(self, ctx: HostContext, x: Value) -> Setup:
+        """The shapes of the results. A sample that is too short, or has several channels, fails."""
         if ctx.spec.shape is not None:
             return Setup((None,))
         for i in np.flatnonzero(ctx.present).tolist():
@@ -141,6 +144,7 @@ class Spectrogram(ProgramOperator):
             return jax.lax.platform_dependent(*arrays, cpu=cpu, default=default)
 
         @spectra.defjvp
+        # Derivatives are those of `_in_jnp` with respect to the data; the other operands are integers.
         def _derivative(primals: Any, tangents: Any) -> Any:
             return jax.jvp(lambda data: with_arrays(self._in_jnp, data, *primals[1:]), primals[:1], tangents[:1])
 
@@ -153,6 +157,7 @@ class Spectrogram(ProgramOperator):
         return (y if out is None else Ragged(y, out.offsets, out.shapes),)
 
     def _native(self, ctx: LowerContext, x: Any) -> Any:
+        """The result, dense or a `Ragged`, by the native kernel (ffi/spectrogram)."""
         first, weights = self._filters()
         y, _ = _ffi.call(  # The status is not needed: `setup` has checked the shapes.
             "spectrogram",

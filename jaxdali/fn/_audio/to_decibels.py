@@ -66,10 +66,12 @@ class ToDecibels(ProgramOperator):
         return _positive(jax.ops.segment_max(blocks, sample, len(x.offsets), indices_are_sorted=True))
 
     def _decibels(self, x: Any, reference: Any) -> Any:
+        """The elements in decibels relative to `reference`, at least `cutoff_db`."""
         # 2**-149 is the smallest number above 0 in float32.
         smallest = max(10.0 ** (self.cutoff_db / self.multiplier), 2.0**-149) if self.multiplier else 0.0
         ratio = x / reference
         is_above = ratio > np.float32(smallest)  # False for NaN, too, which DALI replaces by the smallest.
+        # The result of the smallest ratio.
         floor = np.float32(self.multiplier * np.log10(smallest) if self.multiplier else 0)
         return jnp.where(
             is_above, np.float32(self.multiplier) * jnp.log10(jnp.where(is_above, ratio, np.float32(1))), floor

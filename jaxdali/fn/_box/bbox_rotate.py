@@ -54,6 +54,7 @@ class BBoxRotate(HostOperator):
         return tuple(outputs)
 
     def run(self, ctx: HostContext, boxes: Value, *others: Value) -> tuple[Any, ...]:
+        """Rotates the boxes of each sample. A sample that failed or is not present has none."""
         a = self.arguments(ctx, others)
         shape, size = a.input_shape.reshape(ctx.N, -1), a.vector("size", 2)
         axes = [self.shape_layout.index(c) for c in "HW"]
@@ -79,6 +80,7 @@ class BBoxRotate(HostOperator):
                 )
                 b = b[:0]
             if len(b):
+                # The arguments are (height, width), and boxes are (x, y).
                 b, rows = self._rotated(b, F32(a.angle[i]), shape[i, ::-1].astype(F32), out[i, ::-1].astype(F32))
             kept_boxes.append(b.reshape(-1, 4))
             if self.has_labels:
@@ -96,6 +98,7 @@ class BBoxRotate(HostOperator):
         low, high = boxes[:, :2], boxes[:, 2:] + boxes[:, :2] if has_extents else boxes[:, 2:]
         # In pixels from the centre of the image.
         low, high = ((x - F32(0.5)) * size if self.bbox_normalized else x - size / 2 for x in (low, high))
+        # The four corners of each box.
         x, y = np.stack([low[:, 0], high[:, 0]] * 2, 1), np.stack([low[:, 1]] * 2 + [high[:, 1]] * 2, 1)
         turn = angle * F32(np.pi / 180)
         c, s = np.cos(turn), np.sin(turn)

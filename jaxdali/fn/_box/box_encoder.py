@@ -46,6 +46,7 @@ class BoxEncoder(HostOperator):
         return Spec(np.dtype(np.float32), 2, (count, 4)), Spec(np.dtype(np.int32), 1, (count,))
 
     def run(self, ctx: HostContext, boxes: Value, labels: Value) -> tuple[Any, ...]:
+        """Encodes the box that each anchor matches. The others keep the class 0, and their own box or the offset 0."""
         anchors = np.asarray(self.anchors, np.float32).reshape(-1, 4)
         centers = _centers(anchors)
         encoded = np.tile(np.zeros_like(centers) if self.offset else centers, (ctx.N, 1, 1))
@@ -74,6 +75,7 @@ class BoxEncoder(HostOperator):
         box_area, anchor_area = ((x[:, 2:] - x[:, :2]).prod(axis=1) for x in (boxes, anchors))
         union = box_area[:, None] + anchor_area - intersection
         overlap = np.divide(intersection, union, out=np.zeros_like(union), where=union > 0)
+        # The last of the largest: argmax finds the first one in reversed order.
         box = len(boxes) - 1 - overlap[::-1].argmax(axis=0)
         is_matched = overlap.max(axis=0) > np.float32(self.criteria)
         # A box gets its best anchor, however little they overlap.

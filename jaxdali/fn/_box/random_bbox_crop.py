@@ -57,12 +57,14 @@ class RandomBBoxCrop(HostOperator):
         return 3 + self.has_labels + self.output_bbox_indices
 
     def infer(self, boxes: Spec, *others: Spec) -> tuple[Spec, ...]:
+        """Start and size of the window, the boxes in it, and, if asked for, their labels and indices."""
         f32, i32 = np.dtype(np.float32), np.dtype(np.int32)
         if boxes.dtype != f32 or boxes.ndim != 2 or boxes.extent(1) not in (4, 6, None):
             raise ArgumentError(
                 f"the boxes must be float32 [n, 4], or [n, 6] of volumes, got {boxes.ndim}-D {boxes.dtype}"
             )
         ndim = self._ndim(boxes.extent(1))
+        # These raise ArgumentError for a layout that does not fit.
         self._columns(ndim)
         self._shape_order(ndim)
         if len(self.aspect_ratio) != 2 and (ndim, len(self.aspect_ratio)) != (3, 6):
@@ -109,6 +111,7 @@ class RandomBBoxCrop(HostOperator):
         return [layout.index(c) for c in "WHD"[:ndim]]
 
     def run(self, ctx: HostContext, boxes: Value, *others: Value) -> tuple[Any, ...]:
+        """Checks the boxes of each sample, searches windows for all samples, and makes the outputs."""
         ndim = self._ndim(boxes.spec.extent(1))
         starts, ends, are_extents = self._columns(ndim)
         order, a = self._shape_order(ndim), self.arguments(ctx, others)
@@ -122,6 +125,7 @@ class RandomBBoxCrop(HostOperator):
             b = boxes.sample(i)
             reason = self._problem(b, ndim, others[0].sample(i) if self.has_labels else None)
             if not reason:
+                # Starts and ends along each axis, x first.
                 low = b[:, starts]
                 high = low + b[:, ends] if are_extents else b[:, ends]
                 # Ends may come before starts, as in DALI.
@@ -157,6 +161,7 @@ class RandomBBoxCrop(HostOperator):
         for substream in itertools.count(1):
             count = -(-count // self.num_attempts) * self.num_attempts  # whole groups of attempts at one threshold
             sizes = np.zeros(ctx.N, np.int64)
+            # For each window, the choice of the threshold, its size and its place.
             sizes[[*remaining]] = count * (1 + 2 * ndim)
             numbers, first = draw(ctx, self.seed, sizes, part=substream)
             for i, sample in [*remaining.items()]:
@@ -168,6 +173,7 @@ class RandomBBoxCrop(HostOperator):
             if not remaining or drawn >= 8 * limit:
                 break
         for i, sample in samples.items():
+            # A window fits.
             if sample.best == np.inf:
                 continue
             if self.total_num_attempts is None:
@@ -222,6 +228,7 @@ class RandomBBoxCrop(HostOperator):
             window_metric, fits = np.zeros(len(u)), is_valid | is_whole
             reaches_threshold = fits
         # As in DALI, a window that reaches the threshold, but keeps no box, ends the attempts at that threshold.
+        # By window: how many windows before it in its group have ended the attempts.
         num_ended = (reaches_threshold & ~fits).reshape(-1, self.num_attempts).cumsum(axis=1).reshape(-1) - (
             reaches_threshold & ~fits
         )

@@ -58,9 +58,11 @@ class RoiRandomCrop(HostOperator):
         return (Spec(np.dtype(np.int64), 1, (self._num_axes(inputs),)),)
 
     def run(self, ctx: HostContext, *inputs: Value) -> tuple[np.ndarray]:
+        """Draws the starts. A sample whose region or window is not inside the extents fails."""
         a, axes = self.arguments(ctx, inputs), self._num_axes(tuple(x.spec for x in inputs))
 
         def vector(name: str) -> np.ndarray:
+            """An argument as whole numbers, ``i64[N, axes]``."""
             values = a.vector(name, axes, one_for_all=True)
             assert values is not None, name
             return values.astype(np.int64)

@@ -179,8 +179,8 @@ def _by_gradients(image: np.ndarray, y0: int, x0: int) -> np.ndarray:
         of_green = at(narrow, 0, 0) + at(narrow, dy, 0) + at(narrow, 0, dx) + at(narrow, dy, dx)
         return np.where(green, of_green, at(wide, 0, 0) + at(wide, dy, dx))
 
-    # For each direction: the gradient, and three estimates, each twice the mean of one colour there. The colours are the
-    # pixel's own; green (at a green pixel, the other colour of its row); and the third one.
+    # For each direction: the gradient, and three estimates, each twice the mean of one colour there. The colours are
+    # the pixel's own; green (at a green pixel, the other colour of its row); and the third one.
     directions: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
     for s in (-1, 1):
         sums = (

@@ -53,8 +53,8 @@ class Laplacian(Separable):
         diagonal = np.arange(axes)
         taps[:, diagonal, diagonal] = derivative
         if self.normalized_kernel:
-            # The weights of a binomial window have the sum 2 ** (taps - 1), by which they are divided. A derivative window
-            # is a binomial window of taps - 2 weights, convolved with [1, -2, 1], which stays as it is.
+            # The weights of a binomial window have the sum 2 ** (taps - 1), by which they are divided. A derivative
+            # window is [1, -2, 1], convolved with a binomial window of taps - 2 weights.
             scale = 2.0 ** (axes + 2 - taps.sum(axis=2))
         weights = np.zeros((*taps.shape, int(taps.max())))
         for n in np.unique(taps):

@@ -22,7 +22,7 @@ class ExpandDims(Reshaped):
     new_axis_names: str
 
     def _axes(self, x: Spec) -> tuple[int, ...]:
-        """The indices of the new axes in the result. Raises ArgumentError if they or their names do not fit the input."""
+        """The indices of the new axes in the result. Raises ArgumentError if they or their names do not fit."""
         axes = (self.axes,) if isinstance(self.axes, int) else self.axes
         if len(set(axes)) < len(axes):
             raise ArgumentError(f"an axis is given twice: axes={list(axes)}")

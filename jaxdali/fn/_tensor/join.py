@@ -33,9 +33,7 @@ class Join(HostOperator, ProgramOperator):
         raise NotImplementedError(self.name)
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
-        """The extents of the inputs, which must agree but along the axis; there they are added up, or, if it is new,
-        the inputs counted.
-        """
+        """The inputs' extents, which must agree. Along the axis they are added up; a new axis has an index per input."""
         if not inputs:
             raise ArgumentError("needs at least one input")
         for i, x in enumerate(inputs):

@@ -54,8 +54,7 @@ class Merge(HostOperator, NativeOperator):
     def absorb(self, i: int, inner: Operator) -> Operator | None:  # see Note [Absorbing merges]
         if not isinstance(inner, Merge) or i not in _leaves(self.tree):
             return None
-        # The inner inputs, which become i, i + 1, ..., take the place of input i. The outer inputs behind it move back by
-        # n - 1.
+        # The inner inputs become i, i + 1, ..., in place of input i. The outer inputs behind it move back by n - 1.
         n = max(_inputs(inner.tree)) + 1
         if max(_inputs(self.tree)) + n > _MAX_INPUTS:
             return None
@@ -80,7 +79,7 @@ class Merge(HostOperator, NativeOperator):
         return (dataclasses.replace(first, shape=None, dims=extents if known_extents else None),)
 
     def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray] | None:
-        """Chooses among dense values; None if they differ in shape."""
+        """Chooses among dense values; None if their shapes vary."""
         if self.infer(*specs)[0].shape is None:
             return None
         return lambda *data: _chosen(self.tree, data, specs[_leaves(self.tree)[0]].ndim)

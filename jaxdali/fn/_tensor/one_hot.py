@@ -100,7 +100,7 @@ class OneHot(HostOperator, ProgramOperator):
         return Setup((np.insert(x.shapes, self._new_axis(x.spec), self.num_classes, axis=1),))
 
     def lower(self, ctx: LowerContext, x: Any) -> tuple[Any]:
-        """Compares indices with classes: along the new axis of a dense batch, or for each element of a ragged buffer."""
+        """Compares indices with classes, along the new axis of a dense batch or for each element of a ragged one."""
         on, off = self._values
         scalar = self._is_scalar(ctx.inputs[0])
         # The first element of each sample.

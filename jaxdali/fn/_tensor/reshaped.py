@@ -90,7 +90,7 @@ def _viewed(x: Any, dtype: np.dtype) -> Any:
     """``x[..., n]`` with its bytes reinterpreted as another type."""
     if x.dtype == dtype:
         return x
-    # XLA can't reinterpret bool: it is stored as a byte.
+    # A bool is reinterpreted as the byte that stores it.
     if x.dtype == np.bool_:
         x = x.astype(np.uint8)
     target = np.dtype(np.uint8) if dtype == np.bool_ else dtype

@@ -37,8 +37,11 @@ class Dilate(Stencil):
         return plane(image)
 
     def neighbourhoods(self, ctx: HostContext, *values: Value) -> Neighbourhoods:
+        """The rectangles, as (height, width). A sample whose anchor lies outside fails."""
         a = self.arguments(ctx, values)
+        # The arguments are (width, height) and (x, y).
         mask, anchor = a.mask_size[:, ::-1], a.anchor[:, ::-1]
+        # -1 means the middle.
         anchor = np.where(anchor == -1, mask // 2, anchor)
         for i in np.flatnonzero(((anchor < 0) | (anchor >= mask)).any(axis=1) & ctx.present):
             ctx.fail(
@@ -71,8 +74,8 @@ def dilate(
       input: images or sequences of 8- or 16-bit integers or floats of at most 32 bits, HW, HWC, CHW, FHWC or FCHW.
       anchor: the position (x, y) of the replaced element in the rectangle; -1 is the middle. May be per sample or
         frame.
-      border_mode: what the values beyond the border are: "constant": nothing, "replicate": the outermost elements,
-        "reflect": the image mirrored at its edge, "reflect_101": mirrored about the centre of the outermost element,
+      border_mode: what the values beyond the border are: "constant": they are ignored, "replicate": the outermost
+        elements, "reflect": the image mirrored at its edge, "reflect_101": mirrored about the centre of the outermost element,
         "wrap": its other side.
       iterations: how often the operation is repeated.
       mask_size: (width, height) of the rectangle. May be per sample or frame.

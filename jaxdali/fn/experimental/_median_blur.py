@@ -38,6 +38,7 @@ class MedianBlur(Stencil):
         return plane(image)
 
     def neighbourhoods(self, ctx: HostContext, *values: Value) -> Neighbourhoods:
+        # The argument is (width, height).
         window = self.arguments(ctx, values).window_size[:, ::-1]
         for i in np.flatnonzero((window % 2 == 0).any(axis=1) & ctx.present):
             ctx.fail(int(i), Status.ARGUMENT, f"window_size must be odd, got {window[i, ::-1].tolist()}")

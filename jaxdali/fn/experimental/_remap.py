@@ -59,11 +59,16 @@ class Remap(PointGather):
                 raise ValueError(f"the maps must be float32, got {m.dtype}")
             first = self._map_layout(image, m).index("H")
             sizes.append([m.extent(first), m.extent(first + 1)])
+        # An extent that one map does not tell is that of the other.
         return (self.output(image, [x if x is not None else y for x, y in zip(*sizes, strict=True)]),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """Checks the maps, and makes the kernel's numbers: how many maps there are, and the offset that is added to
+        coordinates. The kernel's points are relative to the image's corner.
+        """
         image, x, y = values
         first = self._map_layout(image.spec, x.spec).index("H")
+        # The number of maps: one, or one for each frame if the axis H is not the first.
         frames = x.shapes[:, 0] if first else np.ones(ctx.N, np.int64)
         is_different = ~(x.shapes == y.shapes).all(axis=1) if x.spec.ndim == y.spec.ndim else np.ones(ctx.N, bool)
         for i in np.flatnonzero(is_different & ctx.present):

@@ -69,6 +69,9 @@ class WarpPerspective(PointGather):
         return (self.output(image, size),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """The matrices from output pixels to points of the image, and the sizes of the outputs. Matrices without an
+        inverse fail if one is needed.
+        """
         image, a = values[0], self.arguments(ctx, values)
         matrix = (
             a.vector("matrix", 9)

@@ -53,6 +53,7 @@ class Noise(ProgramOperator):
         return i > 0
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        # Two 32-bit words for each sample are a key of JAX's generator threefry2x32.
         keys = (uniforms(ctx, self.seed, 2) * 2.0**32).astype(np.uint32)
         return Setup((shapes_of(values[0]),), {"keys": keys, **self.numbers(ctx, values)})
 

@@ -34,6 +34,9 @@ class SaltAndPepper(Noise):
         return super().infer(x)
 
     def numbers(self, ctx: HostContext, values: Sequence[Value]) -> Mapping[str, np.ndarray]:
+        """The parameters of each sample, see `Noise.numbers`. `inner` and `channels` tell the place of the axis of
+        channels.
+        """
         a, image = self.arguments(ctx, values), values[0]
         dtype, axis = image.spec.dtype, self.channel(image.spec)
         lowest, highest = (-1, 1) if is_float(dtype) else (np.iinfo(dtype).min, np.iinfo(dtype).max)
@@ -43,6 +46,7 @@ class SaltAndPepper(Noise):
             return np.full(ctx.N, default, dtype) if argument is None else convert(np, argument, dtype)
 
         inner = image.shapes[:, axis + 1 :].prod(axis=1)
+        # With one channel, each element counts as a pixel.
         channels = image.shapes[:, axis] if axis >= 0 and not self.per_channel else np.ones_like(inner)
         return {
             "prob": a.prob.astype(np.float32),

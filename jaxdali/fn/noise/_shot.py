@@ -30,6 +30,9 @@ class Shot(Noise):
         return {"factor": self.arguments(ctx, values).factor.astype(np.float32)}
 
     def element(self, x: Any, keys: Any, factor: Any) -> Any:
+        """Draws the number of events of each element. Elements that are infinite or NaN, or whose factor is 0, do not
+        change.
+        """
         step = jnp.where(factor > 0, factor, jnp.float32(1))
         mean = x.astype(jnp.float32) / step
         has_mean = jnp.isfinite(mean) & (factor > 0)
@@ -40,19 +43,24 @@ class Shot(Noise):
 def poisson(keys: Any, mean: Any) -> Any:
     """Poisson-distributed numbers, f32, for finite means of at least 0."""
     few, many = mean < jnp.float32(_FEW), mean > jnp.float32(_MANY)
-    u = uniform(keys)[0]
+    u, _ = uniform(keys)
     rate = jnp.where(few, mean, jnp.float32(0))
 
     # Inversion: the result is the number of values k at which the distribution function is below u. It ends when all
     # functions have reached u, when terms have become 0, or at k = 80, far above the largest mean.
+    def is_unfinished(state: Any) -> Any:
+        k, term, total, _ = state
+        return jnp.any((total < u) & (term > 0)) & (k < 80)
+
     def add_term(state: Any) -> Any:
         k, term, total, count = state
         return k + 1, term * rate / (k + 1), total + term * rate / (k + 1), count + (total < u).astype(jnp.float32)
 
     first = jnp.exp(-rate)
     state = (jnp.float32(0), first, first, jnp.zeros_like(rate))
-    events = jax.lax.while_loop(lambda s: jnp.any((s[2] < u) & (s[1] > 0)) & (s[0] < 80), add_term, state)[3]
+    *_, events = jax.lax.while_loop(is_unfinished, add_term, state)
 
+    # For larger means: JAX's rejection method, or, for many events, the rounded normal distribution.
     def rejection(_: Any) -> Any:
         rates = jnp.where(few, jnp.float32(_FEW), jnp.minimum(mean, jnp.float32(_MANY)))
         numbers = jax.vmap(jax.vmap(lambda key, rate: jax.random.poisson(key, rate, dtype=jnp.int32)))(keys, rates)

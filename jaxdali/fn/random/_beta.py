@@ -24,6 +24,7 @@ class Beta(Distribution):
     name: ClassVar[str] = "random.beta"
 
     def run(self, ctx: HostContext, *values: Value):
+        """Draws x and y as logarithms of gamma-distributed numbers: x / (x + y) is ``1 / (1 + exp(log y - log x))``."""
         shapes = self._shapes(ctx, values)
         sizes = shapes.prod(axis=1, dtype=np.int64)
         a = self.arguments(ctx, values)

@@ -34,6 +34,7 @@ class Choice(Random):
         return int(self.like)
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        """The shape of a sample, then that of an element. An element is a row of `a`, or a number."""
         ndim, shape = self._static_shape(specs)
         if self.dtype is not None:
             return (Spec(self.dtype, ndim, shape),)
@@ -43,17 +44,20 @@ class Choice(Random):
                 raise ArgumentError(f"{self.name}: a scalar `a` must be an integer, got {a.dtype}")
             return (Spec(a.dtype, ndim, shape),)
         row = a.shape[1:] if a.shape is not None else (() if a.ndim == 1 else None)
+        # A sample of one element loses the first axis of `a`, and a list of elements keeps it.
         layout = a.layout[1:] if ndim == 0 else a.layout if ndim == 1 else ""
         return (
             Spec(a.dtype, ndim + a.ndim - 1, shape + row if shape is not None and row is not None else None, layout),
         )
 
     def run(self, ctx: HostContext, *values: Value):
+        """Draws indices for all samples at once, and takes the elements."""
         shapes = self._shapes(ctx, values)
         sizes = shapes.prod(axis=1, dtype=np.int64)
         u, starts = draw(ctx, self.seed, sizes)
         spec = ctx.spec
         a = values[self._input_a] if self.count is None else None
+        # The number of elements that each sample chooses from: `count`, the rows of `a`, or the number `a`.
         if a is None:
             counts = np.full(ctx.N, self.count)
         elif a.spec.ndim:

@@ -97,6 +97,7 @@ class Random(HostOperator):
         """
         if static is not None:
             return (flat.reshape(ctx.N, *static),)
+        # The samples differ in shape: they are copied to their places in a packed batch.
         offsets, capacity = plan_offsets(shapes, ctx.S)
         packed = Packed(ctx.empty(capacity, flat.dtype, 0), offsets, shapes)
         ends = np.append(starts[1:], len(flat))
@@ -115,6 +116,7 @@ class Distribution(Random):
         return (Spec(self.dtype, ndim, shape),)
 
     def run(self, ctx: HostContext, *values: Value):
+        """Draws the numbers of all samples as one array, and transforms them to the distribution."""
         static, normal = ctx.spec.shape, self.name == "random.normal"
         if static is not None:
             sizes = math.prod(static)

@@ -38,6 +38,7 @@ class Uniform(Distribution):
     def transform(
         self, ctx: HostContext, values: Sequence[Value], u: np.ndarray, sizes: np.ndarray | int
     ) -> np.ndarray:
+        """See `Distribution.transform`: chooses one of the values, or a number of the range."""
         a = self.arguments(ctx, values)
         if self._values is not None:
             return self._values[(u * len(self._values)).astype(np.int64)]
@@ -51,6 +52,7 @@ class Uniform(Distribution):
                 Status.ARGUMENT,
                 f"argument range must be (low, high) with low < high, got {tuple(bounds[i].tolist())}",
             )
+        # Bounds of integers lose their fractions.
         bounds = self._per_element(bounds if types.is_float(self.dtype) else np.trunc(bounds), sizes)
         low, high = bounds[:, 0], bounds[:, 1]
         x = convert(np, low + (high - low) * u, self.dtype)

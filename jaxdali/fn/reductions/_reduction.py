@@ -54,6 +54,7 @@ class Reduction(HostOperator, NativeOperator):
         return tuple(axes_of(x.layout, x.ndim, self.axis_names, axes))
 
     def infer(self, x: Spec, *center: Spec) -> tuple[Spec, ...]:
+        """The extents that remain. `center`: the mean, of as many elements as the result."""
         if not is_number(x.dtype):
             raise TypeError(f"the input must be numbers, got {x.dtype}")
         axes = self._axes(x)
@@ -74,6 +75,7 @@ class Reduction(HostOperator, NativeOperator):
         return (out,)
 
     def run(self, ctx: HostContext, x: Value, *center: Value) -> tuple[Any, ...]:
+        """Reduces sample by sample, with NumPy."""
         axes, shapes = self._axes(x.spec), self._shapes(x)
         out = []
         for i in range(ctx.N):
@@ -82,6 +84,7 @@ class Reduction(HostOperator, NativeOperator):
                 continue
             sample = x.sample(i)
             kept_shape = [1 if d in axes else n for d, n in enumerate(sample.shape)]
+            # The number that is subtracted before squaring.
             origin = center[0].sample(i).astype(np.float64).reshape(kept_shape) if center else self.origin()
             with np.errstate(all="ignore"):
                 total = self.finish(
@@ -106,6 +109,7 @@ class Reduction(HostOperator, NativeOperator):
         return shapes if self.keep_dims else np.delete(shapes, axes, axis=1)
 
     def lower(self, ctx: LowerContext, x: Any, *center: Any) -> Any:
+        """Calls the kernel, whose totals are float64, and makes the result of them."""
         out, spec = ctx.out[0], ctx.spec
         double_spec = dataclasses.replace(spec, dtype=np.dtype(np.float64))
         origins = self._center(ctx, *center)
@@ -126,6 +130,7 @@ class Reduction(HostOperator, NativeOperator):
                 self.origin(),
                 jnp.float64,
             )
+        # Ragged means stay so for a ragged result; for a dense one, they are gathered.
         if isinstance(center, Ragged):
             if out is not None:
                 return fit(center, out).data.astype(jnp.float64)
@@ -144,6 +149,7 @@ def _reduced(kind: ReductionKind, x: np.ndarray, center: Any, axes: tuple[int, .
     if kind == ReductionKind.SUM:
         sum_dtype = np.dtype(np.float64)
         if x.dtype.kind in "iu" and x.dtype.itemsize <= 2:  # Sums of integers are exact, and faster.
+            # A sum of so few elements fits into int32.
             sum_dtype = np.dtype(np.int32 if x.size < 1 << 31 - 8 * x.dtype.itemsize else np.int64)
         return _over(np.add, x, axes, sum_dtype).astype(np.float64)
     if kind != ReductionKind.SQUARES:

@@ -34,6 +34,7 @@ class RandomMaskPixel(HostOperator):
         return (Spec(np.dtype(np.int64), 1, (mask.ndim,)),)
 
     def run(self, ctx: HostContext, mask: Value, *arguments: Value) -> tuple[Any, ...]:
+        """Draws the index of a pixel among those of the foreground, or among all, for each sample."""
         a, u = self.arguments(ctx, arguments), uniforms(ctx, self.seed, 1)[:, 0]
         out = np.zeros((ctx.N, mask.spec.ndim), np.int64)
         for i in np.flatnonzero(ctx.present).tolist():

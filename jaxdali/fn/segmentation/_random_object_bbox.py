@@ -57,6 +57,7 @@ class RandomObjectBBox(HostOperator):
         return (*box, Spec(int32, 0, ())) if self.output_class else tuple(box)
 
     def run(self, ctx: HostContext, labels: Value, *arguments: Value) -> tuple[Any, ...]:
+        """Chooses a box for each sample: that of an object, or, as the background, the whole map."""
         a, u = self.arguments(ctx, arguments), uniforms(ctx, self.seed, 3)
         classes = a.ragged("classes") if "classes" in a else None
         weights = a.ragged("class_weights") if "class_weights" in a else None
@@ -68,6 +69,7 @@ class RandomObjectBBox(HostOperator):
             if reason:
                 ctx.fail(i, Status.ARGUMENT, reason)
                 continue
+            # A box is (start, end): at first the whole map.
             boxes[i, 1], chosen_class[i] = labels.shapes[i], background
             if u[i, 0] < a.foreground_prob[i]:
                 objects = _Objects(labels.sample(i), self._cache if self.cache_objects else None)
@@ -81,6 +83,7 @@ class RandomObjectBBox(HostOperator):
                 )
                 if choice is not None:
                     chosen_class[i], boxes[i] = choice
+        # The end becomes the extents.
         if self.format == "anchor_shape":
             boxes[:, 1] -= boxes[:, 0]
         outputs = [boxes.reshape(ctx.N, -1)] if self.format == "box" else [boxes[:, 0], boxes[:, 1]]
@@ -158,6 +161,7 @@ class RandomObjectBBox(HostOperator):
         u_class = u[1]
         # A class without large enough objects is left out, and the number is rescaled, so that it is uniform again.
         while weight_by_class:
+            # Class k has the part from edges[k] to edges[k + 1] of the sum of all weights.
             labels, edges = [*weight_by_class], np.cumsum([0.0, *weight_by_class.values()])
             k = min(int(np.searchsorted(edges, u_class * edges[-1], side="right")) - 1, len(labels) - 1)
             boxes = self._filter(objects.boxes(labels[k]), min_extents)
@@ -208,6 +212,7 @@ class _Objects:
         return self._cache[key]
 
     def _find_boxes(self, label: int) -> np.ndarray:
+        """The boxes of the blobs of a label, see `boxes`."""
         from scipy import ndimage  # takes a second to import
 
         blobs, _ = ndimage.label(self._labels == label)  # pyright: ignore[reportGeneralTypeIssues]

@@ -23,6 +23,7 @@ class SelectMasks(HostOperator):
     reindex_masks: bool
 
     def infer(self, ids: Spec, polygons: Spec, vertices: Spec) -> tuple[Spec, ...]:
+        """The polygons and the vertices, whose numbers vary."""
         for name, x, ndim in (("mask_ids", ids, 1), ("polygons", polygons, 2)):
             if x.dtype != np.int32 or x.ndim != ndim:
                 raise ArgumentError(f"{name} must be {ndim}-D int32, got {x.ndim}-D {x.dtype}")
@@ -37,6 +38,7 @@ class SelectMasks(HostOperator):
         )
 
     def run(self, ctx: HostContext, ids: Value, polygons: Value, vertices: Value) -> tuple[Any, ...]:
+        """Takes the polygon of each mask, and copies its vertices. A sample that failed or is not present has none."""
         selected, points = [], []
         for i in range(ctx.N):
             mask_ids, p, v = (x.sample(i) for x in (ids, polygons, vertices))

@@ -24,10 +24,12 @@ class Combine(HostOperator):
     shape: tuple[int, ...] | None = None  # from a source's first sample, if no input's spec has it
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        """Fills in `shape`, if the input comes from a source."""
         # A source's spec has no shape, but its first sample does.
         shape = self.shape
         for i, t in enumerate(specs):
             first = ctx.first_shape(i) if t.shape is None else None
+            # An affine matrix, [d, d + 1].
             if first is not None and len(first) == 2 and first[1] == first[0] + 1:
                 shape = first
         return dataclasses.replace(self, shape=shape)
@@ -49,6 +51,9 @@ class Combine(HostOperator):
         return (Spec(np.dtype(np.float32), 2, None, LAYOUT),)
 
     def run(self, ctx: HostContext, *inputs: Value) -> tuple[np.ndarray | list[np.ndarray]]:
+        """The products, in double precision. Raises ArgumentError if the transforms have another shape than the first
+        sample.
+        """
         matrices = [t.dense("a transform", ctx.present).astype(np.float64) for t in inputs]
         out = matrices[0]
         for t in matrices[1:]:

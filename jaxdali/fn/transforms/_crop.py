@@ -21,12 +21,14 @@ class CropTransform(Transform):
     absolute: bool
 
     def dimensions(self, specs: tuple[Spec, ...]) -> int:
+        """The number of elements of the corners. A single number stands for all axes."""
         widths = {known_width(self.args.width(n, specs), n) for n in _CORNERS if n in self.args} - {1}
         if len(widths) > 1:
             raise ArgumentError(f"the corners have different numbers of elements: {sorted(widths)}")
         return widths.pop() if widths else 1
 
     def matrix(self, a: Values, ndim: int) -> np.ndarray:
+        """A scale and an offset for each axis, see `Transform.matrix`."""
         corners = [a.vector(n, ndim, one_for_all=True) for n in _CORNERS]
         from_start, from_end, to_start, to_end = (x for x in corners if x is not None)
         if self.absolute:

@@ -31,6 +31,7 @@ class Scale(Transform):
         return dataclasses.replace(op, ndim=ndim) if ndim is not None and op.args.width("scale", specs) == 1 else op
 
     def dimensions(self, specs: tuple[Spec, ...]) -> int:
+        """The argument `ndim`, or the number of factors. A single factor stands for all axes."""
         width = known_width(self.args.width("scale", specs), "scale")
         if self.ndim is None or self.ndim == width:
             return width

@@ -21,6 +21,7 @@ class Shear(Transform):
     name = "transforms.shear"
 
     def dimensions(self, specs: tuple[Spec, ...]) -> int:
+        """2 or 3, by the number of factors: one for each pair of different axes."""
         names = [n for n in ("shear", "angles") if n in self.args]
         if len(names) != 1:
             raise ArgumentError("give either shear or angles")
@@ -30,6 +31,7 @@ class Shear(Transform):
         return 2 if width == 2 else 3
 
     def matrix(self, a: Values, ndim: int) -> np.ndarray:
+        """Ones on the diagonal, and the factors elsewhere, row by row. An angle stands for its tangent."""
         factors = np.tan(np.deg2rad(a.angles)) if "angles" in a else a.shear
         out = np.ones((len(factors), ndim * ndim))
         out[:, _FACTORS[ndim]] = factors

@@ -37,6 +37,7 @@ class Transform(HostOperator):
         """The number of dimensions of the input transform, if it is known."""
         if len(specs) == len(self.args.inputs):
             return None
+        # From the spec, or from a source's first sample.
         return specs[0].extent(0) or (ctx.first_shape(0) or (None,))[0]
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
@@ -45,6 +46,7 @@ class Transform(HostOperator):
             self.args.check_width("axis", ndim, specs)
         if "center" in self.args:
             self.args.check_width("center", ndim, specs, one_for_all=True)
+        # The input, if there is one: the other specs are of arguments.
         for t in specs[: len(specs) - len(self.args.inputs)]:
             check_transform(t)
             if t.extent(0) not in (None, ndim):
@@ -52,16 +54,19 @@ class Transform(HostOperator):
         return (Spec(np.dtype(np.float32), 2, (ndim, ndim + 1), LAYOUT),)
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[np.ndarray]:
+        """Makes the transforms, and combines them with those of the input, if there is one."""
         a = self.arguments(ctx, values)
         assert ctx.spec.shape is not None
         ndim = ctx.spec.shape[0]
         result = self.matrix(a, ndim)
+        # A matrix without the column of offsets: it is applied about the centre.
         if result.shape[2] == ndim:
             center, linear = a.vector("center", ndim, one_for_all=True), result
             result = np.zeros((ctx.N, ndim, ndim + 1))
             result[:, :, :ndim] = linear
             if center is not None:  # The offset keeps the centre in its place.
                 result[:, :, ndim] = center - np.einsum("nij,nj->ni", linear, center)
+        # The input, if there is one: the other values are arguments.
         for t in values[: len(values) - len(self.args.inputs)]:
             transform = t.dense("the input", ctx.present).astype(np.float64)
             check_transform(Spec(t.spec.dtype, 2, transform.shape[1:]))
@@ -72,6 +77,7 @@ class Transform(HostOperator):
 
 
 def _dimensions_message(input_ndim: int | None, ndim: int) -> str:
+    """The error message for an input with another number of dimensions than the arguments."""
     return f"the input is a {input_ndim}-D transform, the arguments describe a {ndim}-D one"
 
 
