@@ -134,6 +134,9 @@ class FromStatistics(NativeOperator):
         return Frames(inner=self, sequences=(True, *(False for _ in parameter))).bind(ctx, x, *parameter)
 
     def infer(self, x: Spec, *parameter: Spec) -> tuple[Spec, ...]:
+        """The input, which must be images of bytes with 1 or 3 channels. `lower` makes a table for each channel, so
+        that their number must be known.
+        """
         layout = image_layout(x, ("HWC",))
         if x.dtype != np.uint8:
             raise TypeError(f"the input must be of type uint8, got {x.dtype}")

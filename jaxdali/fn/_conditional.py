@@ -89,7 +89,8 @@ def merge(
     true_values, false_values = (x if isinstance(x, list) else [x] * n for x in (if_true, if_false))
     if len(true_values) != len(false_values):
         raise ArgumentError(
-            f"_conditional.merge: lists of inputs must be equally long, got lengths {len(true_values)}, {len(false_values)}"
+            "_conditional.merge: lists of inputs must be equally long, "
+            f"got lengths {len(true_values)}, {len(false_values)}"
         )
     return [_of_both(a, b, predicate, device) for a, b in zip(true_values, false_values, strict=True)]
 

@@ -33,6 +33,7 @@ class AudioResample(HostOperator):
     dtype: np.dtype | None
 
     def __post_init__(self):
+        """Raises ArgumentError unless exactly one way to tell the ratio of the rates is given."""
         rates = [n for n in ("in_rate", "out_rate") if n in self.args]
         # in_rate and out_rate are one way to tell the ratio.
         ways = [*(n for n in ("scale", "out_length") if n in self.args), *rates[:1]]

@@ -106,6 +106,7 @@ class AlongAxis(ProgramOperator):
         """Raises an error for an unsupported input."""
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
+        """The input's extents, with the length of the result along the axis; None: it varies."""
         self.check(x)
         axis = self.axis_of(x)
         extents = [x.extent(d) for d in range(x.ndim)]

@@ -28,7 +28,7 @@ _LOG_STEP = _F(np.log(6.4) / 27)
 
 
 def _mel(hz: np.float32, htk: bool) -> np.float32:
-    """A frequency in mel, by the formula of HTK or of Slaney, see above. The logarithm is the C library's, as in DALI."""
+    """A frequency in mel, by the formula of HTK or of Slaney: see above. The logarithm is the C library's."""
     if htk:
         return _F(1127) * _F(_cpu.logf(float(_F(1) + hz / _F(700))))
     return _BREAK / _STEP + _F(_cpu.logf(float(hz / _BREAK))) / _LOG_STEP if hz >= _BREAK else hz / _STEP
@@ -94,6 +94,7 @@ class MelFilterBank(AlongAxis):
         return self.freq_high or self.sample_rate / 2  # by default the Nyquist frequency
 
     def check(self, x: Spec) -> None:
+        """Raises an error unless the input is float32 and has an axis of frequencies."""
         check_floats(x)
         if not x.ndim:
             raise ArgumentError("the input must have an axis of frequencies, got a scalar")

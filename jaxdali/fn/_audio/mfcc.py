@@ -48,7 +48,7 @@ class MFCC(AlongAxis):
     dct_type: int
     normalize: bool
     axis: int
-    lifter: float
+    lifter: float  # see `cosines`
 
     def __post_init__(self):
         if self.dct_type == 1 and self.normalize:

@@ -25,7 +25,7 @@ class PowerSpectrum(AlongAxis):
     """The Fourier transform along an axis."""
 
     name = "power_spectrum"
-    nfft: int | None
+    nfft: int | None  # None or 0: the length of the vectors
     power: int
     axis: int
 

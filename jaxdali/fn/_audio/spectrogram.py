@@ -48,16 +48,17 @@ class Spectrogram(ProgramOperator):
     """The Fourier transforms of windows of a signal. The windows are the rows of a matrix."""
 
     name = "spectrogram"
-    nfft: int | None
+    nfft: int | None  # None: `window_length`
     window_length: int
     window_step: int
-    window_fn: tuple[float, ...] | None
-    power: int
+    window_fn: tuple[float, ...] | None  # the window's numbers; None: Hann's
+    power: int  # 1: amplitudes; 2: powers
     center_windows: bool
     reflect_padding: bool
-    layout: str
+    layout: str  # "ft" or "tf": the order of frequencies and windows
 
     def __post_init__(self):
+        """Raises ArgumentError if `window_fn` or `nfft` does not fit the length of the windows."""
         if self.window_fn is not None and len(self.window_fn) != self.window_length:
             raise ArgumentError(
                 f"argument window_fn must have window_length={self.window_length} numbers, got {len(self.window_fn)}"
@@ -71,6 +72,7 @@ class Spectrogram(ProgramOperator):
 
     @property
     def _bins(self) -> int:
+        """The number of frequencies of a window in the result."""
         return self._nfft // 2 + 1
 
     @property
@@ -131,6 +133,7 @@ class Spectrogram(ProgramOperator):
         def with_arrays(
             f: Callable[[LowerContext, Any], Any], data: Any, control: Any, offsets_and_shapes: Any, out_arrays: Any
         ) -> Any:
+            """Calls `f` with the context and the batch that these arrays belong to. Returns the data of its result."""
             out_of_call = None if out is None else dataclasses.replace(out, offsets=out_arrays[0], shapes=out_arrays[1])
             y = f(
                 dataclasses.replace(ctx, control=control, out=(out_of_call,)),
@@ -171,7 +174,7 @@ class Spectrogram(ProgramOperator):
             step=self.window_step,
             nfft=self._nfft,
             before=self._before,
-            filters=self._bins if len(first) else 0,
+            filters=self._bins if len(first) else 0,  # 0: the result has all frequencies
             time=self.layout.index("t"),
             reflect=self.center_windows and self.reflect_padding,
             squares=self.power == 2,

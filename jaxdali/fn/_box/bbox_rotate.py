@@ -29,8 +29,8 @@ class BBoxRotate(HostOperator):
     bbox_layout: str
     bbox_normalized: bool
     keep_size: bool
-    mode: str
-    remove_threshold: float
+    mode: str  # "expand", or how far boxes shrink to their original extents: "fixed" or "halfway"
+    remove_threshold: float  # the part of a box that must be left on the image
     shape_layout: str
 
     @property
@@ -38,6 +38,7 @@ class BBoxRotate(HostOperator):
         return 1 + self.has_labels
 
     def infer(self, boxes: Spec, *others: Spec) -> tuple[Spec, ...]:
+        """The boxes that are kept, and their labels if there are any. Their number varies."""
         if boxes.dtype != F32 or boxes.ndim != 2 or boxes.extent(1) not in (4, None):
             raise ArgumentError(f"the boxes must be float32 [n, 4], got {boxes.ndim}-D {boxes.dtype}")
         outputs = [Spec(boxes.dtype, 2, None, boxes.layout, dims=(None, 4))]

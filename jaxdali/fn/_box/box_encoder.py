@@ -23,9 +23,9 @@ class BoxEncoder(HostOperator):
     name = "box_encoder"
     num_outputs = 2  # pyright: ignore[reportAssignmentType]
     anchors: tuple[float, ...]
-    criteria: float
-    offset: bool
-    scale: float
+    criteria: float  # the overlap above which a box matches an anchor
+    offset: bool  # whether results are normalised offsets from the anchors
+    scale: float  # multiplies the coordinates before offsets are computed
     means: tuple[float, ...]
     stds: tuple[float, ...]
 
@@ -34,6 +34,7 @@ class BoxEncoder(HostOperator):
             raise ArgumentError(f"argument anchors must have 4 numbers for each anchor, got {len(self.anchors)}")
 
     def infer(self, boxes: Spec, labels: Spec) -> tuple[Spec, ...]:
+        """A box, as four numbers, and a class for each anchor."""
         if boxes.dtype != np.float32 or boxes.ndim != 2 or boxes.extent(1) not in (4, None):
             raise ArgumentError(f"the boxes must be float32 [n, 4], got {boxes.ndim}-D {boxes.dtype}")
         if (

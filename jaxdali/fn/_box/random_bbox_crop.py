@@ -37,18 +37,20 @@ class RandomBBoxCrop(HostOperator):
     random = True
     has_labels: bool
     all_boxes_above_threshold: bool
-    allow_no_crop: bool
-    aspect_ratio: tuple[float, ...]
+    allow_no_crop: bool  # whether the whole image may be chosen, as if it were a threshold
+    aspect_ratio: tuple[float, ...]  # (least, most), or three such ranges, for the pairs of axes of volumes
     bbox_layout: str | None
+    # the overlap from which a box is kept. None: a box is kept if its centre is inside
     bbox_prune_threshold: float | None
     ltrb: bool | None
-    num_attempts: int
+    num_attempts: int  # windows that are tried at one threshold, before another one is drawn
     output_bbox_indices: bool
     quiet: bool
-    scaling: tuple[float, ...]
+    scaling: tuple[float, ...]  # (least, most) extent, relative to the image
     shape_layout: str | None
-    threshold_type: str
+    threshold_type: str  # the metric of a window and a box: "iou", or "overlap", the part of the box inside
     thresholds: tuple[float, ...]
+    # windows that are tried at most; then the best is taken. None: `_MAX_ATTEMPTS`, then the sample fails
     total_num_attempts: int | None
     seed: int
 

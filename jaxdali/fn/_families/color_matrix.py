@@ -23,7 +23,7 @@ class ColorMatrix(NativeOperator):
     only_kernels = True
     # The number of channels of the input. 1: the map is applied to each element, in data of any layout.
     colors: ClassVar[int] = 3
-    dtype: np.dtype | None
+    dtype: np.dtype | None  # of the output; None: the input's
 
     def takes_image(self, image: Spec) -> bool:
         return True
@@ -33,6 +33,9 @@ class ColorMatrix(NativeOperator):
         raise NotImplementedError(self.name)
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """The input's shape in the type `dtype`. Raises ValueError for types that the kernel lacks, or another number
+        of channels.
+        """
         dtype = self.dtype or image.dtype
         if image.dtype.itemsize > 4 or dtype.itemsize > 4 or image.dtype.kind == "b":
             raise ValueError(
@@ -54,7 +57,7 @@ class ColorMatrix(NativeOperator):
         return (dataclasses.replace(image, dtype=dtype, layout=layout),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
-        """Computes the maps of the samples. A sample with another number of channels than `colors` fails."""
+        """The maps of the samples, and the shapes unless the spec has them. A sample with another number of channels than `colors` fails."""
         image = values[0]
         if self.colors > 1:
             # Checked for each sample, because the spec lacks the number of channels if it may vary.

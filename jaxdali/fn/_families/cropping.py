@@ -63,7 +63,7 @@ class Bounded(Window):
     """A window that may reach outside the image."""
 
     out_of_bounds_policy: Policy
-    fill_values: tuple[float, ...] | float
+    fill_values: tuple[float, ...] | float  # one number, or one for each channel
 
     @property
     def has_fill(self) -> bool:
@@ -192,8 +192,8 @@ class CropWindow(Bounded):
         if is_static:
             for d, n in crop_sizes(self.layout(image), self.arguments(None, ())).items():
                 extents[d] = int(n[0]) or extents[d]  # 0 means the whole axis
-        # Arguments per sample, and trimmed windows, give each sample other extents. But if no size is given, the window is
-        # the whole image, which is never trimmed.
+        # Arguments per sample, and trimmed windows, give each sample other extents. But if no size is given, the window
+        # is the whole image, which is never trimmed.
         if not is_static or self.out_of_bounds_policy == "trim_to_shape":
             if not is_static or any(n in self.args for n in _SIZES):
                 for d in crop_axes(self.layout(image)).values():

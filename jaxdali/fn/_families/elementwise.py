@@ -46,6 +46,7 @@ class Elementwise(HostOperator, ProgramOperator):
         return i > 0 and bool(self.args.inputs)
 
     def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray] | None:
+        """A function for dense inputs, see `HostOperator.compute`; None if shapes vary or arguments come per sample."""
         if self.args.inputs or any(s.shape is None for s in specs):
             return None
         ndim = max(s.ndim for s in specs)

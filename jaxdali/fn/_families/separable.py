@@ -23,7 +23,7 @@ class Separable(NativeOperator):
 
     kernel = "filter"
     only_kernels = True
-    dtype: np.dtype | None
+    dtype: np.dtype | None  # of the output; None: the input's
 
     def takes_image(self, image: Spec) -> bool:
         return True
@@ -51,6 +51,7 @@ class Separable(NativeOperator):
         return len(leading), len(spatial)
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """The input's shape, in its type or as float32."""
         # Raises ValueError for an unsupported layout.
         self.axes(image)
         dtype = self.dtype or image.dtype
@@ -61,7 +62,7 @@ class Separable(NativeOperator):
         return (dataclasses.replace(image, dtype=dtype),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
-        """The kernel's operands: the weights, and the number of weights of each window."""
+        """The weights, and how many of them each window has; the outputs' shapes, unless the spec has them."""
         _, axes = self.axes(values[0].spec)
         weights, taps = self.windows(ctx, axes, self.arguments(ctx, values))
         # Padded to a power of two, so that few programs are compiled.

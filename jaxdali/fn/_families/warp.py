@@ -25,7 +25,7 @@ class Warp(StageOperator):
     # By layout: the first spatial axis, and the number of spatial axes.
     layouts: ClassVar[dict[str, tuple[int, int]]] = {"HWC": (0, 2), "FHWC": (1, 2), "DHWC": (0, 3), "FDHWC": (1, 3)}
     max_extent: ClassVar[int] = 1 << 26  # the kernel's coordinates are fixed point
-    fill_value: float | None
+    fill_value: float | None  # None: outside the image, the nearest pixel of its edge is repeated
     interp_type: types.DALIInterpType
     dtype: np.dtype | None
 

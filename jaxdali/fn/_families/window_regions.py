@@ -84,6 +84,7 @@ class RegionAsWindow(ProgramOperator):
         return i > 0
 
     def setup(self, ctx: HostContext, region: Value, place: Value, *arguments: Value) -> Setup:
+        """The output has the shapes of the region. The window's own setup is only called to report its errors."""
         # A row of `place` is the shape of the whole image, and the region's first row and column, or -1.
         assert isinstance(place.data, np.ndarray)
         # There is no region for the batch, because a window's set-up fails: repeat it, so that it reports its errors.
@@ -112,6 +113,7 @@ class WindowOfRegion(StageOperator):
         return (self.image_window.out,)
 
     def setup(self, ctx: HostContext, region: Value, place: Value, *arguments: Value) -> Setup:
+        """The window's own setup for the whole images, with first indices that count from the region's."""
         assert isinstance(place.data, np.ndarray)
         # A row of `place` is the shape of the whole image, and the region's first row and column.
         whole = self.image_window.setup(ctx, place.data[:, :3], *arguments)

@@ -24,6 +24,7 @@ class BrightnessContrast(ColorMatrix):
     colors = 1
 
     def matrix(self, ctx: HostContext, image: Spec, a: Values) -> np.ndarray:
+        """See `ColorMatrix.matrix`: a factor and an offset for each sample, ``f64[N, 1, 2]``."""
         center = a.get("contrast_center", default_center(image.dtype))
         brightness, contrast = a.get("brightness", 1.0), a.get("contrast", 1.0)
         shift = a.get("brightness_shift", 0.0) * full_range(ctx.spec.dtype)

@@ -66,6 +66,7 @@ class ColorSpaceConversion(ColorMatrix):
             )
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """Images of uint8 with the channels of `output_type`."""
         if image.dtype != np.uint8:
             raise TypeError(f"the input must be uint8, got {image.dtype}")
         # Raises ValueError for another number of channels than that of `image_type`.

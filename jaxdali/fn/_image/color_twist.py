@@ -27,6 +27,7 @@ class ColorTwist(ColorMatrix):
     name = "color_twist"
 
     def matrix(self, ctx: HostContext, image: Spec, a: Values) -> np.ndarray:
+        """See `ColorMatrix.matrix`: from RGB to YIQ, a turn there, and back; then a factor and an offset."""
         angle, saturation = np.radians(a.get("hue", 0.0)), a.get("saturation", 1.0)
         brightness, contrast = a.get("brightness", 1.0) * a.get("value", 1.0), a.get("contrast", 1.0)
         # In YIQ the hue is an angle in the plane of I and Q, and the saturation is the distance from its origin.

@@ -46,6 +46,9 @@ class CropMirrorNormalize(CropWindow):
         return self.pad_output or super().has_fill
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """The extents of the crop and of the padded channels, as far as they are known, in the order of
+        `output_layout`.
+        """
         layout = self.layout(image)
         out = self.output_layout or layout
         if sorted(out) != sorted(layout):

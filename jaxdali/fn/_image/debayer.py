@@ -30,6 +30,7 @@ class Debayer(HostOperator):
         return True
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """Images with an axis of channels at the end, which the input may lack."""
         layout = image.layout or _LAYOUTS.get(image.ndim, "")
         if layout not in ("HW", "HWC", "FHW", "FHWC"):
             raise ArgumentError(

@@ -69,11 +69,12 @@ class Equalize(NativeOperator):
         return (dataclasses.replace(image, layout=self.layout(image)),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
-        """The operands of the kernel: the clip limits, and the place of each sample's tables in the working memory."""
+        """The clip limits, the place of each sample's tables in the working memory, and the shapes unless the spec has them."""
         image = values[0]
         spatial = [self.layout(image.spec).index(letter) for letter in "HW"]
         # One table of 256 numbers for each tile of each plane.
         planes = np.delete(image.shapes, spatial, axis=1).prod(axis=1)
+        # By shard: each shard has working memory of its own.
         tables = (planes * np.prod(self.tiles)).reshape(ctx.S, ctx.B)
         first = np.cumsum(tables, axis=1) - tables  # of each sample, in the working memory of its shard
         limit = self.limit(ctx).astype(np.float32)
@@ -82,9 +83,11 @@ class Equalize(NativeOperator):
         return Setup((None if ctx.spec.shape is not None else image.shapes,), params, scratch=scratch)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        """Calls the kernel, with working memory for the tables and for the partial histograms of GPUs."""
         image = arrays[0]
         elements = image.data.size if isinstance(image, Ragged) else image.size
         # Histograms of parts of large tiles, which GPUs add up. The CPU kernel leaves the working memory untouched.
+        # A histogram of 256 4-byte counts for each 8192 elements (`kElementsPerPart` in ffi/equalize).
         histograms = elements // 8192 * 4 * _BINS
         y, status = _ffi.call(
             "equalize",

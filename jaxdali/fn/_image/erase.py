@@ -51,6 +51,7 @@ class Erase(HostOperator, ProgramOperator):
         )
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """The input. Raises an error for arguments that exclude each other, and for an axis that the input lacks."""
         if not is_number(x.dtype):
             raise ValueError(f"the input must be numbers, got {x.dtype}")
         if self.normalized is not None and (self.normalized_anchor is not None or self.normalized_shape is not None):
@@ -132,6 +133,7 @@ class Erase(HostOperator, ProgramOperator):
         return (out if ctx.spec.shape is None else np.stack(out),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """The boxes as ``i32[N, most boxes, 2, ndim]``, and the fill values."""
         x, a = values[0], self.arguments(ctx, values)
         sample_boxes = self._boxes(ctx, x, a)
         largest = max(map(len, sample_boxes), default=0)

@@ -51,6 +51,7 @@ class Filter(Stencil):
         return filtered_layout_warning(image)
 
     def axes(self, image: Spec) -> tuple[int, int]:
+        """See `Stencil.axes`: D, H and W, or two of them, which must be neighbours."""
         layout = image.layout or SPATIAL[-image.ndim :]  # without a layout all axes are spatial, as in DALI
         spatial = [d for d, letter in enumerate(layout) if letter in SPATIAL]
         if len(spatial) not in (2, 3) or image.ndim != len(layout) or spatial[-1] - spatial[0] != len(spatial) - 1:
@@ -61,6 +62,7 @@ class Filter(Stencil):
         return spatial[0], len(spatial)
 
     def infer(self, image: Spec, filters: Spec, *others: Spec) -> tuple[Spec, ...]:
+        """The input's extents; in mode "valid" those of the places where the whole filter is inside the image."""
         # Raises an error for an unsupported type or layout of the image.
         super().infer(image)
         first, axes = self.axes(image)

@@ -22,7 +22,7 @@ class Jitter(Displacement):
     name = "jitter"
     points = Points.JITTER
     random = True
-    nDegree: int
+    nDegree: int  # DALI's name; the square has nDegree + 1 pixels on each side
     seed: int
 
     @property

@@ -39,6 +39,7 @@ class JpegCompressionDistortion(NativeOperator):
         return True
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """The input, which must be RGB images of uint8, or sequences of them."""
         layout = image_layout(image, ("HWC", "FHWC"))
         if image.dtype != np.uint8:
             raise TypeError(f"the input must be uint8, got {image.dtype}")
@@ -47,6 +48,7 @@ class JpegCompressionDistortion(NativeOperator):
         return (dataclasses.replace(image, layout=layout),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
+        """The quantizers, ``i32[N, 2, 64]``, the place of each sample's units in the working memory, and the shapes."""
         shapes = values[0].shapes
         for i in np.flatnonzero((shapes[:, -1] != 3) & ctx.present):
             ctx.fail(int(i), Status.INPUT, f"the input must have 3 channels, got {shapes[i, -1]}")

@@ -49,6 +49,7 @@ class MultiPaste(NativeOperator):
         return True
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        """A canvas of the size `output_size`, by default of the images' size, with their frames and channels."""
         if self.count == 0:
             raise ArgumentError("needs at least one input")
         images = list(specs[: self.count])
@@ -97,10 +98,10 @@ class MultiPaste(NativeOperator):
         return "in_ids" in self.args
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
-        """The sizes of the canvases, and the kernel's operand `regions`, ``i32[N, regions, 7]``.
+        """The shapes of the canvases, unless the spec has them, and the kernel's operand `regions`, ``i32[N, regions, 7]``.
 
-        A region is: the index of its image in the batch that `lower` joins, y and x in the image, height, width, y and x
-        on the canvas.
+        A region is: the index of its image in the batch that `lower` joins, y and x in the image, height, width, y and
+        x on the canvas.
         """
         images, a = values[: self.count], self.arguments(ctx, values)
         first = image_layout(images[0].spec, ("HWC", "FHWC")).index("H")

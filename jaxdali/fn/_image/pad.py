@@ -47,6 +47,7 @@ class Pad(Window):
         return axes_of(x.layout or DEFAULT_LAYOUTS.get(x.ndim, ""), x.ndim, self.axis_names, axes or None)
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """The padded extents, as far as they are the same for all samples."""
         axes = self._axes(x)
         if axes is None:
             return (Spec(x.dtype, x.ndim, None, x.layout),)

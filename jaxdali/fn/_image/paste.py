@@ -32,6 +32,7 @@ class Paste(Window):
         return image_layout(image, ("HWC",))
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """A canvas with the image's channels. Its size is known if the image's is, and no argument comes per sample."""
         if image.dtype != np.uint8:
             raise InputTypeError(f"the input must be uint8, got {image.dtype}; multi_paste takes other types")
         layout = self.layout(image)

@@ -40,6 +40,7 @@ class RandomResizedCrop(Resampling):
         )
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """The input with the height and width `size`; they vary if that comes per sample."""
         layout, dtype = self.output(image)
         self.args.check_width("size", 2, arguments, one_for_all=True)
         dims = [image.extent(d) for d in range(image.ndim)]

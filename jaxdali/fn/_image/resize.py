@@ -103,7 +103,7 @@ class Resampling(StageOperator):
     layouts: ClassVar[tuple[str, ...]] = LAYOUTS
     antialias: bool
     dtype: np.dtype | None
-    convention: str = "dali"
+    convention: str = "dali"  # the library whose pixels the kernel makes
 
     def takes_image(self, image: Spec) -> bool:
         return True
@@ -214,13 +214,14 @@ class Resize(Resampling):
 
     name = "resize"
     sizeless: ClassVar[tuple[str, ...]] = _FILTER_ARGUMENTS  # arguments that the output's size doesn't depend on
-    mode: str | None
-    subpixel_scale: bool | None
-    roi_relative: bool
-    save_attrs: bool
-    size_convention: str | None = None
+    mode: str | None  # None: the default
+    subpixel_scale: bool | None  # None: True with the convention "dali"
+    roi_relative: bool  # whether the region is in units of the extents
+    save_attrs: bool  # whether the extents of the inputs are a second output
+    size_convention: str | None = None  # the library whose rounding the output's size has; None: that of `convention`
 
     def __post_init__(self):
+        """Raises ArgumentError for arguments that exclude each other."""
         # The ways to give a size; resize_x, resize_y and resize_z together are one.
         ways = [name for name in ("size", "resize_shorter", "resize_longer") if name in self.args]
         xyz = [name for name in ("resize_x", "resize_y", "resize_z") if name in self.args]

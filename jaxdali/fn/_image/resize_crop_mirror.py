@@ -28,6 +28,7 @@ class ResizeCropMirror(Resize):
     save_attrs: bool = False
 
     def static_sizes(self, layout: str, extents: Sequence[int | None]) -> Sequence[int | None]:
+        """The extents of the window if they are the same for every sample; otherwise None for each axis."""
         if not all(map(self.args.is_static, _CROP)):
             return [None] * len(extents)
         sizes = list(super().static_sizes(layout, extents))

@@ -123,6 +123,7 @@ class Rotate(Warp):
     keep_size: bool
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """The input's layout, with the extents of the canvas as far as they are the same for all samples."""
         _, first, dims = self.layout(image)
         if dims == 3 and "axis" not in self.args:
             raise ArgumentError("volumes need the argument axis: (x, y, z)")

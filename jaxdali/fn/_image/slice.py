@@ -69,6 +69,9 @@ class Slice(Bounded):
         return axes_of(layout, image.ndim, "WH" if self.axis_names is None else self.axis_names, None)
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """The input with the extents of the window, as far as they are known. Raises ArgumentError for arguments that
+        exclude each other.
+        """
         num_window_inputs = len(arguments) - len(self.args.inputs)  # anchor and shape
         if num_window_inputs not in (0, 2):
             raise ArgumentError("give both anchor and shape as inputs, or neither")

@@ -25,14 +25,15 @@ class TensorResize(Resampling):
     """Resizes given axes, by sizes or scales."""
 
     name = "tensor_resize"
-    axes: tuple[int, ...] | int | None
+    axes: tuple[int, ...] | int | None  # None: those of `axis_names`, or all
     axis_names: str | None
     mode: str | None
-    size_rounding: str
+    size_rounding: str  # how extents are rounded: "round", "truncate" or "ceil"
     subpixel_scale: bool
     roi_relative: bool
 
     def __post_init__(self):
+        """Raises ArgumentError for arguments that exclude each other."""
         if ("sizes" in self.args) == ("scales" in self.args):
             raise ArgumentError("give either sizes or scales")
         if ("roi_start" in self.args) != ("roi_end" in self.args):
@@ -77,6 +78,7 @@ class TensorResize(Resampling):
         return self.axes is None
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """The input with the resized extents, which are known if the input's are, and no argument comes per sample."""
         dtype = self.dtype or image.dtype
         if image.dtype not in INPUT_TYPES or dtype not in (image.dtype, *FLOATS):
             raise TypeError(

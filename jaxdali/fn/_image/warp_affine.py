@@ -34,6 +34,7 @@ class WarpAffine(Warp):
     inverse_map: bool
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """The input with the extents of `size`, by default its own."""
         _, first, dims = self.layout(image)
         if ("matrix" in self.args) == (len(arguments) > len(self.args.inputs)):
             raise ArgumentError("the matrix must be given, as an input or as the argument matrix")

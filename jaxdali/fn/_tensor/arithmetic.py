@@ -69,6 +69,7 @@ class Pointwise(Elementwise):
         return self._function(xp, self._values(inputs))
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        """The type by DALI's rules, and the extents by NumPy's broadcasting; an extent that varies is None."""
         operands = self._specs(specs)
         try:
             dtype = self._function.result([s.dtype for s in operands])

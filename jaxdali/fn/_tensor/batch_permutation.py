@@ -28,6 +28,7 @@ class BatchPermutation(HostOperator):
         return (Spec(np.dtype(np.int32), 0, ()),)
 
     def run(self, ctx: HostContext) -> tuple[np.ndarray]:
+        """Draws a permutation of the present samples of each shard. Absent samples get 0."""
         u = uniforms(ctx, self.seed, 1).reshape(ctx.N)
         out = np.zeros(ctx.N, np.int32)
         for shard in range(ctx.S):

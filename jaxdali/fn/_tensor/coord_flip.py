@@ -32,6 +32,7 @@ class CoordFlip(PointMap):
         return letters
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """The input, which must be points of float32."""
         dims = x.extent(x.ndim - 1) if x.ndim else 0
         if x.dtype != np.float32 or x.ndim < 1:
             raise ArgumentError(f"the input must be float32 points [..., D], got {x.ndim}-D {x.dtype}")

@@ -39,6 +39,7 @@ class DLTensorPythonFunction(PythonFunction):
         return x.__dlpack__()
 
     def returned(self, x: Any) -> np.ndarray:
+        """Copies the memory of a DLPack capsule, or of an object that exports one, to an array."""
         if type(x).__name__ == "PyCapsule":
             x = _Exchanged(x)
         elif not hasattr(x, "__dlpack__"):

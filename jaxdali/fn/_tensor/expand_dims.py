@@ -40,6 +40,7 @@ class ExpandDims(Reshaped):
         return axes
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
+        """The input's extents with the new axes. The layout is lost unless the new axes have names."""
         axes = self._axes(x)
         extents: list[int | None] = [x.extent(d) for d in range(x.ndim)]
         letters = list(x.layout)

@@ -154,6 +154,7 @@ class _Expanded(NativeOperator):
         return self.filled.setup(ctx, *inputs)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        """Converts the value to the type of the result, and broadcasts it by the kernel."""
         x, dtype = arrays[int(self.filled.like)], ctx.spec.dtype
         x = (
             dataclasses.replace(x, data=convert(jnp, x.data, dtype))

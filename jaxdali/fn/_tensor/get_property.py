@@ -18,7 +18,7 @@ class GetProperty(HostOperator):
     """A string for each sample, as bytes. It runs on the host for any input, because it does not read the values."""
 
     name = "get_property"
-    of: str
+    of: str  # the property: "layout" or "source_info"
 
     def run_reads(self, i: int) -> bool:
         return False

@@ -33,7 +33,7 @@ class Join(HostOperator, ProgramOperator):
         raise NotImplementedError(self.name)
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
-        """The inputs' extents, which must agree. Along the axis they are added up; a new axis has an index per input."""
+        """The inputs' extents, which must agree. Those along the axis are added up; a new axis has one per input."""
         if not inputs:
             raise ArgumentError("needs at least one input")
         for i, x in enumerate(inputs):
@@ -115,6 +115,7 @@ class _RaggedJoin(NativeOperator):
         return self.join.infer(*inputs)
 
     def setup(self, ctx: HostContext, *inputs: Value) -> Setup:
+        """The place of each input in the output, and the output's shapes unless the spec has them."""
         axis, shapes = self.join.shapes(ctx, inputs)
         # The place where each input ends in the output, and the next one begins.
         ends = np.cumsum([s[:, axis] for s in shapes], axis=0)
@@ -126,6 +127,7 @@ class _RaggedJoin(NativeOperator):
         return Setup((None if ctx.spec.shape is not None else out,), params)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        """Places each input in a window as large as the output, and unites the windows by a bitwise or."""
         axis, is_new = self.join.joined(ctx.inputs[0])
         first, extent = ctx.params["first"], ctx.params["extent"]
         status = jnp.zeros((ctx.B,), jnp.int32)

@@ -42,7 +42,7 @@ class Merge(HostOperator, NativeOperator):
     def origins(
         self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]
     ) -> Names:
-        # A sample has the names of the value that it took, which the predicates determine.
+        """See `Operator.origins`: if the host has the predicates, those of the values that the samples took."""
         predicates = {i: data(i) for i in range(len(names)) if i not in self.joins}
         if None in predicates.values():
             return super().origins(names, data, present)
@@ -52,6 +52,7 @@ class Merge(HostOperator, NativeOperator):
         ]
 
     def absorb(self, i: int, inner: Operator) -> Operator | None:  # see Note [Absorbing merges]
+        """See `Operator.absorb`: one merge that also chooses among the values of another; None for other operators."""
         if not isinstance(inner, Merge) or i not in _leaves(self.tree):
             return None
         # The inner inputs become i, i + 1, ..., in place of input i. The outer inputs behind it move back by n - 1.
@@ -98,6 +99,7 @@ class Merge(HostOperator, NativeOperator):
         return Setup((shapes,), {"place": places.astype(np.int32)})
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
+        """Copies the samples that take a value to the output, value by value."""
         spec, out = ctx.spec, ctx.out[0]
         data = jnp.zeros((0,), spec.dtype)
         status = jnp.zeros((ctx.B,), jnp.int32)
@@ -129,6 +131,9 @@ class _Divergent(SampleOperator):
     last_value: list[Spec] = dataclasses.field(default_factory=list, compare=False)
 
     def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
+        """Takes each sample from the value that its predicates choose. Raises InputTypeError if the samples differ in
+        type.
+        """
         leaves, places = _leaves(self.tree), _places(self.tree, inputs)
         chosen = [self.values[k] for k in sorted(set(places[ctx.present].tolist()))]
         if difference := _difference(chosen):
@@ -224,8 +229,8 @@ def predicate_of(x: DataNode) -> DataNode:
 class Logical(HostOperator):
     """Checks the condition of an `if`, or an operand of `and` or `or`, and passes it on. For `not`, negates it."""
 
-    expression: str
-    side: str
+    expression: str  # "if", "and", "or" or "not"
+    side: str  # the operand of "and" or "or": "left" or "right"; "" for "if"
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]

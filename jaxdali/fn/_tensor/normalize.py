@@ -76,7 +76,7 @@ class _Squares(_Total):
     """The sum of squared differences from a mean, which is a number or the second input."""
 
     kind = Variance.kind
-    mean: float
+    mean: float  # if it is not an input
 
     def origin(self) -> float:
         return self.mean
@@ -93,10 +93,10 @@ class _Statistic(HostOperator, ProgramOperator):
     """
 
     name = "normalize"
-    batch: bool
-    deviation: bool
-    ddof: int
-    epsilon: float
+    batch: bool  # one statistic for all samples of a shard
+    deviation: bool  # the standard deviation, not the mean
+    ddof: int  # subtracted from the number of elements
+    epsilon: float  # added to the variance
 
     @property
     def mixes(self) -> bool:
@@ -109,6 +109,7 @@ class _Statistic(HostOperator, ProgramOperator):
         return i == 0
 
     def run(self, ctx: HostContext, total: Value, x: Value) -> tuple[Any, ...]:
+        """Divides the total of each sample, or the sum of all totals of the shard if `batch`."""
         counts, out = self._counts(ctx, total, x), []
         for shard in np.arange(ctx.N).reshape(ctx.S, ctx.B):
             present_samples = shard[ctx.present[shard]] if self.batch else shard
@@ -174,8 +175,8 @@ class Standardize(HostOperator, ProgramOperator):
     """
 
     name = "normalize"
-    mean: float | None
-    stddev: float | None
+    mean: float | None  # None: an input
+    stddev: float | None  # None: an input
     epsilon: float
     scale: float
     shift: float
@@ -189,6 +190,7 @@ class Standardize(HostOperator, ProgramOperator):
         return names[0]  # For the user, statistics are arguments.
 
     def infer(self, x: Spec, *statistics: Spec) -> tuple[Spec, ...]:
+        """The input in the type `dtype`. Statistics must be float32, with the input's extents or 1."""
         if x.dtype.name not in _TYPES:
             raise TypeError(f"the input must be {', '.join(_TYPES)}, got {x.dtype}")
         for s in statistics:
@@ -264,6 +266,7 @@ class _ByChannel(Standardize, NativeOperator):
         return False
 
     def lower(self, ctx: LowerContext, x: Any, *statistics: Any) -> Any:
+        """Calls the kernel `window` with a factor and an offset for each channel: ``(x - mean) * factor + shift``."""
         mean, factor = self._parameters(jnp, statistics)
         # For each sample, one number per channel.
         factor = jnp.broadcast_to(

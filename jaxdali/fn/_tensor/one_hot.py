@@ -34,7 +34,7 @@ class OneHot(HostOperator, ProgramOperator):
     num_classes: int
     on_value: float
     off_value: float
-    axis: int | None
+    axis: int | None  # None: the last one, and one element is a scalar
     axis_name: str | None
     dtype: np.dtype
 
@@ -57,6 +57,7 @@ class OneHot(HostOperator, ProgramOperator):
         return self
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
+        """A vector for scalars. Otherwise the input with a new axis, in a layout only if that axis has a name."""
         if not types.is_number(x.dtype) or self.dtype == np.bool_:
             raise ArgumentError(f"converts numbers to numbers, got {x.dtype} to {self.dtype}")
         if self.axis_name is not None and len(self.axis_name) != 1:

@@ -21,6 +21,7 @@ class PerFrame(Copy):
         return follows or asked == "gpu"
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:
+        """The input with F as the first letter of its layout."""
         if not x.ndim:
             raise ValueError("a scalar can't be a sequence")
         if x.layout and x.layout[0] != "F" and not self.replace:

@@ -146,6 +146,9 @@ def _power(xp: Any, base: Any, exponent: Any) -> Any:
 
         # By repeated squaring, one bit of the exponent at a time.
         def step(_, state):
+            """Multiplies by the current factor if the lowest bit of the remaining exponent is set; then squares the
+            factor.
+            """
             result, factor, remaining = state
             is_odd = (remaining & one) != zero
             return (
@@ -178,6 +181,7 @@ def _compare(name: str) -> Callable[..., Any]:
     ufunc, pick = _COMPARISONS[name]
 
     def compute(xp: Any, a: Any, b: Any) -> Any:
+        """The comparison of two arrays, with NumPy or in a program."""
         # The letters of both kinds, such as "iu" for a signed and an unsigned operand.
         kinds = a.dtype.kind + b.dtype.kind
         if np.dtype(np.uint64) in (a.dtype, b.dtype) and "i" in kinds:

@@ -29,9 +29,10 @@ class PythonFunction(SampleOperator):
     name = "python_function"
     takes_metadata = True  # pyright: ignore[reportAssignmentType]
     function: Callable[..., Any] = dataclasses.field(compare=False)
-    outputs: int
-    layouts: tuple[str, ...]
-    batch: bool
+    outputs: int  # how many the function returns
+    layouts: tuple[str, ...]  # of the first outputs; the others have none
+    batch: bool  # whether a call gets lists of all samples
+    # the function of each local shard; `bind` sets it
     of_shards: tuple[Callable[..., Any], ...] = dataclasses.field(default=(), compare=False)
 
     @classmethod

@@ -22,9 +22,9 @@ class Reshape(Reshaped):
     """Gives samples a new shape, or one relative to the input's. A negative extent is inferred."""
 
     name = "reshape"
-    src_dims: tuple[int, ...] | None
-    layout: str | None
-    dtype: np.dtype | None = None
+    src_dims: tuple[int, ...] | None  # for each axis of the output, the input's axis that it refers to; -1: none
+    layout: str | None  # None: the input's, if the number of axes stays
+    dtype: np.dtype | None = None  # None: the input's
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         return dataclasses.replace(self, args=self.args.measure(ctx, specs, "shape", "rel_shape"))

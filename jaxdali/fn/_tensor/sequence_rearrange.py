@@ -27,6 +27,7 @@ class SequenceRearrange(HostOperator, ProgramOperator):
         return i > 0
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """The input with as many frames as `new_order` has numbers; None: their number varies."""
         if not x.ndim or x.layout[:1] not in ("", "F"):
             raise ArgumentError(
                 f"the input must be sequences, whose first axis is F, got {x.ndim}-D data of layout {x.layout!r}"
@@ -48,6 +49,7 @@ class SequenceRearrange(HostOperator, ProgramOperator):
         return orders
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
+        """Takes the frames of each sample in its order."""
         x, orders = values[0], self._orders(ctx, *values)
         samples = [
             x.sample(i).take(order, axis=0, mode="clip") if len(x.sample(i)) else x.sample(i)

@@ -55,6 +55,7 @@ class Squeeze(Reshaped):
         return (Spec(x.dtype, len(dims), None, layout, dims),)
 
     def shapes(self, ctx: HostContext, x: Value) -> np.ndarray:
+        """The shapes without the removed axes. Raises ValueError if elements would be lost."""
         axes = self._kept_axes(x.spec)
         shapes = x.shapes[:, axes]
         # As in DALI, any axis of an empty sample may be removed: it has no elements to lose.

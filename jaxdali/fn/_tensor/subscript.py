@@ -28,7 +28,7 @@ class NewAxis:
     layout.
     """
 
-    letter: str = ""
+    letter: str = ""  # its name in the layout; "" if it has none
 
     def __call__(self, name: str) -> NewAxis:
         if not isinstance(name, str) or len(name) != 1:

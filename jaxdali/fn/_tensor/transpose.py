@@ -17,9 +17,9 @@ class Transpose(Window):
     """A window that is the whole sample, with its axes permuted."""
 
     name = "transpose"
-    perm: tuple[int, ...] | int | None
+    perm: tuple[int, ...] | int | None  # None: all axes in reversed order
     output_layout: str | None
-    transpose_layout: bool
+    transpose_layout: bool  # whether the letters of the layout move with their axes
 
     def layout(self, image: Spec) -> str:
         return image.layout

@@ -75,8 +75,8 @@ def dilate(
       anchor: the position (x, y) of the replaced element in the rectangle; -1 is the middle. May be per sample or
         frame.
       border_mode: what the values beyond the border are: "constant": they are ignored, "replicate": the outermost
-        elements, "reflect": the image mirrored at its edge, "reflect_101": mirrored about the centre of the outermost element,
-        "wrap": its other side.
+        elements, "reflect": the image mirrored at its edge, "reflect_101": mirrored about the centre of the outermost
+        element, "wrap": its other side.
       iterations: how often the operation is repeated.
       mask_size: (width, height) of the rectangle. May be per sample or frame.
 

@@ -53,6 +53,7 @@ class Remap(PointGather):
         return layouts[0]
 
     def infer(self, image: Spec, *maps: Spec) -> tuple[Spec, ...]:
+        """The input with the height and width of the maps."""
         sizes = []
         for m in maps:
             if m.dtype != np.float32:

@@ -48,6 +48,7 @@ class WarpPerspective(PointGather):
         return BORDERS[self.border_mode]
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """The input with the height and width of `size`, by default its own."""
         layout, first = self.layout(image)
         if ("matrix" in self.args) == (len(arguments) > len(self.args.inputs)):
             raise ArgumentError("the matrix must be given, as an input or as the argument matrix")

@@ -58,6 +58,7 @@ class Noise(ProgramOperator):
         return Setup((shapes_of(values[0]),), {"keys": keys, **self.numbers(ctx, values)})
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> tuple[Any, ...]:
+        """Makes a key for each element, and passes elements, keys and parameters to `element`."""
         x, out, params = arrays[0], ctx.out[0], dict(ctx.params)
         # The elements as rows, the parameters of each row, and the index of each element in its sample.
         if out is None:

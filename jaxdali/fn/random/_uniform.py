@@ -26,6 +26,7 @@ class Uniform(Distribution):
     name: ClassVar[str] = "random.uniform"
 
     def __post_init__(self):
+        """Raises ArgumentError for values and a range that are given together, or are not valid."""
         if "range" in self.args and "values" in self.args:
             raise ArgumentError("range and values can't be given together; pass one of them")
         if self.args.is_static("values") and self.args.get("values") == ():

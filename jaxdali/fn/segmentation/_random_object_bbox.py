@@ -26,10 +26,10 @@ class RandomObjectBBox(HostOperator):
 
     name = "segmentation.random_object_bbox"
     random = True
-    format: str
-    ignore_class: bool
-    output_class: bool
-    k_largest: int | None
+    format: str  # "box": one vector; "start_end" or "anchor_shape": two
+    ignore_class: bool  # draw among the objects of all classes
+    output_class: bool  # whether the class is an output
+    k_largest: int | None  # draw among so many largest objects; None: among all
     cache_objects: bool
     seed: int
 
@@ -47,6 +47,7 @@ class RandomObjectBBox(HostOperator):
         return (1 if self.format == "box" else 2) + self.output_class
 
     def infer(self, labels: Spec, *arguments: Spec) -> tuple[Spec, ...]:
+        """Boxes as one vector or two, by `format`, and the class if asked for."""
         if labels.dtype.kind not in "biu" or not labels.ndim:
             raise ArgumentError(
                 f"the input must be a map of integer labels with at least one axis, got {labels.ndim}-D {labels.dtype}"
@@ -191,6 +192,7 @@ class _Objects:
 
     def __init__(self, labels: np.ndarray, cache: dict[bytes, np.ndarray] | None):
         self._labels, self._cache = labels, cache
+        # Equal maps share the results: the digest is that of type, shape and elements.
         self._digest = (
             hashlib.sha256(repr((labels.dtype, labels.shape)).encode() + labels.tobytes()).digest()
             if cache is not None

@@ -20,7 +20,7 @@ class SelectMasks(HostOperator):
 
     name = "segmentation.select_masks"
     num_outputs = 2  # pyright: ignore[reportAssignmentType]
-    reindex_masks: bool
+    reindex_masks: bool  # whether the selected masks are numbered from 0 on
 
     def infer(self, ids: Spec, polygons: Spec, vertices: Spec) -> tuple[Spec, ...]:
         """The polygons and the vertices, whose numbers vary."""

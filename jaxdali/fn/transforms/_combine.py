@@ -20,7 +20,7 @@ class Combine(HostOperator):
     """Combines all inputs; the first input is applied first."""
 
     name = "transforms.combine"
-    reverse_order: bool
+    reverse_order: bool  # whether the last input is applied first
     shape: tuple[int, ...] | None = None  # from a source's first sample, if no input's spec has it
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
@@ -35,6 +35,7 @@ class Combine(HostOperator):
         return dataclasses.replace(self, shape=shape)
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
+        """A transform of the inputs' number of dimensions; if none of them tells it, its shape varies."""
         if len(inputs) < 2:
             raise ArgumentError(f"needs at least two transforms, got {len(inputs)}")
         for t in inputs:

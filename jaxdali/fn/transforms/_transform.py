@@ -18,7 +18,7 @@ LAYOUT = "**"  # as in DALI: axes without a meaning
 class Transform(HostOperator):
     """A new transform, which may be combined with an input. Subclasses define its dimensions and its matrix."""
 
-    reverse_order: bool
+    reverse_order: bool  # whether the new transform is applied before the input's, not after it
 
     def dimensions(self, specs: tuple[Spec, ...]) -> int:
         """The number of dimensions D, by the specs of all inputs."""
@@ -41,6 +41,7 @@ class Transform(HostOperator):
         return specs[0].extent(0) or (ctx.first_shape(0) or (None,))[0]
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
+        """A transform of `dimensions`. Raises ArgumentError if arguments or the input have another number of them."""
         ndim = self.dimensions(specs)
         if "axis" in self.args:
             self.args.check_width("axis", ndim, specs)
