@@ -57,7 +57,9 @@ class ColorMatrix(NativeOperator):
         return (dataclasses.replace(image, dtype=dtype, layout=layout),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
-        """The maps of the samples, and the shapes unless the spec has them. A sample with another number of channels than `colors` fails."""
+        """The maps of the samples, and the shapes unless the spec has them. A sample with another number of channels
+        than `colors` fails.
+        """
         image = values[0]
         if self.colors > 1:
             # Checked for each sample, because the spec lacks the number of channels if it may vary.

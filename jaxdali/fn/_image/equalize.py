@@ -69,7 +69,9 @@ class Equalize(NativeOperator):
         return (dataclasses.replace(image, layout=self.layout(image)),)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
-        """The clip limits, the place of each sample's tables in the working memory, and the shapes unless the spec has them."""
+        """The clip limits, the place of each sample's tables in the working memory, and the shapes unless the spec has
+        them.
+        """
         image = values[0]
         spatial = [self.layout(image.spec).index(letter) for letter in "HW"]
         # One table of 256 numbers for each tile of each plane.

@@ -98,7 +98,7 @@ class MultiPaste(NativeOperator):
         return "in_ids" in self.args
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
-        """The shapes of the canvases, unless the spec has them, and the kernel's operand `regions`, ``i32[N, regions, 7]``.
+        """The kernel's operand `regions`, ``i32[N, regions, 7]``, and the canvases' shapes unless the spec has them.
 
         A region is: the index of its image in the batch that `lower` joins, y and x in the image, height, width, y and
         x on the canvas.
