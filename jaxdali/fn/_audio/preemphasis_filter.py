@@ -48,17 +48,17 @@ class PreemphasisFilter(ProgramOperator):
         out, coefficient = ctx.out[0], ctx.params["coefficient"]
         if not isinstance(x, Ragged):
             rows = x.reshape(x.shape[0], -1)
+            # The element before the first one of each sample; with the border "zero", it is replaced by 0.
             first = rows[:, :1] if self.border != "reflect" else rows[:, 1:2] if rows.shape[1] > 1 else rows[:, :1] * 0
             previous = jnp.concatenate(
                 [jnp.zeros_like(first) if self.border == "zero" else first, rows[:, :-1]], axis=1
             )
             return (self._filtered(rows, previous, coefficient[:, None]).reshape(x.shape),)
         assert out is not None
-        # `begin`, `size`, `start`: of each sample, its first element's place, its elements, and the element before the
-        # first.
         data = fit(x, out).data
         # The buffer moved by one element, except for the first element of each sample.
         previous = jnp.concatenate([data[:1], data[:-1]])
+        # The place of each sample's first element, the number of its elements, and the element before the first.
         begin = x.offsets * ALIGNMENT
         size = jnp.prod(x.shapes, axis=1, dtype=jnp.int32)
         if self.border == "zero":
@@ -70,6 +70,7 @@ class PreemphasisFilter(ProgramOperator):
                 else jnp.where(size > 1, data[begin + 1], jnp.zeros((), data.dtype))
             )
         previous = previous.at[begin].set(start.astype(data.dtype), mode="drop")
+        # A block is ALIGNMENT elements of one sample of the ragged buffer.
         sample = samples_of_blocks(out.offsets, out.capacity)
         blocks = self._filtered(
             data.reshape(-1, ALIGNMENT), previous.reshape(-1, ALIGNMENT), coefficient[sample][:, None]

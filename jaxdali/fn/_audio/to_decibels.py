@@ -47,6 +47,7 @@ class ToDecibels(ProgramOperator):
         x = fit(x, out)
         reference = self._ragged_reference(x, out)
         if self.reference is None:
+            # A block is ALIGNMENT elements of one sample of the ragged buffer.
             reference = reference[samples_of_blocks(out.offsets, out.capacity)][:, None]
         return (Ragged(self._decibels(x.data.reshape(-1, ALIGNMENT), reference).reshape(-1), out.offsets, out.shapes),)
 

@@ -207,6 +207,8 @@ class RandomBBoxCrop(HostOperator):
         option = np.repeat((u[:: self.num_attempts, 0] * options).astype(int), self.num_attempts)[: len(u)]
         is_whole = option == len(self.thresholds)
         threshold = np.asarray([*self.thresholds, 0.0])[option]
+        # Behind the number for the threshold, `u` has `ndim` numbers for the extents and `ndim` for the place. If the
+        # extents are fixed, the first ones are for the place.
         if has_fixed_size:
             assert sample.input_shape is not None
             slack = sample.input_shape - sample.crop_shape
@@ -229,8 +231,8 @@ class RandomBBoxCrop(HostOperator):
         else:
             window_metric, fits = np.zeros(len(u)), is_valid | is_whole
             reaches_threshold = fits
-        # As in DALI, a window that reaches the threshold, but keeps no box, ends the attempts at that threshold.
-        # By window: how many windows before it in its group have ended the attempts.
+        # As in DALI, a window that reaches the threshold, but keeps no box, ends the attempts at that threshold. Each
+        # window gets the number of such windows before it in its group.
         num_ended = (reaches_threshold & ~fits).reshape(-1, self.num_attempts).cumsum(axis=1).reshape(-1) - (
             reaches_threshold & ~fits
         )

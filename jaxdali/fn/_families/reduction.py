@@ -22,6 +22,7 @@ def call_reduce(
       center: ``f64``, one number for each result, subtracted before squaring. An array without elements means 0.
     """
     elements = x.data.size if isinstance(x, Ragged) else x.size
-    # Partial results of GPUs. The CPU kernel leaves it untouched.
+    # Partial results of GPUs: 8 bytes for each 32 elements (`kElementsPerPart` in ffi/reduce). The CPU kernel leaves it
+    # untouched.
     scratch = elements // 32 * 8
     return _ffi.call("reduce", ctx, x, spec, out, center, scratch=scratch, reduction=int(reduction), axes=tuple(axes))

@@ -75,8 +75,8 @@ class Erase(HostOperator, ProgramOperator):
         anchors = a.ragged("anchor") if "anchor" in a else None
         boxes = []
         for i, dims in enumerate(x.shapes):
-            size = sizes[i % len(sizes)] if sizes is not None else np.zeros(0)
-            anchor = anchors[i % len(anchors)] if anchors is not None else np.zeros_like(size)
+            size = sizes[i] if sizes is not None else np.zeros(0)
+            anchor = anchors[i] if anchors is not None else np.zeros_like(size)
             # A sample may have several boxes, one after the other.
             if len(anchor) != len(size) or len(size) % max(len(axes), 1):
                 reason = (
@@ -159,6 +159,7 @@ class Erase(HostOperator, ProgramOperator):
             ]
             samples = samples.reshape(-1, *(1,) * ndim)
         else:
+            # A block is ALIGNMENT elements of one sample of the ragged buffer.
             data = fit(arrays[0], out).data.reshape(-1, ALIGNMENT)
             samples = samples_of_blocks(out.offsets, out.capacity)[:, None]
             index = jnp.arange(out.capacity, dtype=jnp.int32).reshape(-1, ALIGNMENT) - out.offsets[samples] * ALIGNMENT

@@ -46,6 +46,7 @@ class Merge(HostOperator, NativeOperator):
         predicates = {i: data(i) for i in range(len(names)) if i not in self.joins}
         if None in predicates.values():
             return super().origins(names, data, present)
+        # Only the predicates need data there.
         places = _places(self.tree, [predicates.get(i) for i in range(len(names))]).tolist()
         return [
             input_names[i] if (input_names := names[self.joins[k]]) is not None else "" for i, k in enumerate(places)
@@ -110,6 +111,7 @@ class Merge(HostOperator, NativeOperator):
                 ctx, control=ctx.control.at[1:].multiply((ctx.params["place"] == k).astype(jnp.int32))
             )
             y, code = _ffi.call("merge", branch_ctx, arrays[i], spec, out, data, into=data if k else None)
+            # Each sample takes part in one call, and has the status 0 in the others.
             data, status = (y.data if isinstance(y, Ragged) else y), status + code
         return (data if out is None else Ragged(data, out.offsets, out.shapes),), status
 

@@ -149,6 +149,7 @@ class _Statistic(HostOperator, ProgramOperator):
                 total = jnp.where(present.reshape(-1, *ones), total, 0.0).sum(0, keepdims=True)
             y = self._from_total(jnp, total, count.reshape(-1, *ones))
             return (jnp.broadcast_to(y, (ctx.B, *y.shape[1:])).astype(np.float32),)
+        # A block is ALIGNMENT elements of one sample of the ragged buffer.
         sample = samples_of_blocks(out.offsets, out.capacity)
         data = fit(total, out).data.reshape(-1, ALIGNMENT)
         # With `batch`, all samples have as many blocks: they are added up block by block.
@@ -268,13 +269,14 @@ class _ByChannel(Standardize, NativeOperator):
     def lower(self, ctx: LowerContext, x: Any, *statistics: Any) -> Any:
         """Calls the kernel `window` with a factor and an offset for each channel: ``(x - mean) * factor + shift``."""
         mean, factor = self._parameters(jnp, statistics)
-        # For each sample, one number per channel.
+        # For each sample, one number per channel. A statistic that is one number for all samples has no axes.
         factor = jnp.broadcast_to(
             factor.reshape(-1, 1) if np.ndim(factor) == 0 else factor.reshape(ctx.B, -1), (ctx.B, self._width(ctx))
         )
         offset = np.float32(self.shift) - (mean if np.ndim(mean) == 0 else mean.reshape(ctx.B, -1)) * factor
         # The kernel `window` takes the whole samples, and computes factor * x + offset.
         zeros = jnp.zeros_like(x.shapes)
+        # The axis along which the statistics vary; -1: none.
         channel = next(iter(_channels(ctx.inputs[1:])), -1)
         y, status = call_window(
             ctx, x, zeros, zeros + np.int32(1), x.shapes, scale=factor, offset=offset, channel=channel

@@ -116,6 +116,7 @@ def _ragged(x: Ragged, dtype: np.dtype, out: Out) -> Ragged:
         return Ragged(_fitted(_viewed(x.data, dtype), out.capacity), out.offsets, out.shapes)
     # A sample begins at a multiple of ALIGNMENT elements of either type: whole rows of ALIGNMENT bytes are moved.
     rows = _viewed(x.data, np.dtype(np.uint8)).reshape(-1, ALIGNMENT)
+    # ALIGNMENT elements are `old` rows of the input, and `new` rows of the result.
     row = jnp.arange(out.capacity // ALIGNMENT * new, dtype=jnp.int32)
     sample = jnp.searchsorted(out.offsets, row // new, side="right") - 1
     moved = jnp.take(rows, x.offsets[sample] * old + row - out.offsets[sample] * new, axis=0, mode="clip")

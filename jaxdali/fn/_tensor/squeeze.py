@@ -58,8 +58,8 @@ class Squeeze(Reshaped):
         """The shapes without the removed axes. Raises ValueError if elements would be lost."""
         axes = self._kept_axes(x.spec)
         shapes = x.shapes[:, axes]
-        # As in DALI, any axis of an empty sample may be removed: it has no elements to lose.
-        # An axis of another extent than 1 changes the number of elements.
+        # Without an axis of another extent than 1, the number of elements is another. As in DALI, any axis of an empty
+        # sample may be removed: it has no elements to lose.
         is_wrong = (shapes.prod(axis=1) != x.shapes.prod(axis=1)) & ctx.present
         if is_wrong.any():
             i = int(is_wrong.argmax())

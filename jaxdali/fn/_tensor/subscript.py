@@ -294,6 +294,7 @@ def subscript(node: DataNode, key: Any) -> DataNode:
             inputs.append(x)
             return Operand(len(inputs))  # input 0 is the data
         number: Any = x
+        # operator.index takes neither NumPy's bools nor constants.
         if isinstance(x, np.bool_) or (isinstance(x, types.ScalarConstant) and float(x).is_integer()):
             number = int(x)
         try:

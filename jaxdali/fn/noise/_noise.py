@@ -65,6 +65,7 @@ class Noise(ProgramOperator):
             flat, rows = x.reshape(ctx.B, -1), {n: p[:, None] for n, p in params.items()}
             index = jnp.arange(flat.shape[1], dtype=jnp.int32)[None]
         else:
+            # A block is ALIGNMENT elements of one sample of the ragged buffer.
             sample = samples_of_blocks(out.offsets, out.capacity)
             flat, rows = fit(x, out).data.reshape(-1, ALIGNMENT), {n: p[sample][:, None] for n, p in params.items()}
             first = jnp.arange(len(flat), dtype=jnp.int32) - out.offsets[sample]

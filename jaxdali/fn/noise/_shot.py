@@ -53,6 +53,7 @@ def poisson(keys: Any, mean: Any) -> Any:
         return jnp.any((total < u) & (term > 0)) & (k < 80)
 
     def add_term(state: Any) -> Any:
+        # `term` is the probability of k, and `total` that of at most k.
         k, term, total, count = state
         return k + 1, term * rate / (k + 1), total + term * rate / (k + 1), count + (total < u).astype(jnp.float32)
 

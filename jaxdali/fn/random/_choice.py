@@ -85,6 +85,7 @@ class Choice(Random):
     def _indices(self, ctx: HostContext, values, u: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """The index of the element for each number of `u`: `sizes` numbers, and `counts` elements, by sample."""
         if "p" not in self.args:
+            # Limited, because the product may be rounded up to `counts`.
             return np.minimum(u * np.repeat(counts, sizes), np.repeat(counts - 1, sizes)).astype(np.int64)
         indices, start = [], 0
         for i, (p, count, n) in enumerate(

@@ -116,6 +116,7 @@ class Reduction(HostOperator, NativeOperator):
         y, status = call_reduce(ctx, x, double_spec, out, origins, self.kind, self._axes(ctx.inputs[0]))
         count = ctx.params["count"]
         if isinstance(y, Ragged):
+            # A block is ALIGNMENT elements of one sample of the ragged buffer.
             data = y.data.reshape(-1, ALIGNMENT)
             total = self.finish(jnp, data, count[samples_of_blocks(y.offsets, y.data.shape[0])][:, None])
             return (dataclasses.replace(y, data=convert(jnp, total, spec.dtype).reshape(-1)),), status
@@ -159,6 +160,7 @@ def _reduced(kind: ReductionKind, x: np.ndarray, center: Any, axes: tuple[int, .
             return np.full(kept_shape, np.inf if kind == ReductionKind.MIN else -np.inf)
         return _over(np.minimum if kind == ReductionKind.MIN else np.maximum, x, axes, x.dtype).astype(np.float64)
     # In blocks of rows that stay in the cache, if the rows are reduced.
+    # 0: there is one block.
     block_rows = max(1, _BLOCK * len(x) // max(x.size, 1)) if 0 in axes else 0
     total: Any = 0.0
     for block in (x[i : i + block_rows] for i in range(0, len(x), block_rows)) if block_rows and len(x) else [x]:

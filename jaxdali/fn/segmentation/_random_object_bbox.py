@@ -97,8 +97,8 @@ class RandomObjectBBox(HostOperator):
         """The classes of sample `i` (None: all), their weights (None: equal), the background, and an error message or
         "".
         """
-        sample_weights = weights[i % len(weights)] if weights is not None else None
-        sample_classes = classes[i % len(classes)].astype(np.int64) if classes is not None else None
+        sample_weights = weights[i] if weights is not None else None
+        sample_classes = classes[i].astype(np.int64) if classes is not None else None
         background_argument = int(a.background[i]) if "background" in a else None
         if sample_classes is None and sample_weights is not None:
             # Weights without classes belong to the labels from 0 on, without the background.
@@ -153,6 +153,7 @@ class RandomObjectBBox(HostOperator):
                 np.concatenate([objects.boxes(c) for c in present_classes.tolist()] or [np.zeros((0, 2, 1), np.int64)]),
                 min_extents,
             )
+            # The class does not matter: `ignore_class` excludes it as an output.
             return (background, boxes[int(u[2] * len(boxes))]) if len(boxes) else None
         weight_by_class = {
             int(c): float(w)
