@@ -118,7 +118,7 @@ class Filled(HostOperator, ProgramOperator):
                     x.reshape(ctx.B, *(1,) * (spec.ndim + 1 - x.ndim), *x.shape[1:]), (ctx.B, *spec.shape)
                 ),
             )
-        # One number per sample fills all blocks of the sample, of ALIGNMENT elements each. Other values are broadcast by
+        # One number per sample fills all blocks of the sample, of ALIGNMENT elements each. Others are broadcast by
         # `_Expanded`.
         blocks = x.reshape(ctx.B)[samples_of_blocks(out.offsets, out.capacity)]
         return (Ragged(jnp.repeat(blocks, ALIGNMENT), out.offsets, out.shapes),)
