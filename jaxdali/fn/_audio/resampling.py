@@ -58,7 +58,7 @@ def _as_dali(x: np.ndarray, scale: float, length: int, quality: float) -> np.nda
         position = np.add.accumulate(position, dtype=np.float32)[:, None]
         # The 2 * lobes old samples around each new one.
         i = np.ceil(position).astype(np.int64) - lobes + np.arange(2 * lobes)
-        # See `_hann`.
+        # The place in the table of the value at x = i - position: 1 + 32 * (x + lobes).
         table_position = (i.astype(np.float32) - position) * np.float32(32) + np.float32(32 * lobes + 1)
         index = np.floor(table_position).astype(np.int64)
         # The table, interpolated linearly.

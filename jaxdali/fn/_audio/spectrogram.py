@@ -146,8 +146,8 @@ class Spectrogram(ProgramOperator):
             cpu, default = (functools.partial(with_arrays, f) for f in (self._native, self._in_jnp))
             return jax.lax.platform_dependent(*arrays, cpu=cpu, default=default)
 
-        @spectra.defjvp
         # Derivatives are those of `_in_jnp` with respect to the data; the other operands are integers.
+        @spectra.defjvp
         def _derivative(primals: Any, tangents: Any) -> Any:
             return jax.jvp(lambda data: with_arrays(self._in_jnp, data, *primals[1:]), primals[:1], tangents[:1])
 
@@ -254,6 +254,7 @@ class Spectrogram(ProgramOperator):
         )
         # The first and the last windows of a sample may reach outside the signal, where the buffer has other samples.
         # These windows are computed once more, with indices for each element.
+        # How many windows may begin before the signal, and how many may end behind it.
         leading = -(-self._before // step) if self.center_windows else 1
         trailing = (length - self._before) // step + 1 if self.center_windows else 0
         last = counts[:, None] - 1 - jnp.arange(trailing, dtype=jnp.int32)
@@ -266,6 +267,7 @@ class Spectrogram(ProgramOperator):
             n[:, None, None],
         )
         edges = data.at[base[:, None, None] + index].get(mode="clip") * weight
+        # A window that the sample does not have gets a row behind the end, which is dropped.
         rows_to_replace = jnp.where(
             (frame_of_row >= 0) & (frame_of_row < counts[:, None]), first[:, None] + frame_of_row, len(start)
         )

@@ -202,11 +202,13 @@ def _by_gradients(image: np.ndarray, y0: int, x0: int) -> np.ndarray:
     gradients_by_direction, *estimates = zip(*directions)
     gradients = np.stack(gradients_by_direction)
     chosen = gradients < gradients.min(axis=0) + np.maximum(gradients.max(axis=0) >> 1, 1)
-    own_colour, second, third = (sum(np.where(c, x, 0) for c, x in zip(chosen, values)) for values in estimates)
+    own_colour, second, third = (
+        sum(np.where(is_chosen, value, 0) for is_chosen, value in zip(chosen, values)) for values in estimates
+    )
     count = chosen.sum(axis=0)
     share = np.float32(0.5) / count.astype(np.float32)
     # The sums are twice the mean, so that the share of each is 0.5 / count. OpenCV has a rounded constant, 1 / 14, for
-    # seven directions, in the columns that it does not compute eight at a time.
+    # seven directions, in the columns that it does not compute eight at a time: those before `start`, and from `vectors` on.
     start = np.where(green[:, :1], 3, 2)
     columns, vectors = np.arange(2, W - 2), start + 8 * np.maximum(0, (W - 10 - start) // 8 + 1)
     share = np.where(((columns >= vectors) | (columns < start)) & (count == 7), np.float32(0.0714286), share)
@@ -215,6 +217,7 @@ def _by_gradients(image: np.ndarray, y0: int, x0: int) -> np.ndarray:
         """Another colour of each pixel: its value, plus the mean difference of that colour to the pixel's own."""
         return p(0, 0) + np.rint((sums - own_colour).astype(np.float32) * share).astype(np.int64)
 
+    # `a`: green, or at a green pixel the other colour of its row. `b`: the third colour.
     a, b = corrected(second), corrected(third)
     return np.clip(
         np.stack(
