@@ -253,8 +253,8 @@ class Spectrogram(ProgramOperator):
             jnp.zeros_like(num_chunks), num_chunks, compute_chunk, jnp.zeros((len(start), self._bins), jnp.float32)
         )
         # The first and the last windows of a sample may reach outside the signal, where the buffer has other samples.
-        # These windows are computed once more, with indices for each element.
-        # How many windows may begin before the signal, and how many may end behind it.
+        # These windows are computed once more, with indices for each element. `leading` windows may begin before the
+        # signal, and `trailing` ones may end behind it.
         leading = -(-self._before // step) if self.center_windows else 1
         trailing = (length - self._before) // step + 1 if self.center_windows else 0
         last = counts[:, None] - 1 - jnp.arange(trailing, dtype=jnp.int32)

@@ -208,7 +208,7 @@ def _by_gradients(image: np.ndarray, y0: int, x0: int) -> np.ndarray:
     count = chosen.sum(axis=0)
     share = np.float32(0.5) / count.astype(np.float32)
     # The sums are twice the mean, so that the share of each is 0.5 / count. OpenCV has a rounded constant, 1 / 14, for
-    # seven directions, in the columns that it does not compute eight at a time: those before `start`, and from `vectors` on.
+    # seven directions, in the columns that it does not compute eight at a time: before `start`, and from `vectors` on.
     start = np.where(green[:, :1], 3, 2)
     columns, vectors = np.arange(2, W - 2), start + 8 * np.maximum(0, (W - 10 - start) // 8 + 1)
     share = np.where(((columns >= vectors) | (columns < start)) & (count == 7), np.float32(0.0714286), share)

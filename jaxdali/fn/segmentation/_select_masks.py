@@ -47,7 +47,7 @@ class SelectMasks(HostOperator):
                 ctx.fail(i, Status.OUT_OF_RANGE, reason)
             if reason or not ctx.present[i]:
                 mask_ids = mask_ids[:0]
-            # The last polygon of a mask is taken, as in DALI.
+            # A polygon is (mask, first vertex, vertex behind the last). The last one of a mask is taken, as in DALI.
             last_row = {mask: row for row, mask in enumerate(p[:, 0].tolist())}
             rows = p[[last_row[mask] for mask in mask_ids.tolist()]].reshape(-1, 3)
             # The vertices are packed anew, so that each polygon begins where the one before ends.
