@@ -37,7 +37,7 @@ class Slice(Bounded):
         is_vector = specs[0].ndim == 1 and ctx.on_host
         if ctx.stage != "host" and not (ctx.stage == "cpu" and is_vector):
             return self
-        # The inputs that are not arguments are the data, and maybe anchor and shape. With a shape that is the same literal
+        # The inputs that are not arguments are the data, and maybe anchor and shape. With a shape that is one literal
         # for all samples, the result has a static shape.
         has_shape_input = len(specs) - len(self.args.inputs) == 3 and self.args.is_static("axes")
         extent = ctx.literals[2] if has_shape_input and self.out_of_bounds_policy != "trim_to_shape" else None
