@@ -56,6 +56,7 @@ def table(only: str | None = None) -> str:
             heading = group(name, operator)
             rows += [f"\n{heading}"]
         devices = " ".join(placements(operator))
+        # The name, the devices, and the first line of the docstring.
         rows.append(f"  {name:<{width}}  {devices:<13}  {(operator.__doc__ or '').partition(chr(10))[0]}".rstrip())
     return "\n".join(rows).strip()
 

@@ -60,6 +60,7 @@ def filters(bins: int, nfilter: int, rate: float, low: float, high: float, htk: 
     interval = np.searchsorted(points[1:], covered * width, side="right")  # between points that each bin is in
     covered, interval = covered[interval <= nfilter], interval[interval <= nfilter]
     hz = covered * width
+    # The weight in the filter that falls over the interval; the next filter rises by the rest.
     falling = ((points[interval + 1] - hz) / (points[interval + 1] - points[interval])).astype(_F)
     # With a filter before the first and one after the last, so that every interval has a falling and a rising one.
     norms = np.ones(nfilter + 2, _F)

@@ -39,7 +39,7 @@ class ToDecibels(ProgramOperator):
         return Setup((shapes_of(x),))
 
     def lower(self, ctx: LowerContext, x: Any) -> Any:
-        """Compares a dense batch, or the blocks of a ragged buffer, with the reference of each sample."""
+        """Converts a dense batch, or the blocks of a ragged buffer, relative to the reference of each sample."""
         out = ctx.out[0]
         if not isinstance(x, Ragged):
             return (self._decibels(x, self._dense_reference(x)),)

@@ -176,6 +176,7 @@ class Window(StageOperator):
             # The last value is that of all further channels, as in the kernel.
             return values[np.clip(indices[channel], 0, len(values) - 1)].reshape(-1, *(1,) * (x.ndim - 1 - channel))
 
+        # The elements of the window that the sample has.
         pixels = x[np.ix_(*(i[k] for i, k in zip(indices, is_inside)))]
         fill = cut(np.asarray(by_channel("fill") if "fill" in params else 0, np.float32), out.dtype)
         result = np.empty([len(i) for i in indices], out.dtype)
