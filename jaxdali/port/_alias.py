@@ -56,6 +56,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        """Imports the module of jaxdali. Raises ModuleNotFoundError with the `hint` for a module that it lacks."""
         name = spec.name.removeprefix(f"{DALI}.")
         try:
             module = importlib.import_module(f"jaxdali.{name}")
@@ -63,7 +64,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             if (e.name or "").startswith("jaxdali.") and hint(name):
                 raise ModuleNotFoundError(f"{spec.name} is not in jaxdali: {hint(name)}", name=spec.name) from None
             raise
-        spec.loader_state = module.__spec__
+        spec.loader_state = module.__spec__  # importing replaces it; `exec_module` puts it back
         return module
 
     def exec_module(self, module: types.ModuleType):

@@ -50,7 +50,7 @@ def check(path: pathlib.Path, seconds: float) -> Checked:
     with tempfile.TemporaryDirectory(prefix="jaxdali-port-") as folder:
         for _ in range(_MOST_RESTARTS):
             events = _events(path, pathlib.Path(folder), seconds, skipped)
-            begun: dict[str, Any] | None = None
+            begun: dict[str, Any] | None = None  # the last event "begin" without a result
             for event in events:
                 if "begin" in event:
                     begun = event
@@ -63,6 +63,7 @@ def check(path: pathlib.Path, seconds: float) -> Checked:
             last = events[-1]
             if "end" in last:
                 break
+            # The process died. Another one tries the definitions that follow.
             name = begun["begin"] if begun is not None else ""
             text = last["died"]
             checked.results.append(
@@ -72,7 +73,7 @@ def check(path: pathlib.Path, seconds: float) -> Checked:
                 break
             skipped.append(name)
             checked.results = [r for r in checked.results if r["name"]]  # the next process imports the file again
-    named = [r["name"] for r in checked.results]
+    named = [r["name"] for r in checked.results]  # the first result of each name counts
     checked.results = [r for i, r in enumerate(checked.results) if r["name"] not in named[:i]]
     return checked
 
@@ -83,7 +84,7 @@ def _events(path: pathlib.Path, folder: pathlib.Path, seconds: float, skipped: l
     report = run_folder / "report"
     report.touch()
     environment = _alias.environment(os.environ)
-    # `device_id=1`
+    # Eight devices on the CPU, so that `device_id=1`, for example, exists.
     environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
     environment["MPLBACKEND"] = "agg"
     command = [sys.executable, "-c", _START, str(path.absolute()), str(report), str(run_folder), str(seconds), *skipped]
@@ -98,7 +99,7 @@ def _events(path: pathlib.Path, folder: pathlib.Path, seconds: float, skipped: l
             start_new_session=True,
         )
         try:
-            size, since = -1, time.monotonic()
+            size, since = -1, time.monotonic()  # of the report, and the time when it last grew
             while process.poll() is None:
                 if report.stat().st_size != size:
                     size, since = report.stat().st_size, time.monotonic()
@@ -124,6 +125,7 @@ def _kill(process: subprocess.Popen[bytes]):
 
 
 def _reason_of_death(status: int | None, seconds: float, output: str) -> str:
+    """Describes why a process ended, with its last line of output. `status`: None if it had to be killed."""
     last_line = next((line for line in reversed(output.splitlines()) if line.strip()), "")
     if status is None:
         return f"it is still running after {seconds:g} s, and can't be interrupted"

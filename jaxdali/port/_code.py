@@ -11,7 +11,10 @@ from typing import Any
 
 
 def module_name(path: pathlib.Path, tree: ast.Module) -> tuple[str, str]:
-    """The name of a file's module, and of its package, as deep as its relative imports need."""
+    """The name of a file's module, and of its package, as deep as its relative imports need; "": without a package.
+
+    A package that lies inside another one is named in full, as its other modules may import more.
+    """
     depth = max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
     while (
         depth
@@ -73,6 +76,7 @@ def _is_definition(node: ast.FunctionDef) -> bool:
 
 
 def line_of(tree: ast.Module, name: str) -> int:
+    """The first line that defines or names a function, class or variable; 1 if there is none."""
     for node in ast.walk(tree):
         if getattr(node, "name", None) == name or getattr(node, "id", None) == name:
             return getattr(node, "lineno", 1)
@@ -85,10 +89,13 @@ def line_of_function(tree: ast.Module, function: Any) -> int:
 
 
 def code_of(tree: ast.Module, function: Any) -> ast.AST:
-    """The syntax tree of a function in the file."""
+    """The syntax tree of a function in the file: an empty module if it is not there, the whole file if it has no code of
+    its own, as a class.
+    """
     code = getattr(inspect.unwrap(function), "__code__", None)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and code is not None and node.name == code.co_name:
+            # The first line of a code object is that of its first decorator.
             if code.co_firstlineno in (node.lineno, *(d.lineno for d in node.decorator_list)):
                 return node
     return tree if code is None else ast.Module([], [])
@@ -115,8 +122,8 @@ def has_attributes(node: ast.AST, name: str) -> bool:
 
 
 def keys_read(tree: ast.AST, name: str) -> list[str]:
-    """The keys that are read from a dict, or from a dict stored as an attribute: ``kwargs["path"]``,
-    ``self.kwargs.get("path")``.
+    """The constant keys that code reads from a dict called `name`, or from an attribute of that name:
+    ``kwargs["path"]``, ``self.kwargs.get("path")``.
     """
 
     def is_dict(node: ast.expr) -> bool:

@@ -122,7 +122,11 @@ def _check_files(paths: Sequence[str], seconds: float) -> int:
 
 
 def _report_names(paths: Sequence[str], each_line: bool) -> int:
-    """Prints which names of DALI the files use that jaxdali lacks. Returns the exit status."""
+    """Prints which names of DALI the files use that jaxdali lacks. Returns the exit status.
+
+    Args:
+      each_line: whether to print only the missing names, as ``file:line: name``.
+    """
     uses: list[Use] = []
     unseen: list[Remark] = []
     hints: list[Remark] = []

@@ -23,7 +23,7 @@ from .. import types
 
 HEIGHT, WIDTH = 480, 640
 _IMAGES = 16
-# Kinds of arrays to try if nothing determines the kind.
+# Kinds of arrays to try if nothing determines the kind, see `array`.
 _VARIANTS = ("image", "volumes", "labels", "volume", "plane", "vector", "number")
 
 
@@ -54,7 +54,7 @@ def wav(seed: int) -> bytes:
 
 
 def array(variant: str, seed: int) -> np.ndarray:
-    """An array of one of the `_VARIANTS`."""
+    """An array of one of the `_VARIANTS`. "volumes" have a leading axis of channels, "labels" are a segmented volume."""
     rng = np.random.default_rng(seed)
     if variant == "image":
         return picture(seed)
@@ -173,6 +173,7 @@ class Data:
         self.used_variant = True
         root = self.folder / "arrays" / self.variant
         root.mkdir(parents=True, exist_ok=True)
+        # Volumes are large: few files are written, and repeated in the list.
         few = 4 if self.variant in ("volumes", "volume", "labels") else _IMAGES
         paths = [root / f"{i:03d}.npy" for i in range(few)]
         for i, path in enumerate(paths):
@@ -189,6 +190,7 @@ class Data:
             for i in range(_IMAGES):
                 record = _example({name: _feature(name, f, i) for name, f in features.items()})
                 lines.append(f"{len(data)} {len(record) + 16}\n")
+                # A record has a header, its length (8 bytes) and the length's checksum (4), and ends with its own checksum (4).
                 length = struct.pack("<Q", len(record))
                 data += length + _checksum(length) + record + _checksum(record)
             path.write_bytes(data)
@@ -201,15 +203,21 @@ class Data:
         path, index = self.folder / "images.rec", self.folder / "images.idx"
         data, lines = bytearray(), []
         for i in range(_IMAGES):
+            # The image header of MXNet (flag, label, id, id2), and the image.
             record = struct.pack("<IfQQ", 0, float(i % 2), i, 0) + jpeg(i)
             lines.append(f"{i}\t{len(data)}\n")
+            # RecordIO: the magic number, the length, and the record padded to a multiple of 4 bytes.
             data += struct.pack("<II", 0xCED7230A, len(record)) + record + bytes(-len(record) % 4)
         path.write_bytes(data)
         index.write_text("".join(lines))
         return str(path), str(index)
 
     def webdataset(self, ext: Sequence[str]) -> str:
-        """An archive whose samples have these components."""
+        """An archive whose samples have these components.
+
+        Args:
+          ext: the extensions of each component, of which the first is used, such as "jpg;png".
+        """
         names = [extension for component in ext for extension in component.split(";")[:1]]
         path = self.folder / f"{zlib.crc32(repr(names).encode())}.tar"
         with tarfile.open(path, "w") as archive:
@@ -239,6 +247,7 @@ def _npy(variant: str, seed: int) -> bytes:
 
 
 def _varint(x: int) -> bytes:
+    """Encodes an integer as a varint of Protocol Buffers: 7 bits in each byte, the lowest first, as two's complement."""
     x &= 2**64 - 1
     out = bytearray()
     while x > 127:
@@ -249,6 +258,7 @@ def _varint(x: int) -> bytes:
 
 @functools.cache
 def _crc_table() -> list[int]:
+    """The remainders of all bytes for CRC-32C, whose reflected polynomial is 0x82F63B78."""
     table = []
     for x in range(256):
         for _ in range(8):
@@ -267,10 +277,13 @@ def _checksum(data: bytes) -> bytes:
 
 
 def _field(number: int, value: bytes) -> bytes:
+    """A field of Protocol Buffers with bytes as its value (wire type 2)."""
     return _varint(number << 3 | 2) + _varint(len(value)) + value
 
 
 def _example(features: Mapping[str, tuple[int, bytes]]) -> bytes:
+    """An encoded tf.train.Example. `features`: by name, results of `_feature`."""
+    # Example.features = 1, Features.feature = 1 (a map: key = 1, value = 2), Feature.{bytes,float,int64}_list = 1, 2, 3.
     entries = b"".join(
         _field(1, _field(1, name.encode()) + _field(2, _field(kind, value))) for name, (kind, value) in features.items()
     )
@@ -278,7 +291,9 @@ def _example(features: Mapping[str, tuple[int, bytes]]) -> bytes:
 
 
 def _feature(name: str, feature: Any, i: int) -> tuple[int, bytes]:
-    """The kind's number and the encoded list of a feature's values in record `i`."""
+    """The values of a feature in record `i`, which its name suggests: the field number of the list in
+    tf.train.Feature (1: bytes, 2: float, 3: int64), and the encoded list.
+    """
     text = re.sub("[^a-z]", " ", name.lower())
     shape, dtype = getattr(feature, "shape", ()), getattr(getattr(feature, "dtype", None), "name", "string")
     count = 2 if shape is None else int(np.prod(shape))
@@ -288,6 +303,7 @@ def _feature(name: str, feature: Any, i: int) -> tuple[int, bytes]:
         )
         return 1, b"".join(_field(1, jpeg(i) if is_image else b"text") for _ in range(count))
     if dtype == "float32":
+        # Corners of boxes, in relative coordinates.
         low, high = (0.6, 0.9) if re.search("max|x2|y2|right|bottom", text) else (0.1, 0.4)
         return 2, _field(1, np.linspace(low, high, count, dtype="<f4").tobytes())
     value = HEIGHT if "height" in text else WIDTH if "width" in text else 1 + i % 2
@@ -348,16 +364,19 @@ def _coco(given: Mapping[str, Any], data: Data) -> tuple[str, str]:
 
 
 def _listed(x: Any) -> bool:
+    """Whether a value is a list or another sequence, not a text."""
     return x is not None and not isinstance(x, (str, bytes)) and hasattr(x, "__len__")
 
 
 def _exist(x: Any, suffix: str = "") -> bool:
+    """Whether a path, or each path of a list that is not empty, exists and ends with `suffix`."""
     if isinstance(x, (str, os.PathLike)):
         return os.path.exists(x) and str(x).endswith(suffix)
     return _listed(x) and len(x) > 0 and all(map(functools.partial(_exist, suffix=suffix), x))
 
 
 def _has_images(folder: Any) -> bool:
+    """Whether a folder has subfolders with images or sounds."""
     if not isinstance(folder, (str, os.PathLike)) or not os.path.isdir(folder):
         return False
     below = [os.path.join(folder, d) for d in os.listdir(folder)]
@@ -370,7 +389,9 @@ def _has_images(folder: Any) -> bool:
 
 
 def _is_list(given: Mapping[str, Any], data: Data, suffix: str = "") -> bool:
-    """Whether the first file of a list, or a folder, exists."""
+    """Whether the first file of `file_list` exists; without a list, whether `file_root` has a file that ends with
+    `suffix`.
+    """
     path, root = given.get("file_list"), given.get("file_root") or ""
     try:
         if path is None:
@@ -384,6 +405,8 @@ def _is_list(given: Mapping[str, Any], data: Data, suffix: str = "") -> bool:
 # --- fed data
 # -----------------------------------------------------------------------------------------------------------
 
+# The operators that tell what an `external_source` gives: encoded images, or boxes. Those of `_PASSING` tell nothing:
+# the operators behind them do.
 _DECODING = re.compile(r"decoders\.image|peek_image_shape|decoders\.inflate")
 _BOXES = re.compile("bb_flip|bbox|box_encoder")
 _PASSING = {"copy", "copy_to", "cast", "reshape", "reinterpret", "subscript"}
@@ -391,7 +414,11 @@ _EXTENTS = {"H": HEIGHT, "W": WIDTH, "C": 3, "F": 4, "D": 32}
 
 
 def fed(consumers: Sequence[str], layout: str | None, dtype: Any, ndim: int | None, data: Data, i: int) -> np.ndarray:
-    """A sample for an `external_source` whose output these operators read."""
+    """Sample `i` for an `external_source` whose output these operators read.
+
+    Args:
+      layout, dtype, ndim: as the script declares them; None: it does not.
+    """
     kind = None if dtype is None else np.dtype(dtype)
     if "decoders.audio" in consumers:
         return np.frombuffer(wav(i % _IMAGES), np.uint8)
@@ -471,6 +498,11 @@ class Settings:
 
 
 def _rules(data: Data, settings: Callable[[str], Any]) -> list[tuple[str, Any]]:
+    """The rules that guess a value from an argument's name: ``(regular expression, value)``, the first match counts.
+
+    The expressions are searched in the name in lower case. A value that is a function, such as `settings`, makes the
+    value from the name.
+    """
     numbers, files = list(range(_IMAGES)), data.files
     return [
         ("batch_?size|^bs$|^batch$", 4),
@@ -565,6 +597,11 @@ class Guesses:
         return value
 
     def _value(self, name: str, annotation: Any, uses: Sequence[str], within: bool) -> tuple[Any, bool]:
+        """The value for an argument, and whether a rule has made it. The value is None if nothing is known.
+
+        Args:
+          within: whether the argument is an attribute of `Settings`, which has no sources of data.
+        """
         expected_type = annotation if isinstance(annotation, type) else _NAMED.get(str(annotation).strip("'\""))
         for candidate_name in (name, *uses):
             for pattern, value in _rules(self._data, self._settings):
@@ -585,6 +622,7 @@ class Guesses:
         return None, False
 
 
+# Types by the text of an annotation.
 _NAMED = {"bool": bool, "int": int, "float": float, "str": str}
 
 

@@ -118,6 +118,7 @@ def side(operator: str) -> str:
         return "host"
     if not all(issubclass(operator_class, ProgramOperator) for operator_class in classes):
         return ""
+    # An operator that says itself whether it has a form for the host runs where its inputs are.
     host_forms = {operator_class.has_host_form for operator_class in classes}
     return (
         "program"
@@ -137,6 +138,7 @@ def host_reads(operator: str, argument: bool) -> bool:
         issubclass(operator_class, HostOperator) and not issubclass(operator_class, ProgramOperator)
         for operator_class in classes
     ):
+        # By default an operator of the host reads all inputs. One with a `run_reads` of its own may not read this one.
         return all(
             operator_class.run_reads is HostOperator.run_reads
             for operator_class in classes

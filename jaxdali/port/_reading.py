@@ -132,7 +132,13 @@ class _Scope(dict[str, "_Bound | None"]):
 
 
 class _Reader(ast.NodeVisitor):
-    """Collects the uses of DALI in one file."""
+    """Collects the uses of DALI in one file.
+
+    Args:
+      path: of the file.
+      line: the text for a line's number, see `source`.
+      scopes_of_files: the variables of other files that were read, by path.
+    """
 
     def __init__(self, path: pathlib.Path, line: Callable[[int], str], scopes_of_files: dict[pathlib.Path, _Scope]):
         self._uses: list[tuple[int, Use]] = []
@@ -198,9 +204,11 @@ class _Reader(ast.NodeVisitor):
         (self.module if name in scope.of_module else scope)[name] = value
 
     def _lookup(self, name: str) -> _Bound | None:
+        """The value of a variable in the innermost scope that has it; None: it is unknown, or not from DALI."""
         return next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
 
     def _class_scope(self) -> _Scope | None:
+        """The scope of the innermost class; None: the code is in none."""
         return next((scope for scope in reversed(self._scopes) if scope.base is not None), None)
 
     def _self_attribute(self, name: str) -> _Bound | None:
@@ -219,6 +227,7 @@ class _Reader(ast.NodeVisitor):
                 parent = self._resolve(value)
                 if isinstance(parent, _Group) and isinstance(index, ast.Constant):
                     return parent.items.get(index.value)
+                # Scopes also have entries for expressions such as ``a.b[c]``, see `_assign`.
                 return parent if isinstance(parent, _Output) else self._lookup(ast.unparse(node))
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 return _group(dict(enumerate(map(self._resolve, elements))))
@@ -231,6 +240,7 @@ class _Reader(ast.NodeVisitor):
             case ast.NamedExpr(value=value) | ast.Await(value=value):
                 return self._resolve(value)
             case ast.BinOp(left=left, right=right):
+                # Arithmetic with an output of a program runs in the program; of other values the side is uncertain.
                 return next(
                     (x for x in map(self._resolve, (left, right)) if isinstance(x, _Output) and x.place == "program"),
                     None,
@@ -259,7 +269,7 @@ class _Reader(ast.NodeVisitor):
         return _Name(_dotted(parent.name, node.attr)) if isinstance(parent, (_Name, _Object)) else None
 
     def _resolve_call(self, node: ast.Call) -> _Bound | None:
-        """The result of a call."""
+        """The result of a call; None: it is not from DALI."""
         function = ast.unparse(node.func)
         if function == "super":
             scope = self._class_scope()
@@ -304,7 +314,7 @@ class _Reader(ast.NodeVisitor):
 
     def _function_result(self, function: _Function, call: ast.Call) -> _Bound | None:
         """The result of a function of the script: the first possible one that is from DALI."""
-        if self._depth > 5:
+        if self._depth > 5:  # perhaps a recursion
             return None
         # Another reader, whose findings are not used.
         silent = _Reader(function.reader._path, function.reader._line, self._scopes_of_files)
@@ -318,7 +328,7 @@ class _Reader(ast.NodeVisitor):
         return next(iter(silent._returns), None)
 
     def _parameters(self, function: _Function, call: ast.Call) -> dict[str, _Bound | None]:
-        """The values of a function's parameters in a call."""
+        """The values of a function's parameters in a call; None: an argument is not a name of DALI or a group of them."""
         arguments = function.node.args
         names = [x.arg for x in (*arguments.posonlyargs, *arguments.args)]
         if names[:1] in (["self"], ["cls"]) and isinstance(call.func, ast.Attribute):
@@ -355,6 +365,7 @@ class _Reader(ast.NodeVisitor):
                 self._bind(alias.asname or alias.name, self._read_module(alias.name, 0))
 
     def visit_ImportFrom(self, node: ast.ImportFrom):
+        """Binds names that are imported from DALI, or from another module of the script, and records those of DALI."""
         module = node.module or ""
         if node.level or not (module == "nvidia" or module == DALI or module.startswith(f"{DALI}.")):
             self._import_other(node, module)
@@ -397,7 +408,11 @@ class _Reader(ast.NodeVisitor):
                 )
 
     def _module_file(self, module: str, level: int) -> pathlib.Path | None:
-        """The file of another module of the script; None: there is none in the folders above."""
+        """The file of another module of the script; None: there is none in the folders above.
+
+        Args:
+          level: the number of dots of a relative import; 0: absolute, so any folder above may be on the path.
+        """
         parts = module.split(".") if module else []
         folder = self._path.absolute().parent
         folders = [[folder, *folder.parents][level - 1]] if level else [folder, *folder.parents][:8]
@@ -411,7 +426,11 @@ class _Reader(ast.NodeVisitor):
         return None
 
     def _read_module(self, module: str, level: int) -> _Group | None:
-        """Reads another module of the script. Returns its variables that are from DALI; None: there are none."""
+        """Reads another module of the script. Returns its variables that are from DALI; None: there are none.
+
+        Args:
+          level: the number of dots of a relative import.
+        """
         path = self._module_file(module, level)
         if path is None or self._depth > 5:
             return None
@@ -465,6 +484,7 @@ class _Reader(ast.NodeVisitor):
             case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name) if (
                 scope := self._class_scope()
             ) is not None:
+                # A value from DALI, which another method has set, stays if this one is not from DALI.
                 if value is not None or f"@{name}" not in scope:
                     scope[f"@{name}"] = value
             case ast.Attribute() | ast.Subscript():
@@ -509,6 +529,7 @@ class _Reader(ast.NodeVisitor):
             for statement in statements:
                 self.visit(statement)
             scopes_after.append(dict(scope))
+        # None: the value is not from DALI. In reversed order, so that of two values from DALI that of the first path wins.
         for scope_after in reversed(scopes_after):
             scope.update(
                 {name: value for name, value in scope_after.items() if value is not None or scope.get(name) is None}
@@ -575,7 +596,9 @@ class _Reader(ast.NodeVisitor):
             self._record_use(value.name, node)
 
     def visit_Attribute(self, node: ast.Attribute):
+        """Records the use of an attribute of DALI's modules."""
         value = self._resolve(node)
+        # Only the part before the dot may be a use.
         if not isinstance(value, _Name):
             self.visit(node.value)
             return

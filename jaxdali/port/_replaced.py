@@ -43,6 +43,7 @@ class Replaced:
             self._replace_gpus()
 
     def _note_pipelines(self):
+        """Lets `Pipeline.__init__` add each pipeline to `pipelines`."""
         original = jaxdali.Pipeline.__init__
         pipelines = self.pipelines
 
@@ -55,7 +56,7 @@ class Replaced:
         jaxdali.Pipeline.__init__ = tracked  # pyright: ignore[reportAttributeAccessIssue]
 
     def _replace_command_line(self):
-        """Makes up required arguments of the command line."""
+        """Makes the required arguments of command lines optional, with made-up values as defaults."""
         guesses = _made_up.Guesses(self._data)
         parse = argparse.ArgumentParser.parse_known_args
 
@@ -63,7 +64,7 @@ class Replaced:
             for action in parser._actions:
                 if action.required:
                     action.required = False
-                    if not action.option_strings:
+                    if not action.option_strings:  # a positional argument
                         action.nargs = "?"
                     if action.default is None:
                         value = guesses.of(action.dest)
@@ -94,6 +95,7 @@ class Replaced:
             for function in (getattr(jaxdali.fn.readers, name), getattr(jaxdali.fn, f"{name}_reader", None)):
                 if function is not None:
                     replaced[function] = self._reader(f"readers.{name}", function)
+        # The functions have several names, in modules and in the classes of `ops`: all are replaced.
         pending: list[Any] = [jaxdali.fn, jaxdali.ops]
         visited_ids = set()
         while pending:
@@ -112,6 +114,8 @@ class Replaced:
                     x.function = staticmethod(replaced[x.function])  # pyright: ignore[reportAttributeAccessIssue]
 
     def _reader(self, operator: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps a reader: its files that don't exist are replaced by made-up ones."""
+
         @functools.wraps(function)
         def reader(*args: Any, **kwargs: Any) -> Any:
             if not _stand_ins.stand_in_among(kwargs):
@@ -121,15 +125,17 @@ class Replaced:
         return reader
 
     def _external_source(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps `external_source`: a source that is made up itself is replaced by one of the data that its consumers need."""
+
         @functools.wraps(function)
         def external_source(source: Any = None, num_outputs: int | None = None, **kwargs: Any) -> Any:
             if not isinstance(source, (_made_up.Source, _made_up.Settings, _stand_ins.StandIn)):
                 return function(source, num_outputs, **kwargs)
-            source_nodes: list[Any] = []
+            source_nodes: list[Any] = []  # filled below, before `made_up` is first called
             kwargs = {
                 k: v for k, v in kwargs.items() if k not in ("cycle", "batch", "parallel", "batch_info", "blocking")
             }
-            batches = iter(range(100))
+            batches = iter(range(100))  # of an epoch, so that loops over the pipeline end
 
             def made_up() -> Any:
                 if next(batches, None) is None:
@@ -144,7 +150,12 @@ class Replaced:
         return external_source
 
     def _fed(self, handle: Any, output: int, arguments: Mapping[str, Any]) -> list[np.ndarray]:
-        """A batch for an output of an `external_source`."""
+        """A batch for an output of an `external_source`.
+
+        Args:
+          handle: the output's node in the user's definition.
+          arguments: of the source.
+        """
         for pipeline in reversed(self.pipelines):
             with contextlib.suppress(Exception):
                 graph = internals_of(pipeline).graph
@@ -165,6 +176,7 @@ class Replaced:
         """
 
         def of_output(name: str) -> Any:
+            """An argument for this output; a list has one for each output."""
             x = arguments.get(name)
             return x[output] if isinstance(x, (list, tuple)) and len(x) > output else x
 

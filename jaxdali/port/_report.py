@@ -14,7 +14,7 @@ from ._reading import Remark, Use
 
 
 def summary(uses: Sequence[Use]) -> str:
-    """A sentence with the number of names that work."""
+    """A sentence with the number of names that work. Uses of arguments are named ``operator(argument=)``."""
     names = {u.name: u.works for u in uses if not u.name.endswith("=)")}
     arguments = {u.name for u in uses if u.name.endswith("=)")}
     text = f"{sum(names.values())} of {len(names)} names work"
@@ -81,12 +81,18 @@ _STATUS_WORDS = {"runs": "runs", "fails": "FAILS", "untried": "not tried"}
 
 
 def _coloured(text: str, status: str) -> str:
+    """The text in the colour of a status, if the output is a terminal."""
     is_terminal = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return f"\x1b[{_COLOURS[status]}m{text}\x1b[0m" if is_terminal else text
 
 
 def trials(results: Sequence[Mapping[str, Any]], columns: int) -> Iterator[str]:
-    """Yields rows with the result of each pipeline definition of a file."""
+    """Yields rows with the result of each pipeline definition of a file.
+
+    Args:
+      results: each a `_trial.Result` as a dict; if the process died, only with the keys name, line, what and text.
+      columns: width of the terminal.
+    """
     names = [r["name"] or "(the file)" for r in results]
     lines = [r["line"] for r in results]
     name_width, line_width = max(map(len, [*names, "pipeline"])), max(map(len, [*lines, "line"]))

@@ -19,7 +19,7 @@ from .._core.errors import in_package
 from .._core.names import hint
 from ._alias import DALI
 
-# Results of these functions in a program with a single process.
+# Results of functions with these names, as in a program with a single process and one device.
 _ALONE: dict[str, Any] = {
     **dict.fromkeys(("rank", "local_rank", "get_rank", "get_local_rank", "current_device"), 0),
     **dict.fromkeys(("size", "local_size", "world_size", "get_world_size", "device_count"), 1),
@@ -51,6 +51,7 @@ class StandIn:
         return StandIn(f"{self.stands_for}()")
 
     def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
+        """A class that derives from a stand-in gets an empty base class of the same name."""
         return (type(self.stands_for.rpartition(".")[2], (_Base,), {}),)
 
     def __getitem__(self, key: Any) -> Any:
@@ -112,6 +113,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.modules: dict[str, types.ModuleType] = {}
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        """See `importlib.abc.MetaPathFinder`. None: the import fails, as without this finder."""
         first = fullname.partition(".")[0]
         if first in ("nvidia", "jaxdali"):
             return None
@@ -134,7 +136,10 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def fill_gaps():
-    """Replaces DALI's modules that are missing in jaxdali by stand-ins. Reading the script reports them."""
+    """Replaces DALI's modules that are missing in jaxdali by stand-ins. Reading the script reports them.
+
+    A module without a `hint` exists in jaxdali.
+    """
     for name in ("plugin.tf", "plugin.mxnet", "plugin.paddle", "plugin.numba", "plugin_manager"):
         if not hint(name):
             continue
@@ -152,7 +157,7 @@ def _wanted() -> bool:
     """Whether the script itself imports the current module. Libraries, and scripts that catch the error, handle missing
     modules.
     """
-    frame = sys._getframe(2)
+    frame = sys._getframe(2)  # the caller of `find_spec`, in importlib
     while frame is not None and (
         "importlib" in frame.f_code.co_filename or frame.f_code.co_filename.startswith("<frozen")
     ):
@@ -198,7 +203,7 @@ def _tree(file: str) -> ast.AST:
 def stand_in_among(values: Any) -> str:
     """The name of the first stand-in among values, or in collections among them; "" if there is none."""
     pending, num_visited = [values], 0
-    while pending and num_visited < 2000:
+    while pending and num_visited < 2000:  # values may be large, or contain themselves
         x = pending.pop()
         num_visited += 1
         if isinstance(x, StandIn):

@@ -64,19 +64,28 @@ class Result:
 
 
 class Trial:
-    """The trials of one file."""
+    """The trials of one file.
+
+    Args:
+      path: the file, a script or a notebook.
+      report: the file that events are appended to, as a JSON object in each line, see `_check`.
+      folder: for made-up data.
+      seconds: time limit for each pipeline, and for the import.
+      skipped: names of definitions that are not tried: those that have a result from an earlier process.
+    """
 
     def __init__(
         self, path: pathlib.Path, report: pathlib.Path, folder: pathlib.Path, seconds: float, skipped: Sequence[str]
     ):
         self._path, self._report, self._seconds, self._skipped = path.absolute(), report, seconds, skipped
+        # `_line_name` makes the text for a line's number: in a notebook its cell and line.
         self._text, self._line_name = source(path)
         self._data = _made_up.Data(
             folder,
             sound=bool(re.search(r"decoders\.audio\b|\baudio_decoder\b|AudioDecoder|decoders\.Audio\b", self._text)),
         )
         self._replaced = Replaced(self._data)
-        self._stand_ins: list[str] = []
+        self._stand_ins: list[str] = []  # names of modules that are not installed
         self._tree = ast.parse(self._text)
 
     def run(self):
@@ -95,10 +104,12 @@ class Trial:
         self._say(end=True)
 
     def _say(self, **event: Any):
+        """Appends an event to the report."""
         with self._report.open("a") as file:
             file.write(json.dumps(event) + "\n")
 
     def _tell(self, result: Result):
+        """Reports a result, with short names for the folders of the made-up data and of the file."""
         for folder, short in ((f"{self._data.folder}/", "DATA/"), (f"{self._path.parent}/", "")):
             result.text, result.where = result.text.replace(folder, short), result.where.replace(folder, short)
             result.hints = [x.replace(folder, short) for x in result.hints]
@@ -112,6 +123,8 @@ class Trial:
         sys.path[:1] = [str(self._path.parent)]
         sys.meta_path.append(_stand_ins.Finder(self._path, self._stand_ins.append))
         _stand_ins.fill_gaps()
+        # Tracebacks and `inspect` read the code from this cache, as that of a notebook is in no file. The entry is
+        # (size, time, lines, name); one without a time is never checked against the file.
         linecache.cache[str(self._path)] = (
             len(self._text),
             None,
@@ -121,12 +134,13 @@ class Trial:
         self._replaced.install(torch="torch" in self._text)
 
     def _import(self) -> types.ModuleType:
-        """The module, or as much of it as could be executed."""
+        """Executes the file as a module. Returns it, with the variables that were set before an error, if there was one."""
         name, package = _code.module_name(self._path, self._tree)
         module = types.ModuleType(name)
         module.__file__ = str(self._path)
         module.__package__ = package
         if package:
+            # The folder that contains the outermost package.
             sys.path.insert(0, str(self._path.parents[package.count(".") + 1]))
             with contextlib.suppress(Exception):
                 importlib.import_module(package)
@@ -138,18 +152,25 @@ class Trial:
                 exec(compile(self._tree, str(self._path), "exec"), vars(module))
         except (Exception, SystemExit, _TooLong) as raised:
             e = raised
+        # Submodules of a module that is reported are left out.
         if self._stand_ins:
             self._say(
                 stand_ins=sorted(
                     {m for m in self._stand_ins if m.partition(".")[0] not in self._stand_ins or "." not in m}
                 )
             )
+        # A script may end with `sys.exit()`, which is no failure.
         if e is not None and not (isinstance(e, SystemExit) and not e.code):
             self._tell(self._failed("", 1, e, None))
         return module
 
     @contextlib.contextmanager
     def _limited(self) -> Iterator[None]:
+        """Raises `_TooLong` inside the block when the time limit is reached.
+
+        The event "alive" restarts the clock of the process that waits for this one, see `_check._events`.
+        """
+
         def stop(*_: Any):
             raise _TooLong
 
@@ -186,10 +207,15 @@ class Trial:
                 self._tell(self._run(names[0], line, [pipeline], None))
 
     def _definitions(self, module: types.ModuleType) -> Iterator[tuple[str, int, Callable[[_made_up.Guesses], Any]]]:
-        """The name and line of each definition, and a function that makes its pipeline."""
+        """Yields the name and line of each definition, and a function that makes its pipeline.
+
+        Definitions are functions and methods with `pipeline_def`, classes of pipelines, and functions and classes that
+        make pipelines inside.
+        """
         visited_ids: set[int] = set()
 
         def once(x: Any) -> bool:
+            """Whether an object is new: one with several names is tried under the first."""
             new = id(x) not in visited_ids
             visited_ids.add(id(x))
             return new
@@ -205,6 +231,7 @@ class Trial:
             elif (
                 isinstance(x, type) and issubclass(x, jaxdali.Pipeline) and x.__module__ == module.__name__ and once(x)
             ):
+                # A class that others derive from is tried only if it defines a graph itself.
                 base = any(issubclass(y, x) and y is not x for y in vars(module).values() if isinstance(y, type))
                 if not (base and "define_graph" not in vars(x)):
                     yield name, _code.line_of(self._tree, name), functools.partial(self._of_call, x, name)
@@ -219,6 +246,7 @@ class Trial:
                             else functools.partial(self._of_method, x)
                         )
                         yield f"{name}.{key}", line, functools.partial(make, function)
+        # Last, functions and classes that make pipelines inside.
         for node in self._tree.body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and _code.makes_pipelines(node):
                 x = vars(module).get(node.name)
@@ -227,6 +255,7 @@ class Trial:
                     yield node.name, node.lineno, functools.partial(self._of_call, x, node.name)
 
     def _is_own(self, function: Callable[..., Any]) -> bool:
+        """Whether a function is defined in this file, not imported."""
         return function.__code__.co_filename == str(self._path)
 
     def _of_method(self, owner: Any, factory: Any, guesses: _made_up.Guesses) -> Any:
@@ -238,7 +267,10 @@ class Trial:
         return self._of_function(factory, guesses, owned)
 
     def _of_function(self, factory: Any, guesses: _made_up.Guesses, owned: Any = None) -> Any:
-        """Calls a factory that `pipeline_def` made."""
+        """Calls a factory that `pipeline_def` made. `owned`: the object whose method it is; None: it has none.
+
+        Arguments of `Pipeline` are as the file passes them, else as in the decorator, else the numbers below.
+        """
         function = inspect.unwrap(factory)
         constant_arguments = self._written(function.__name__)
         arguments = self._arguments(function, guesses, constant_arguments, bound=owned is not None)
@@ -268,7 +300,12 @@ class Trial:
     def _arguments(
         self, function: Any, guesses: _made_up.Guesses, known: Mapping[str, Any], bound: bool = False
     ) -> dict[str, Any]:
-        """Arguments of a function: those that the file itself passes, otherwise made-up ones."""
+        """Arguments of a function: those that the file itself passes, otherwise made-up ones.
+
+        Args:
+          known: constants that the file passes by name, see `_written`.
+          bound: whether the first parameter is `self`, which gets no argument.
+        """
         signature = inspect.signature(function)
         names = list(signature.parameters)
         skipped = names[:1] if bound else []
@@ -283,6 +320,7 @@ class Trial:
                     _code.passed_on_as(node, p.name),
                     has_attributes=_code.has_attributes(node, p.name),
                 )
+        # A function with **kwargs gets the keys that the file reads from a dict of that name.
         for p in signature.parameters.values():
             if p.kind is p.VAR_KEYWORD:
                 for key in _code.keys_read(self._tree, p.name):
@@ -299,14 +337,19 @@ class Trial:
                     with contextlib.suppress(ValueError):
                         if k.arg is not None and k.arg not in constants:
                             value = ast.literal_eval(k.value)
+                            # A path of the script's author does not exist here.
                             if not isinstance(value, str) or "/" not in value:
                                 constants[k.arg] = value
         return constants
 
     def _try(self, name: str, line: int, make: Callable[[_made_up.Guesses], Any]) -> Result:
-        """The best result of a definition, tried with several kinds of data if that makes a difference."""
+        """The best result of a definition. It is tried with each variant of arrays, and with a flat folder, if it uses them.
+
+        Args:
+          make: makes the pipeline with these guesses of arguments.
+        """
         best: Result | None = None
-        used = self._data.used_root = False
+        used = self._data.used_root = False  # used: the last trial used data of the variant
         for variant, flat in [*((v, False) for v in self._data.variants), (self._data.variants[0], True)]:
             self._data.variant, self._data.used_variant, self._data.flat = variant, False, flat
             if best is not None and not (self._data.used_root if flat else used):
@@ -327,6 +370,7 @@ class Trial:
         return best
 
     def _try_once(self, name: str, line: int, make: Callable[[_made_up.Guesses], Any]) -> Result:
+        """Makes and runs the pipelines of a definition, with the current kind of data."""
         ids_before = {id(p) for p in self._replaced.pipelines}
         guesses = _made_up.Guesses(self._data)
         try:
@@ -350,7 +394,7 @@ class Trial:
     def _run(
         self, name: str, line: int, pipelines: Sequence[jaxdali.Pipeline], guesses: _made_up.Guesses | None
     ) -> Result:
-        """Builds pipelines and runs a batch, unless an iterator has done so."""
+        """Builds pipelines and runs a batch, unless an iterator has done so. `guesses`: None if no argument was made up."""
         location = self._line_name(line) if line else ""
         outputs: list[str] = []
         hints: list[str] = []
@@ -388,6 +432,7 @@ class Trial:
                     )
 
     def _round_trips(self, pipeline: jaxdali.Pipeline) -> list[str]:
+        """Remarks on steps of the host that wait for a program's results in each batch. Without an executor there are none."""
         executor = internals_of(pipeline).session.executor
         if executor is None:
             return []
@@ -404,11 +449,20 @@ class Trial:
     # --- what went wrong ----------------------------------------------------------------------------------------
 
     def _place(self, where: str) -> str:
-        """A line of the user as ``file:line``, or only the line number if it is in this file."""
+        """Shortens ``file:line`` to the line if it is in this file."""
         file, _, number = where.rpartition(":")
         return self._line_name(int(number)) if number.isdigit() and file == str(self._path) else where
 
     def _failed(self, name: str, line: int, e: BaseException, guesses: _made_up.Guesses | None) -> Result:
+        """The result for an error in importing, making or running a pipeline.
+
+        It is "fails" only if jaxdali lacks something of DALI, or if an error of the package itself has no other likely
+        cause: made-up data or arguments, a module that is not installed, or the script's own code ("untried").
+
+        Args:
+          name, line: of the definition; ("", 1) for the file.
+          guesses: the arguments that were made up; None: there were none.
+        """
         frames = list(traceback.walk_tb(e.__traceback__))
         files = [frame.f_code.co_filename for frame, _ in frames]
         user_frames = [(f, number) for (_, number), f in zip(frames, files) if _stand_ins.is_users(f)]
@@ -430,6 +484,7 @@ class Trial:
             if in_package(f) and f"{os.sep}port{os.sep}" not in f
         ]
         is_raised_in_package = bool(files) and in_package(files[-1]) and f"{os.sep}port{os.sep}_trial" not in files[-1]
+        # The first frame is this class's own.
         stand_in = next(
             filter(None, (_stand_ins.stand_in_among(dict(frame.f_locals)) for frame, _ in reversed(frames[1:]))), ""
         )
@@ -445,6 +500,7 @@ class Trial:
             isinstance(e, OperatorError) and e.operator.startswith(("readers.", "io.file."))
         ):
             result.text = f"with made-up data: {text}"
+        # An OperatorError without a cause is the package's own, wherever it is raised; otherwise user code raised it.
         elif not is_raised_in_package and not (isinstance(e, OperatorError) and e.__cause__ is None):
             result.text = (
                 f"the script's own code, with made-up arguments: {text}" if not package_frames or user_frames else text
@@ -460,7 +516,7 @@ class Trial:
 
 
 def _how_far(result: Result) -> int:
-    """The line of the error. Of several failures the one that came furthest is reported."""
+    """The line of an error in the file, 0 for others. Of several failures the one with the last line is reported."""
     return int(result.where) if result.where.isdigit() else 0
 
 
@@ -474,12 +530,14 @@ def _not_here(e: BaseException) -> bool:
 
 
 def _described(batch: Any) -> str:
+    """The type and the smallest and largest shape of a batch's samples, such as "uint8 (4, 4, 3) to (9, 9, 3)"."""
     shapes = {tuple(batch[i].shape()) for i in range(len(batch))}
     kind = batch.dtype.name.lower()
     return f"{kind} {min(shapes)}" + (f" to {max(shapes)}" if len(shapes) > 1 else "")
 
 
 def _shown(guesses: _made_up.Guesses | None) -> str:
+    """The made-up arguments as text, "name=value, ..."; "" if there are none."""
     if guesses is None:
         return ""
 
@@ -494,8 +552,14 @@ def _shown(guesses: _made_up.Guesses | None) -> str:
 
 
 def _called(function: Any, positional: Sequence[str], arguments: dict[str, Any], guesses: _made_up.Guesses) -> Any:
-    """Calls a function. If it passes on ``**kwargs``, arguments that the callee refuses are removed, and missing ones
-    are made up.
+    """Calls a function.
+
+    An argument that it refuses is removed, and it is called again. If it passes on ``**kwargs``, arguments that are
+    missing further down are made up. The messages of TypeErrors tell which.
+
+    Args:
+      positional: names of its positional-only parameters.
+      arguments: values by name, of these parameters as well.
     """
     arguments = dict(arguments)
     first = [arguments.pop(p) for p in positional if p in arguments]
