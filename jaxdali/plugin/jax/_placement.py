@@ -54,6 +54,7 @@ class JaxOptions(IteratorOptions):
             )
 
     def _check_sharding(self):
+        """Raises an error unless `sharding` is a `Placement` whose names, if it has some, are in `output_map`."""
         sharding = self.sharding
         if sharding is not None and not isinstance(sharding, (Sharding, PartitionSpec, Mapping)):
             advice = "; write NamedSharding(mesh, PartitionSpec(...))" if isinstance(sharding, Mesh) else ""
@@ -82,6 +83,7 @@ class JaxOptions(IteratorOptions):
         return dataclasses.replace(self, sharding=sharding)
 
     def _check_loading(self):
+        """Raises an error unless `loading_processes` is None, or numbers of processes that can load for the others."""
         processes = self.loading_processes
         if processes is not None and self.workers is not None:
             raise ValueError(
@@ -101,6 +103,9 @@ class JaxOptions(IteratorOptions):
     def loading(self, batch_size: int) -> Loading | None:
         """The assignment of the shards of a batch to processes, see Note [Loading processes]; None: each process makes
         its own.
+
+        Args:
+          batch_size: of all shards together; 0: it is not checked whether they divide it.
         """
         if self.loading_processes is None or jax.process_count() == 1:
             return None
@@ -133,7 +138,10 @@ class JaxOptions(IteratorOptions):
                     )
 
     def _check_ragged(self):
-        """Checks `ragged` and `ragged_fill`, and replaces the limits by tuples and the fill values by a dict."""
+        """Checks `ragged` and `ragged_fill`, and replaces the limits by tuples and the fill values by a dict.
+
+        None as a limit means a list of arrays, which has no fill value.
+        """
         ragged = {} if self.ragged is None else self.ragged
         if not isinstance(ragged, Mapping):
             raise TypeError(

@@ -58,8 +58,10 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
     """
 
     def _store_options(self, *args: Any, **kwargs: Any):
-        self._peeked: dict[str, Any] | None = None
-        self._expected: dict[str, Any] | None = None
+        """See `DALIGenericIterator`; also forgets the peeked batch."""
+        self._peeked: dict[str, Any] | None = None  # the batch that `next()` will return
+        self._expected: dict[str, Any] | None = None  # shapes and types of the first batch
+        # Of the batch taken last: the samples of each executor, and the numbers of those that belong to the epoch.
         self._last: tuple[Sequence[SampleIds], Any] = (), None
         super()._store_options(*args, **kwargs)
 
@@ -205,8 +207,8 @@ def peekable_data_iterator(
     Args:
       pipeline_fn: the definition.
       output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, sharding,
-      devices, mask_name,
-        ragged, ragged_fill, repeat, workers, loading_processes, checkpoints, enable_conditionals: see `data_iterator`.
+        devices, mask_name, ragged, ragged_fill, repeat, workers, loading_processes, checkpoints, enable_conditionals:
+        see `data_iterator`.
     """
     return iterator_factory(
         DALIGenericPeekableIterator,

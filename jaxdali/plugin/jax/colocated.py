@@ -90,13 +90,22 @@ class _Response:
 
 
 class _HostIterator:
-    """The iterator on one host. The arrays that its methods take and return are on the hosts' CPU devices."""
+    """The iterator on one host. The arrays that its methods take and return are on the hosts' CPU devices.
+
+    The iterator is made by the first request, whose sharding has the host's devices.
+
+    Args:
+      definition: of the pipeline.
+      options: of `jaxdali.plugin.jax.data_iterator`.
+      sharding: a `_ShardingSpec`, or a dict of them.
+      arguments: ``(args, kwargs)`` of the definition.
+    """
 
     def __init__(self, definition: Callable[..., Any], options: dict[str, Any], sharding: Any, arguments: Any):
         self._definition, self._options, self._sharding, self._arguments = definition, options, sharding, arguments
         self._iterator: Any = None
-        self._arrays: Any = None
-        self._payload = b""
+        self._arrays: Any = None  # of the batch that was requested last
+        self._payload = b""  # the last response, pickled
 
     def call(self, request_rows: jax.Array) -> jax.Array:
         """Runs a request, and returns the first chunk of the response. The request "read" returns another chunk of it.
@@ -199,6 +208,9 @@ class ColocatedIterator:
     def __init__(
         self, definition: Callable[..., Any], options: JaxOptions, host_options: dict[str, Any], arguments: Any
     ):
+        """See `_HostIterator` for `definition` and `arguments`. `host_options` are its options, and `options` the same
+        with the sharding.
+        """
         self.output_map = list(options.output_map)
         self._closed = False
         shardings = {n: s for n, s in zip(self.output_map, options.shardings) if s is not None}
@@ -211,18 +223,21 @@ class ColocatedIterator:
         if any(tuple(s.mesh.devices.flat) != tuple(first.mesh.devices.flat) for s in shardings.values()):
             raise ValueError("the shardings of a colocated iterator must have the same devices in the same order")
         self._shardings = shardings
-        self._mask = (options.mask_name, batch_axis_sharding(first))
+        self._mask = (options.mask_name, batch_axis_sharding(first))  # its name and sharding
         hosts = colocated_python.colocated_cpu_devices(tuple(first.mesh.devices.flat))
+        # The sharding of requests and responses, which have a row for each device.
         self._per_device = NamedSharding(Mesh(np.array(hosts), ("device",)), PartitionSpec("device"))
         specs = {n: _ShardingSpec.of(s) for n, s in shardings.items()}
         spec_tree = specs if isinstance(options.sharding, Mapping) else next(iter(specs.values()))
         remote_class: Any = colocated_python.colocated_python_class(_HostIterator)
+        # A list of one object, which the finalizer can clear.
         self._remote_iterators = [remote_class(definition, host_options, spec_tree, arguments)]
         # At exit, JAX's objects must be freed before its modules.
         self._finalizer = weakref.finalize(self, self._remote_iterators.clear)
         self._token = _replicate_row(np.zeros((1, 1), np.uint8), self._per_device)
-        self._specs: Any = None
+        self._specs: Any = None  # of the first batch, see `_Response`
         try:
+            # `_doubt`: the warning of `get_state`; "" if its states can be continued with other shards.
             self._length, self.size, self._doubt = self._call_hosts("begin").result
         except BaseException:
             self._finalizer()
@@ -249,9 +264,11 @@ class ColocatedIterator:
 
     def _put(self, name: str, x: Any) -> Any:
         """Copies an output from the hosts to their accelerators."""
-        sharding = self._mask[1] if name == self._mask[0] else self._shardings[name]
-        if isinstance(x, tuple):
-            return jax.device_put(x[0], sharding), jax.device_put(x[1], batch_axis_sharding(sharding))
+        mask_name, mask_sharding = self._mask
+        sharding = mask_sharding if name == mask_name else self._shardings[name]
+        if isinstance(x, tuple):  # a ragged output
+            samples, lengths = x
+            return jax.device_put(samples, sharding), jax.device_put(lengths, batch_axis_sharding(sharding))
         return jax.device_put(x, sharding)
 
     def __len__(self) -> int:
@@ -304,6 +321,8 @@ class ColocatedIterator:
         if self._closed:
             raise RuntimeError("the iterator is closed")
         rows = self._send({"method": method, **arguments})
+        # A response is its length in 8 bytes and the data. The first call returns its first chunk. Hosts have responses
+        # of different lengths, and all are read to the end of the longest.
         length = max(int.from_bytes(row[:8].tobytes(), "little") for row in rows) + 8
         for offset in range(_CHUNK, length, _CHUNK):
             rows = [np.concatenate(x) for x in zip(rows, self._send({"method": "read", "offset": offset}))]
@@ -358,9 +377,8 @@ def data_iterator(
       sharding: the `jax.sharding.NamedSharding` of the outputs, one for all or a dict with one for each; needed. A bare
         `jax.sharding.PartitionSpec` is on the mesh that is set.
       output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, mask_name,
-      ragged, ragged_fill,
-        repeat, enable_conditionals: see `jaxdali.plugin.jax.data_iterator`. Outputs that are lists, which are metadata
-        and ragged outputs without limits, are refused with the first batch.
+        ragged, ragged_fill, repeat, enable_conditionals: see `jaxdali.plugin.jax.data_iterator`. Outputs that are
+        lists, which are metadata and ragged outputs without limits, are refused with the first batch.
 
     Raises:
       ValueError, TypeError: see the arguments.
@@ -389,7 +407,7 @@ def data_iterator(
 def _factory(
     definition: Callable[..., Any], options: JaxOptions, host_options: dict[str, Any]
 ) -> Callable[..., ColocatedIterator]:
-    """Makes the function that `data_iterator` returns."""
+    """Makes the function that `data_iterator` returns. `host_options`: `options` without the sharding, for the hosts."""
     if not callable(definition):
         raise TypeError(f"data_iterator takes a pipeline definition, a function; got {type(definition).__name__}")
 

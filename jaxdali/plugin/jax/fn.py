@@ -141,6 +141,7 @@ def jax_function(
 
     @functools.wraps(function)
     def operator(*inputs: Any) -> Any:
+        """Adds the operator to the pipeline that is being defined."""
         if current_scope() is None:
             raise RuntimeError(f"jax_function {describe(function)} can only be used inside a pipeline definition")
         nodes = [as_node(x, "jax_function") for x in inputs]
@@ -192,7 +193,7 @@ class _JaxFunction(Operator):
         return joined(names)  # as in DALI
 
     def layout_like(self, i: int, ndim: int, inputs: Sequence[Spec]) -> str:
-        """The layout of output `i`, which has `ndim` dimensions per sample."""
+        """The layout of output `i`, which has `ndim` dimensions per sample; "" if it has none."""
         layout = self.layouts[i]
         if layout is None:
             matching_input = inputs[i] if i < len(inputs) else None
@@ -204,7 +205,7 @@ class _JaxFunction(Operator):
         return layout
 
     def flatten(self, result: Any, samples: int) -> tuple[Any, ...]:
-        """Checks the result of the function, and returns it as a tuple of arrays."""
+        """Checks the result of the function, and returns it as a tuple of arrays. `samples`: number in the batch."""
         if self.outputs == 0:
             if result is not None:
                 raise TypeError(f"it must return None (num_outputs=0), got {type(result).__name__}")
@@ -236,15 +237,19 @@ class _JaxFunction(Operator):
 
 
 class TraceableFunction(_JaxFunction, ProgramOperator):
-    """A function before it is known whether it can be traced; `bind` decides that."""
+    """A function before it is known whether it can be traced; `bind` decides that. `jit`: see `jax_function`."""
 
     jit: bool | None
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
+        """See `Operator.bind`. Returns a `TracedFunction`, or an `EagerFunction` if the function can't be traced or must
+        not be a part of the program.
+        """
         functions = _shard_functions(ctx.of_shards)
         use = MeshUse.of(functions[0]) if ctx.settings.mesh is not None else MeshUse()
 
         def make_eager(jit: bool | None) -> Operator:
+            """The operator that calls the function between two programs. `jit`: see `_ShardCalls`."""
             options = {"function": self.function, "outputs": self.outputs, "layouts": self.layouts, "keep": self.keep}
             return EagerFunction(**options, sharding=None, inputs=specs, calls=_ShardCalls(functions, ctx, jit, use))
 
@@ -263,7 +268,7 @@ class TraceableFunction(_JaxFunction, ProgramOperator):
             for s in specs
         ]
         try:
-            with ctx.settings.contexts(None):
+            with ctx.settings.contexts(mesh=None):
                 traced = _common_trace(functions, arguments, lambda r: self.flatten(r, B), self.jit)
         except NotFaithful as e:
             if self.jit:
@@ -287,7 +292,13 @@ class TraceableFunction(_JaxFunction, ProgramOperator):
 
 
 def _common_trace(functions, arguments, flatten, jit):
-    """The common trace of all shards' functions. Raises NotFaithful if there is none."""
+    """The common trace of all shards' functions. Raises NotFaithful if there is none.
+
+    Args:
+      functions: one per shard, often the same one.
+      arguments, flatten: see `trace`.
+      jit: None: the first function is traced with a trial.
+    """
     first = trace(functions[0], arguments, flatten) if jit is None else trace_once(functions[0], arguments, flatten)
     for f in functions[1:]:
         if f is not functions[0] and trace_once(f, arguments, flatten).fingerprint != first.fingerprint:
@@ -299,11 +310,12 @@ class TracedFunction(ProgramOperator):
     """A traced function: a computation inside the program."""
 
     name = "jax_function"
+    # The closed jaxpr. Operators with the same fingerprint are equal.
     jaxpr: Any = dataclasses.field(compare=False)
     fingerprint: str
     output_specs: tuple[Spec, ...]
     keep: bool
-    x64: bool
+    x64: bool  # whether the function gets 64-bit types
 
     @property
     def num_outputs(self) -> int:
@@ -351,17 +363,21 @@ class EagerFunction(_JaxFunction, EagerOperator):
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         if self.calls is not None:
             return self
+        # A function with a sharding is compiled if it can be traced; others are eager by the user's wish (jit=False), or
+        # have no result.
         functions, jit = _shard_functions(ctx.of_shards), None if self.sharding is not None else False
         use = MeshUse.of(functions[0]) if ctx.settings.mesh is not None and self.sharding is None else MeshUse()
         return dataclasses.replace(self, inputs=specs, calls=_ShardCalls(functions, ctx, jit, use))
 
     def call(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Shards) -> Sequence[Sequence[Any]]:
+        """See `EagerOperator.call`. Calls the function of each shard, or with a sharding one function for all shards."""
         assert self.calls is not None
         num_present = ctx.present.reshape(ctx.S, ctx.B).sum(axis=1).tolist()
         if self.sharding is not None:
             with self.calls.settings.contexts(self.calls.settings.mesh):
                 return self._call_global(ctx, inputs, shards, self.sharding)
         mesh = self.calls.mesh
+        # `num_present`: the samples of each shard that take the branch.
         # The function is not called for a shard of which no sample takes the branch. If that is so for all shards, it
         # is called with empty arrays, as the types of its results must be known.
         per_shard: dict[int, tuple[Any, ...]] = {}
@@ -392,7 +408,7 @@ class EagerFunction(_JaxFunction, EagerOperator):
         arguments = [
             _with_typed_keys(spec, assemble(x, shards, sharding)) for spec, x in zip(self.inputs, inputs, strict=True)
         ]
-        outputs = self.calls(0, arguments, lambda r: self.flatten(r, samples))
+        outputs = self.calls(shard=0, arguments=arguments, flatten=lambda r: self.flatten(r, samples))
         if isinstance(sharding, NamedSharding):  # gathers all axes but the batch axis
             sharding = NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]))
         return [by_shard(jax.device_put(x, sharding), shards) for x in outputs]
@@ -426,17 +442,20 @@ class _ShardCalls:
 
     def __init__(self, functions: Sequence[Callable[..., Any]], ctx: BuildContext, jit: bool | None, use: MeshUse):
         self._functions = list(functions)
-        self._where = ctx.where
+        self._where = ctx.where  # the user's line
         self.settings = ctx.settings
         self._is_forced = jit is True
         self.jit = jit
         self.mesh = ctx.settings.mesh_of_shard if use.is_requested or use.has_sharded_arrays else None
+        # By the function's id: the arguments and `flatten` of its first trace, and that trace, see `_trace`.
         self._first_traces: dict[int, tuple[Any, Callable[[Any], Any], TracedComputation]] = {}
+        # By the function's id, and the shapes and dtypes of the arguments.
         self._programs: dict[tuple[int, Any], Callable[..., Any]] = {}
 
     def __call__(
         self, shard: int, arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]
     ) -> tuple[jax.Array, ...]:
+        """Calls the function of a shard. Its errors become OperatorErrors. `flatten`: see `_JaxFunction.flatten`."""
         function = self._functions[shard]
         program = None if self.jit is False else self._program(function, arguments, flatten)
         try:

@@ -79,28 +79,24 @@ class DALIGenericIterator(BaseIterator):
       repeat: whether the iterator never ends, for loops that count steps (not in DALI). At the end of an epoch,
         ``next()`` begins the next one; StopIteration is raised only if there are no more data at all. Masks and
         checkpoints are those of an iterator that is reset; ``len`` and `size` are those of an epoch.
-
       ragged: for outputs whose samples differ in shape, by name, their form in a batch (not in DALI).
-      ``ragged={"boxes": None}`` gives a
-        list of `jax.Array` of any shapes, one for each sample of this process, in order, on the devices of their
-        shards. ``ragged={"boxes": 100}`` gives ``(boxes, lengths)`` of shapes ``(N, 100, ...)`` and ``(N,)`` (i32), on
-        `sharding` like other outputs; all batches have these shapes, so that a jitted function compiles once. A longer
-        sample is a `SampleError`, and the other extents must agree. For several ragged extents, ``ragged={"masks": (64,
-        512)}`` gives the limits of the first axes; the lengths are ``(N, 2)``. A sample that is missing according to
-        `mask_name` has length 0, or is an empty array in a list.
+        ``ragged={"boxes": None}`` gives a list of `jax.Array` of any shapes, one for each sample of this process, in
+        order, on the devices of their shards. ``ragged={"boxes": 100}`` gives ``(boxes, lengths)`` of shapes ``(N, 100,
+        ...)`` and ``(N,)`` (i32), on `sharding` like other outputs; all batches have these shapes, so that a jitted
+        function compiles once. A longer sample is a `SampleError`, and the other extents must agree. For several ragged
+        extents, ``ragged={"masks": (64, 512)}`` gives the limits of the first axes; the lengths are ``(N, 2)``. A
+        sample that is missing according to `mask_name` has length 0, or is an empty array in a list.
       ragged_fill: the number that samples are padded with, or a dict with a number for each name. It must fit the
-      output's type.
+        output's type.
       workers: where batches are made, a `jaxdali.ray.Workers`; None: in this process (not in DALI). Batches, epochs and
-      checkpoints are the
-        same in both cases.
+        checkpoints are the same in both cases.
       loading_processes: numbers of processes of `jax.distributed`; these read and decode the data, and the others get
-      their shards of the
-        `sharding` by JAX transfers (not in DALI). It is for data that only some hosts can see. None: every process
-        makes its own shards. Batches, epochs and states are the same in both cases. `pipelines` are then those of the
-        shards that `loaded_shards` gives for this process; in other processes an empty list. All processes must call
-        the methods of the iterator in the same order, except `get_state`, `checkpoints` and `close`, and `statistics`
-        and `bad_samples`, which tell about this process alone. An exception in one is raised in all. The lists of
-        ragged outputs and metadata go through the hosts' memory.
+        their shards of the `sharding` by JAX transfers (not in DALI). It is for data that only some hosts can see.
+        None: every process makes its own shards. Batches, epochs and states are the same in both cases. `pipelines` are
+        then those of the shards that `loaded_shards` gives for this process; in other processes an empty list. All
+        processes must call the methods of the iterator in the same order, except `get_state`, `checkpoints` and
+        `close`, and `statistics` and `bad_samples`, which tell about this process alone. An exception in one is raised
+        in all. The lists of ragged outputs and metadata go through the hosts' memory.
 
     Raises:
       ValueError, TypeError: see the arguments.
@@ -147,6 +143,7 @@ class DALIGenericIterator(BaseIterator):
             workers=workers,
             loading_processes=loading_processes,
         ).on_mesh()
+        # Batch size 0, which any number of shards divides: the pipelines have the batch size of a shard.
         loading = options.loading(0)
         if loading is not None:
             self._begin_shared(loading, options, lambda: _checked_pipelines(pipelines, loading))
@@ -161,6 +158,7 @@ class DALIGenericIterator(BaseIterator):
                 f"{options.sharding} has {len(shards.ids)} shards in this process, but there are {len(pipelines)} pipelines; "
                 "pass one for each"
             )
+        # One pipeline has all devices of its shard, each of several only the primary device of its own.
         is_single = len(pipelines) == 1
         self._begin(pipelines, [shards] if is_single else [Shards.single(d) for d in shards.primaries], options, shards)
 
@@ -187,9 +185,10 @@ class DALIGenericIterator(BaseIterator):
         self._metadata = metadata_among(list(options.output_map), outputs_of(pipelines[0]))
         options.check_metadata(self._metadata)
         self._store_options(options, shards, stacked)
-        self._seen_shapes = {}
+        self._seen_shapes = {}  # shapes are tracked from now on
         is_masked = options.mask_name is not None
         forms = options.ragged_forms
+        # Ragged outputs are padded or lists, and metadata are lists: their shapes are not tracked.
         self._tracked_outputs = [
             (i, name) for i, name in enumerate(options.output_map) if forms[i] is None and name not in self._metadata
         ]
@@ -234,16 +233,22 @@ class DALIGenericIterator(BaseIterator):
         self._element_spec: dict[str, Any] | None = None
         # The shapes that the outputs of batches had, numbered in their order; None: they are not tracked.
         self._seen_shapes: dict[tuple[tuple[int, ...], ...], int] | None = None
-        self._tracked_outputs: list[tuple[int, str]] = []
+        self._tracked_outputs: list[tuple[int, str]] = []  # number and name of each output whose shapes are tracked
 
     def _begin_shared(self, loading: Loading, options: JaxOptions, make_pipelines: Callable[[], Sequence[Pipeline]]):
-        """Starts the stream with loading processes. These call `make_pipelines` for the pipelines of their shards."""
+        """Starts the stream with loading processes.
+
+        Args:
+          loading: the process that makes each shard.
+          make_pipelines: called in the loading processes, for the pipelines of their shards.
+        """
         class_name, shardings = type(self).__name__, options.shardings
         stream = SharedStream(
             loading, [(s, batch_axis_sharding(s)) for s in shardings], class_name, options.mask_name is not None
         )
 
         def begin() -> tuple[BatchStream, frozenset[str]]:
+            """Starts the stream of this process's shards, and returns it with the names of outputs that are metadata."""
             pipelines = make_pipelines()
             if node := function_over_processes(pipelines[0]):
                 raise node.error(
@@ -298,7 +303,12 @@ class DALIGenericIterator(BaseIterator):
         return dict(self._element_spec)
 
     def _to_dict(self, batches: list[FinishedBatch], valid: Any) -> dict[str, Any]:
-        """Makes the dict of one batch from the batches of the executors."""
+        """Makes the dict of one batch from the batches of the executors.
+
+        Args:
+          batches: one of each executor; with a mask, the last output is the mask of a complete batch, see `_begin`.
+          valid: as the stream's `take` returns it.
+        """
         if self._mask_name is None and isinstance(self._stream, BatchStream):
             self._stream.check_full(batches, " (or pass mask_name, with last_batch_policy=PARTIAL)")
         if len(batches) == 1:
@@ -372,12 +382,12 @@ class DALIGenericIterator(BaseIterator):
         # Without a sharding, the outputs are stacked: on the one device of all pipelines, or over their distinct
         # devices.
         devices = tuple(e.shards.primaries[0] for e in self._stream.executors)
-        rows = [np.asarray(p)[None] for p in parts]
+        rows = [np.asarray(p)[None] for p in parts]  # [1, batch, ...] each: a row for each pipeline
         if len(set(devices)) == 1:
             return jax.device_put(np.concatenate(rows), devices[0])
         if len(set(devices)) < len(devices):
             raise ValueError(f"the pipelines must all be on one device, or each on a different device; got {devices}")
-        shards = Shards(len(parts), tuple(range(len(parts))), tuple((d,) for d in devices))
+        shards = Shards(num=len(parts), ids=tuple(range(len(parts))), devices=tuple((d,) for d in devices))
         return assemble(
             rows, shards, NamedSharding(Mesh(np.array(devices), ("pipelines",)), PartitionSpec("pipelines"))
         )
@@ -394,7 +404,11 @@ def _checked_pipelines(pipelines: Any, loading: Loading) -> list[Pipeline]:
 
 
 def _check_names(names: Iterable[str], outputs: int):
-    """Raises an error if no output has a name, and warns if some have none. Too many names are an error elsewhere."""
+    """Raises an error if no output has a name, and warns if some have none. Too many names are an error elsewhere.
+
+    Args:
+      outputs: number of outputs of the pipeline.
+    """
     names = list(names)
     if outputs and not names:
         raise ValueError(f"output_map is empty, but the pipeline has {outputs} output(s): name each of them")
@@ -471,7 +485,7 @@ def data_iterator(
     Args:
       pipeline_fn: the definition.
       output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch: see
-      `DALIGenericIterator`.
+        `DALIGenericIterator`.
       sharding: the sharding of the outputs, one for all or a dict with one for each. A bare
         `jax.sharding.PartitionSpec` is on the mesh that is set when the iterator is made, see `jax.set_mesh`. Without a
         sharding batches lie on one device, and JAX refuses those in programs under a set mesh. It can't be combined
@@ -529,6 +543,9 @@ def iterator_factory(
     Args:
       pipeline_fn, options, devices, enable_conditionals: the arguments of `data_iterator`.
       checkpoints_option: its argument `checkpoints`.
+
+    Returns:
+      A function that makes iterators; a decorator if `pipeline_fn` is None.
     """
     if options.sharding is not None and devices is not None:
         raise ValueError("sharding and devices can't be given together: pass one of them")
@@ -560,12 +577,12 @@ def iterator_factory(
         chosen_options = dataclasses.replace(options, **overrides).on_mesh()
         if enable_conditionals:
             kwargs.setdefault("enable_conditionals", True)
-        iterator = cls.__new__(cls)
+        iterator = cls.__new__(cls)  # `_begin` or `_begin_shared` does the work of `__init__`
         if chosen_options.sharding is None and devices is None:
             pipelines = [factory(*args, **kwargs, **_checkpoint_argument(checkpoints[0] if checkpoints else None))]
             iterator._begin(pipelines, own_places(pipelines), chosen_options)
             return iterator
-        split_arguments(function, kwargs)
+        split_arguments(function, kwargs)  # only raises an error for an unknown argument
         for name in ("device_id", "num_shards", "shard_id"):
             if name in kwargs:
                 raise TypeError(f"{name_of(function)}: {name} is filled in from the sharding; don't pass it")
@@ -594,6 +611,7 @@ def iterator_factory(
         local_devices = jax.local_devices()
 
         def make_pipelines() -> list[Pipeline]:
+            """The pipelines of this process's shards."""
             pipelines = []
             # With loading processes, the checkpoints are those of the shards that one process loads.
             if loading is not None and checkpoints:

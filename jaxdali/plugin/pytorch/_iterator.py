@@ -60,6 +60,7 @@ class _TorchIterator(BaseIterator):
         dynamic_shape = checked(type(self).__name__, "dynamic_shape", bool, dynamic_shape or False)
         if options.reader_name is not None and options.last_batch_policy is LastBatchPolicy.FILL:
             options = dataclasses.replace(options, last_batch_policy=LastBatchPolicy.PARTIAL)
+        # The last batch of an epoch is cut to its samples, see `_take`.
         self._partial = options.last_batch_policy is LastBatchPolicy.PARTIAL
         self._has_size = options.size > 0
         self._keepers: dict[torch.device, _TensorKeeper] = {}
@@ -71,6 +72,7 @@ class _TorchIterator(BaseIterator):
         self._metadata = metadata_among(names, outputs)
         key = (type(self), options.common_options, dynamic_shape, self._forms)
         finish = [_TensorMaker(names, self._forms, dynamic_shape) for _ in pipelines]
+        # The numbers of the outputs that `_TensorMaker` gets as samples of their own.
         lists = tuple(i for i, form in enumerate(self._forms) if form != _DENSE)
         delivery = Delivery(reader=options.reader_name, x64=True, as_sample_lists=lists, names=tuple(names))
         self._start(lease(pipelines, own_places(pipelines), key=key, delivery=delivery, finish=finish), options)
@@ -82,6 +84,7 @@ class _TorchIterator(BaseIterator):
         # Batches with samples that could not be read are not checked, as their tensors may be shorter.
         self._stream.check_full([b for b in batches if not b.ids.unread])
         result = [batch_of(zip(self.output_map, b.outputs), self._metadata) for b in batches]
+        # Tensors on a GPU stay alive until PyTorch has read them, see `_TensorKeeper`.
         for t in (
             t for tensors in result for x in arrays_of(tensors).values() for t in (x if isinstance(x, list) else [x])
         ):
@@ -212,17 +215,14 @@ class DALIRaggedIterator(_TorchIterator):
     * `DENSE_TAG`: a tensor with the batch axis first, as in `DALIGenericIterator`.
     * `SPARSE_LIST_TAG`: a list of tensors, one for each sample, of any shapes. They share the memory of the output.
     * `SPARSE_COO_TAG`: for samples that are vectors, a sparse tensor ``[samples, longest]`` (`torch.sparse_coo_tensor`,
-      coalesced): element
-    ``(i, j)`` is the j-th of sample i. All elements are stored, including zeros.
+      coalesced): element ``(i, j)`` is the j-th of sample i. All elements are stored, including zeros.
 
     All may be changed in place, and stay valid as long as they are kept.
 
     Args:
       pipelines, output_map, size, reader_name, auto_reset, fill_last_batch, last_batch_padded, last_batch_policy,
-      prepare_first_batch,
-        repeat: see `DALIGenericIterator`. A last batch is cut in each form: a list has fewer tensors, and a sparse
-        tensor fewer rows, with
-          columns for the longest of those.
+        prepare_first_batch, repeat: see `DALIGenericIterator`. A last batch is cut in each form: a list has fewer
+        tensors, and a sparse tensor fewer rows, with columns for the longest of those.
       output_types: a tag for each output. None: all are dense.
       dynamic_shape: whether the shape of a dense output's samples may change from batch to batch.
 
@@ -332,9 +332,9 @@ class _TensorMaker:
     def __init__(self, names: Sequence[str], forms: Sequence[str], dynamic_shape: bool):
         self._names = names
         self._forms = forms
-        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}  # of a sample of each dense output, in the first batch
         self._dynamic_shape = dynamic_shape
-        self._shared_refs: frozenset[Ref] | None = None
+        self._shared_refs: frozenset[Ref] | None = None  # see `_shared_refs`; None before the first batch
 
     def __call__(self, plan: Plan, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Converts arrays to tensors; returns metadata unchanged."""
@@ -408,6 +408,7 @@ def _sparse(samples: list[torch.Tensor], memory: torch.Tensor, name: str, node: 
         )
     lengths = [len(t) for t in samples]
     rows = torch.repeat_interleave(torch.arange(len(samples)), torch.tensor(lengths, dtype=torch.int64))
+    # Empty tensors come first, as there may be no sample.
     columns = torch.cat([torch.arange(0), *map(torch.arange, lengths)])
     values = torch.cat([memory.new_empty(0), *samples])
     return _coo(torch.stack([rows, columns]).to(values.device), values, (len(samples), max(lengths, default=0)))
@@ -418,12 +419,15 @@ def _coo(indices: torch.Tensor, values: torch.Tensor, shape: tuple[int, ...]) ->
 
 
 def _first(x: torch.Tensor | list[torch.Tensor], n: int) -> torch.Tensor | list[torch.Tensor]:
-    """The first `n` samples of an output."""
+    """The first `n` samples of an output. A sparse tensor, whose rows are samples, gets fewer columns, too."""
     if isinstance(x, list) or not x.is_sparse:
         return x[:n]
-    count = int((x.indices()[0] < n).sum())
+    # The elements of a coalesced tensor are in the order of the rows.
+    rows, _ = x.indices()
+    count = int((rows < n).sum())
     indices = x.indices()[:, :count]
-    return _coo(indices, x.values()[:count], (min(n, len(x)), int(indices[1].max()) + 1 if count else 0))
+    _, columns = indices
+    return _coo(indices, x.values()[:count], (min(n, len(x)), int(columns.max()) + 1 if count else 0))
 
 
 def _shared_refs(plan: Plan) -> frozenset[Ref]:
@@ -487,7 +491,7 @@ def _policy_of(fill_last_batch: bool) -> LastBatchPolicy:
 
 
 def _checked_tags(tags: Sequence[str] | None, names: Sequence[str]) -> Sequence[str] | None:
-    """Checks that `output_types` has a valid tag for each name in `output_map`."""
+    """Checks that `output_types` has a valid tag for each name in `output_map`. Returns it; None: all are dense."""
     tags_by_name = {"DENSE_TAG": _DENSE, "SPARSE_LIST_TAG": _SPARSE_LIST, "SPARSE_COO_TAG": _SPARSE_COO}
     if tags is None:
         return None

@@ -145,6 +145,7 @@ def _named_children(x: Any, names: set[str]) -> list[Any]:
     if isinstance(x, type):
         if not _is_user_module(x.__module__):
             return []
+        # Special methods, such as `__call__`, are called without being named.
         attribute_values = [
             v for n, v in vars(x).items() if n in names or (n[:2] == "__" and isinstance(v, types.FunctionType))
         ]
@@ -192,6 +193,8 @@ def _has_hidden_state(x: Any) -> bool:
     ):
         # Values that are hashed by content don't change, but other frameworks' arrays are hashed by identity.
         return hasattr(cls, "__dlpack__") and root not in LIBRARIES
+    # The state of these is known: attributes, elements, or the entries of a cache, see `state_restored`. A bare `object()`
+    # and a descriptor (`__get__`) have none.
     return not (
         has_user_attributes(x) or isinstance(x, _CONTAINERS) or cls is object or is_cache(x) or hasattr(cls, "__get__")
     )

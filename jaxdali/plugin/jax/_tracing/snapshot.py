@@ -48,6 +48,8 @@ def formatting_forbidden(classes: set[type]):
     """
 
     def guard(original):
+        """Wraps a method that formats an object. Other threads may format tracers."""
+
         def format_(self, *args):
             if getattr(_trial, "active", False):
                 raise NotFaithful("it formats a value as text")
@@ -91,12 +93,14 @@ def formatting_forbidden(classes: set[type]):
 def state_restored(reach: Reach):
     """Restores, at exit, all reachable Python state that calls of a function have changed.
 
-    Yields a list, to which descriptions of the changed state are added at exit.
+    Yields a list, to which descriptions of the changed state are added at exit. Arguments like ``x=x`` of the lambdas
+    bind the variables of the loops.
     """
     # Of each: a description ("" for a cache), whether the state is unchanged, and a function that restores it.
     snapshots: list[tuple[str, Callable[[], bool], Callable[[], Any]]] = []
 
     def save(name: str, snapshot: Callable[[], Any], restore: Callable[[Any], Any]):
+        """Saves some state: `snapshot` returns a copy of it, and `restore` sets it to such a copy. `name`: for messages."""
         saved = snapshot()
         snapshots.append((name, lambda: _is_same(saved, snapshot()), lambda: restore(saved)))
 
@@ -183,6 +187,7 @@ def _is_same(a: Any, b: Any) -> bool:
 
 def _is_same_item(a: Any, b: Any) -> bool:
     """Whether two items of containers are the same object, or equal plain data."""
+    # The dict with "bit_generator" is the state of one of NumPy's generators.
     plain = isinstance(a, (bool, int, float, str, bytes, tuple, np.ndarray)) or (
         isinstance(a, dict) and type(a) is type(b) and "bit_generator" in b
     )
