@@ -120,15 +120,17 @@ class Tensor(Operators, np.ndarray):
     """
 
     layout: str = ""
-    _draw: Draw = Draw.NONE
+    _draw: Draw = Draw.NONE  # how it depends on random numbers
     __hash__ = None  # pyright: ignore[reportAssignmentType]  a comparison is a tensor
 
     def __array_finalize__(self, source: Any):
+        """NumPy calls this for each new array of this class, with the array that it is made from."""
         layout = getattr(source, "layout", "")
         self.layout = layout if len(layout) == self.ndim else ""
         self._draw = getattr(source, "_draw", Draw.NONE)
 
     def __iter__(self) -> Iterator[Any]:
+        # NumPy's scalars would lose the draw.
         return (self[i] for i in range(len(self))) if self._draw else super().__iter__()
 
     def _with_draw(self, draw: Draw) -> Tensor:
@@ -145,6 +147,7 @@ class Tensor(Operators, np.ndarray):
         return _get_operations().pointwise(function, *operands)
 
     def __array_function__(self, function: Any, types: Any, positional: Any, keywords: Any) -> Any:
+        """Runs a function of NumPy. The operators inside it follow NumPy's type rules, see `_pointwise`."""
         outer, _local.by_numpy = getattr(_local, "by_numpy", False), True
         try:
             return super().__array_function__(function, types, positional, keywords)
@@ -152,6 +155,9 @@ class Tensor(Operators, np.ndarray):
             _local.by_numpy = outer
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **keywords: Any) -> Any:
+        """Applies a ufunc as to arrays. The result is a tensor with this one's layout, and the greatest draw of the
+        inputs; or `out`, if it is passed.
+        """
         if (
             method == "__call__"
             and ufunc in _FUNCTIONS
@@ -170,7 +176,7 @@ class Tensor(Operators, np.ndarray):
         return tuple(self._like(x, draw) for x in results) if isinstance(results, tuple) else self._like(results, draw)
 
     def _like(self, array: Any, draw: Draw) -> Any:
-        """Makes a tensor of an array, with this tensor's layout if it has as many axes."""
+        """Makes a tensor of an array, with this tensor's layout if it has as many axes; None for None."""
         return (
             array
             if array is None
@@ -192,6 +198,7 @@ class Tensor(Operators, np.ndarray):
     # NumPy's functions that permute axes, such as moveaxis, call these methods. They permute the layout, too.
 
     def transpose(self, *axes: Any) -> Any:
+        """As `numpy.ndarray.transpose`: takes the axes, or one tuple of them; none of them: all in reverse order."""
         result: Any = super().transpose(*axes)
         if self.layout:
             order = axes[0] if len(axes) == 1 and not isinstance(axes[0], (int, np.integer)) else axes
@@ -240,6 +247,7 @@ def _as_ndarray(x: Any) -> Any:
 def layout_of_part(layout: str, ndim: int, key: Any) -> str:
     """The letters of the axes that remain after the subscript `key`; "" if it adds or mixes axes."""
     keys = key if isinstance(key, tuple) else (key,)
+    # For each key, whether its axis is dropped: it is a whole number.
     dropped = [
         isinstance(k, (int, np.integer)) or (isinstance(k, np.ndarray) and not k.ndim and k.dtype.kind in "iu")
         for k in keys
@@ -248,6 +256,7 @@ def layout_of_part(layout: str, ndim: int, key: Any) -> str:
         isinstance(k, bool) for k in keys
     ):
         return ""
+    # An ellipsis stands for the axes between, which all remain.
     gap = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
     before_gap, after_gap = dropped[:gap], dropped[gap + 1 :]
     dropped = [*before_gap, *[False] * (ndim - len(before_gap) - len(after_gap)), *after_gap]
@@ -418,7 +427,7 @@ class Batch(Arithmetic):
     def _ragged(self) -> Packed | DeviceSamples:
         """The samples of a ragged batch."""
         shapes = self._shape_table(np.int64)
-        offsets, _ = plan_offsets(shapes, 1)
+        offsets, _ = plan_offsets(shapes, num_shards=1)
         if is_on_accelerator(self._data):
             return DeviceSamples(self._data, offsets, shapes)
         return Packed(np.asarray(self._data)[None], offsets, shapes)
@@ -551,7 +560,8 @@ class Batch(Arithmetic):
         if self._shapes is None:
             return np.asarray(self._data)
         shapes = self._shape_table(np.int64)
-        return Packed(np.asarray(self._data)[None], plan_offsets(shapes, 1)[0], shapes)
+        offsets, _ = plan_offsets(shapes, num_shards=1)
+        return Packed(np.asarray(self._data)[None], offsets, shapes)
 
     @staticmethod
     def _of(value: Value) -> Batch:
@@ -561,7 +571,8 @@ class Batch(Arithmetic):
             return Batch(data.data, value.shapes, layout, dims)
         if isinstance(data, Packed):
             # A view of some samples of another batch has other offsets, and is copied.
-            if not np.array_equal(data.offsets, plan_offsets(data.shapes, 1)[0]):
+            offsets, _ = plan_offsets(data.shapes, num_shards=1)
+            if not np.array_equal(data.offsets, offsets):
                 return of_samples([data[i] for i in range(len(data))], layout, value.spec)
             return Batch(data.data[0], data.shapes, layout, dims)
         return Batch(data, None, layout)
@@ -570,12 +581,14 @@ class Batch(Arithmetic):
         """Pickles the samples without the unused rest of their buffer."""
         data = self._data
         if self._shapes is not None:
-            data = np.asarray(data)[: plan_offsets(self._shape_table(np.int64), 1)[1]]
+            _, num_elements = plan_offsets(self._shape_table(np.int64), num_shards=1)
+            data = np.asarray(data)[:num_elements]
         return Batch, (data, self._shapes, self.layout, self._dims)
 
     # --- pytree ---------------------------------------------------------------------------------------------------
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        """The arrays, and (layout, dims). Samples of one shape become one dense array, which needs no `dims`."""
         if self._is_uniform:
             return (_on_mesh(self._dense(False)),), (self.layout, None)
         return (self._data, self._shapes), (self.layout, self._dims)
@@ -617,7 +630,7 @@ def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = Non
     def empty(elements: int, dtype: np.dtype) -> np.ndarray:
         return _pool.empty((1, _roomy(elements) if roomy else max(elements, 1)), dtype)
 
-    packed = pack(arrays, 1, empty)
+    packed = pack(arrays, num_shards=1, empty=empty)
     return Batch(packed.data[0], packed.shapes, layout, None if like is None else like.dims)
 
 

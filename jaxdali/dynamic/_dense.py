@@ -72,6 +72,7 @@ class Dense:
     ):
         total_N = N if total_N is None else total_N
         self._N, self._specs, self._total_N = N, specs, total_N
+        # The function of n samples that are a part of the batch, for one device of several.
         self._for_part = functools.lru_cache(maxsize=4)(
             lambda n: Dense(function, specs, keys, n, draws, device, hosted, total_N)
         )
@@ -90,6 +91,7 @@ class Dense:
             self._executor = function_graph.executor(N, device)
             with own_settings():
                 self._executor.build()
+        # The value of each input in the plan; None: nothing needs it.
         self._inputs = [None if n is None else Ref(n, 0) for n in function_graph.inputs]
         self._hosted = tuple(hosted)
         self._plan = plan = self._executor.plan
@@ -109,6 +111,8 @@ class Dense:
                 raise NotDense(
                     f"{step.op.name} has no kernel for {device.platform}" + (f": {reason}" if reason else "")
                 )
+        # The steps of the program, the values that the host computes for it, and the numbers of the inputs that the host
+        # reads for that.
         self._steps = tuple(s for s in plan.steps if s.stage != "host" and not isinstance(s.op, ProgramInput))
         program_inputs = dict.fromkeys(r for s in self._steps for i, r in enumerate(s.inputs) if not s.reads_on_host(i))
         input_refs = {r for r in self._inputs if r is not None}
@@ -121,15 +125,15 @@ class Dense:
         self._needed_inputs = tuple(i for i, r in enumerate(self._inputs) if r in host_inputs)
         zeros = [np.zeros((N, *(s.shape or ())), s.dtype) for s in specs]
         try:
-            # Zeros stand for the values of a batch, which are not known yet, so it does not matter if they are out of
-            # an argument's range. Without a callback there are no other values, and errors are real.
-            # The host's values, and the parameters and scratch sizes of each step. Those of any batch have these
-            # shapes.
+            # (the host's values, parameters of each step, sizes of scratch memory of each step): those of any batch
+            # have these shapes. Zeros stand for the values of a batch, which are not known yet, so it does not matter
+            # if they are out of an argument's range. Without a callback there are no other values, and errors are real.
             self._constant = self._prepare(
                 zeros, np.zeros((len(function_graph.keys), 2, N), np.int64), any_numbers=self.calls_back
             )
         except (OperatorError, ValueError) as e:
             raise NotDense(str(e)) from e
+        # The pytree of the program's operands: inputs, values and parameters.
         self._operands = jax.tree.structure([zeros, *self._constant[:2]])
 
     def batches(self, outputs: Sequence[Any]) -> Any:
@@ -206,6 +210,7 @@ class Dense:
                 jax.tree.map(jnp.asarray, params),
             ]
             program = functools.partial(self._program, line)
+            # XLA can't split native calls by itself. Where nothing is to be split, it needs no rule for that.
             if self.native and not (on_one_device or self._is_unpartitioned()):
                 program = self._partitioned(line)
             if sharding is not None:  # operators don't support Explicit axes, so XLA chooses the shardings inside
@@ -244,6 +249,7 @@ class Dense:
         """
         arrays, host_values, params = jax.tree.unflatten(self._operands, leaves)
         B = leaves[0].shape[0] if leaves else self._N
+        *_, scratch_sizes = self._constant
         values: dict[Ref, Any] = {r: a for r, a in zip(self._inputs, arrays, strict=True) if r is not None}
         values |= zip(self._host_value_refs, host_values, strict=True)
         # The control operand of native calls: the id of the thread pool, then 1 for each sample that is present.
@@ -251,7 +257,7 @@ class Dense:
         # For each step: capacities of its outputs (none, as all are dense), parameters, and bytes of scratch memory.
         operands = [
             ((None,) * len(s.specs), p, scratch)
-            for s, p, scratch in zip(self._steps, params, self._constant[2], strict=True)
+            for s, p, scratch in zip(self._steps, params, scratch_sizes, strict=True)
         ]
         status_of_step = lowered(self._plan, self._steps, B, values, [control] * len(self._steps), operands)
         native_steps = [s for s in self._steps if s.id in status_of_step]
@@ -307,6 +313,7 @@ class Dense:
         arrays = jax.tree.leaves(
             [[jax.ShapeDtypeStruct((self._N, *(s.shape or ())), s.dtype) for s in self._specs], *self._constant[:2]]
         )
+        # Shapes; the last result is the status.
         outputs = [(self._N, *(self._plan.spec(r).shape or ())) for r in self._plan.outputs] + [(self._N, 1)]
         operand_rules = ", ".join(rule(len(x.shape), i) for i, x in enumerate(arrays))
         result_rules = ", ".join(rule(len(x), len(arrays) + i) for i, x in enumerate(outputs))
@@ -336,6 +343,7 @@ class Dense:
         arrays: list[Any] = [None] * len(self._inputs)
         for i, x in zip(self._needed_inputs, needed, strict=True):
             dtype = np.dtype(self._specs[i].dtype)
+            # 64-bit numbers come as pairs of words, see `_in_words`.
             arrays[i] = np.asarray(x).view(dtype)[..., 0] if dtype.itemsize == 8 else np.asarray(x)
         try:
             with own_settings():
@@ -344,7 +352,9 @@ class Dense:
             if line is not None:
                 name_line(e, line)
             raise
-        for step, params, expected in zip(self._steps, prepared[1], self._constant[1], strict=True):
+        _, params_of_steps = prepared
+        _, expected_params, _ = self._constant
+        for step, params, expected in zip(self._steps, params_of_steps, expected_params, strict=True):
             if {n: x.shape for n, x in params.items()} != {n: x.shape for n, x in expected.items()}:
                 raise step.node.error(
                     "the number of parameters depends on the values of a batch; in a compiled program it must stay the same"
@@ -372,7 +382,7 @@ class Dense:
         try:
             with np.errstate(all="ignore") if any_numbers else contextlib.nullcontext():
                 self._executor.prepare(batch)
-        except SampleError:
+        except SampleError:  # a sample is out of range, which does not matter if all steps were prepared
             if not any_numbers or not all(s.id in batch.setups for s in self._steps):
                 raise
         host_values = [np.ascontiguousarray(batch.values[r].data) for r in self._host_value_refs]

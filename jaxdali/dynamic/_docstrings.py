@@ -209,7 +209,8 @@ def docstring(text: str, signature: inspect.Signature, extra: Sequence[str]) -> 
     text = text.replace("fn.", "jd.")
     text = _replace(text, _WORDS)
     begin = text.find("Args:\n")
-    head, after_head = (text[:begin], text[begin + 6 :]) if begin >= 0 else (f"{text}\n\n", "")
+    head, after_head = (text[:begin], text[begin + len("Args:\n") :]) if begin >= 0 else (f"{text}\n\n", "")
+    # An empty line ends the entries of arguments.
     entries, blank, tail = after_head.partition("\n\n")
     positional = [p for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
     is_single = all(p.default is not p.empty for p in positional)  # it may be called without any value
@@ -245,11 +246,12 @@ def _add_keys(code: str) -> str:
     size_argument = f", batch_size=len({values[1] if values is not None else 'images'})"
     insertions: dict[int, str] = {}  # text to insert, by position in `code`
     for i, call in enumerate(calls):
-        end, depth = call.end(), 1
+        end, depth = call.end(), 1  # `end` goes behind the bracket that closes the call
         while depth:
             depth += {"(": 1, ")": -1}.get(code[end], 0)
             end += 1
         key = f", key={'key' if len(calls) == 1 else f'keys[{i}]'}"
+        # Other functions take the number of samples from their input.
         arguments = key + (size_argument if call[1].startswith(("random.", "batch_permutation")) else "")
         insertions[end - 1] = arguments if code[call.end() : end - 1] else arguments[2:]
     for place in sorted(insertions, reverse=True):

@@ -106,7 +106,7 @@ class DynamicDataNode(DataNode):
     __slots__ = ("_draw", "_trace")
 
     def __init__(self, node: Node, index: int, trace: TraceState, draw: Draw | None):
-        """`draw` is None for a batch, which has a value for each sample."""
+        """Makes the value of output `index` of a node. `draw`: that of a single value; None: it is a batch."""
         super().__init__(node, index)
         self._trace, self._draw = trace, draw
 
@@ -182,6 +182,8 @@ class TraceState:
             i = draws.index(Draw.ONE)
             raise ambiguous_draw(
                 node.op.name,
+                # `draws` are those of the inputs, and of the conditions of the branches that the node is in. An operator
+                # that joins branches has its condition among the inputs.
                 f"input {i}" if i in (node.op.joins or range(len(node.inputs))) else "the condition",
                 self.N,
             )
@@ -196,16 +198,26 @@ class TraceState:
         key: Any = None,
         batch_size: int | None = None,
     ) -> Any:
-        """Calls a function of DataNodes whose random operators use `key`.
+        """Calls a function of DataNodes whose random operators use `key`. Returns its result.
 
         The random operators of each call are numbered from 0, so that the call draws the same numbers inside and
         outside of a trace.
+
+        Args:
+          name: of the function, for messages.
+          key: a `TracedKey` or `TracedKeys`; None: the function must not draw.
+          batch_size: as the user passes it; the result is then a batch.
+
+        Raises:
+          BatchSizeRequest: the call has another number of samples than the trace knows.
+          NeedsKey: the function draws, and has no key.
         """
         if key is not None and not isinstance(key, (TracedKey, TracedKeys)):
             raise ArgumentError(
                 f"key must be one of the keys that the function was called with, or be derived from one, got {type(key).__name__}"
             )
         inputs = list(inputs)
+        # (name for messages, value) of all values among the inputs and arguments.
         values = [(f"input {i}", x) for i, x in enumerate(inputs)] + [
             (f"argument {n}", x) for n, x in arguments.items()
         ]
@@ -287,13 +299,13 @@ class FunctionGraph:
         inputs: Callable[[], list[DynamicDataNode]],
     ):
         trace = TraceState(keys, N)
-        scope = Scope(None, [], handle=trace.value)
+        scope = Scope(owner=None, nodes=[], handle=trace.value)
         with building(scope):
             nodes = inputs()
             leaves, self.tree = trace.run(function, [x._with_draw(d) for x, d in zip(nodes, draws, strict=True)])
         self._draws = [x._draw for x in leaves]
         self.graph = Graph.collect(scope.nodes, leaves)
-        copies = self.graph.copies
+        copies = self.graph.copies  # `collect` copies nodes and gives them other ids
         node_ids = {n.id for n in self.graph.nodes}
         # For an accelerator `nodes` are the results of `.gpu()`, and their inputs are the sources. Sources have no
         # input.
@@ -323,6 +335,8 @@ class FunctionGraph:
 @dataclasses.dataclass
 class _BoundExecutor:
     """An executor, and the facts about values of batches that its operators are bound to.
+
+    A batch with other facts needs another executor.
 
     Attributes:
       types: the facts that batches have shown so far: the types that eager functions return (by step), and the first
@@ -448,6 +462,7 @@ class Engine:
             return self._function_graph.results(map(Batch._of, result.outputs))
 
     def _check_first_shapes(self, first_shapes: Sequence[tuple[int, ...] | None]):
+        """Raises FirstShapesChanged if operators have read a first shape that differs in this call."""
         if any(first_shapes[i] != self._first_shapes[i] for i in self._shape_reads.copy()):
             raise FirstShapesChanged
 
@@ -462,6 +477,7 @@ class Engine:
         return _BoundExecutor(self._function_graph.executor(self._N, self._device))
 
     def _return_executor(self, bound: _BoundExecutor):
+        """Makes an executor available for the next call, and closes those that were idle longest if there are too many."""
         self._idle.append(bound)
         while len(self._idle) > (self.MAX_IDLE_BY_TYPES if bound.types else self.MAX_IDLE):
             with contextlib.suppress(IndexError):
@@ -474,7 +490,12 @@ class Engine:
         random_keys: Mapping[int, tuple[np.ndarray, np.ndarray]],
         eager_results: dict[int, EagerResults],
     ) -> InFlightBatch:
-        """Makes the batch that the executor is to compute, with the values of its inputs."""
+        """Makes the batch that the executor is to compute, with the values of its inputs.
+
+        Args:
+          random_keys: two numbers ``i64[N]``, see `key_halves`, for the id of each random node.
+          eager_results: by step, the results of eager functions that were called for this batch already.
+        """
         no_names = [""] * self._N
         values: dict[int, tuple[Any, ...]] = {}
         for node, batch in zip(self._function_graph.inputs, batches, strict=True):

@@ -102,6 +102,9 @@ def call(
       key, rng: the key of the random numbers, or a generator of keys; at most one of them.
       batch_size: the number of samples, if no input has it.
       variant: distinguishes functions with the same name.
+
+    Returns:
+      A batch; a single value if there is no batch, batch size or array of keys; or a structure of these.
     """
     if any(type(x).__name__ == "BatchTracer" for x in (*inputs, *arguments.values(), key)):
         raise vmap_error(name)
@@ -131,8 +134,9 @@ def call(
         # `value`: the batch of `x`, and whether it is a single value. None: `x` is static, the same for all samples.
         if value is None:
             return x
-        batches.append(value[0])
-        draws.append(getattr(x, "_draw", Draw.NONE) if value[1] else None)
+        batch, is_single = value
+        batches.append(batch)
+        draws.append(getattr(x, "_draw", Draw.NONE) if is_single else None)
         hosted.append(is_argument)
         return _Placeholder(len(batches) - 1)
 
@@ -143,7 +147,7 @@ def call(
         # A vector is one input for all samples, not a batch of numbers.
         if name in _SHARED_INPUT and ((isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 1) or is_numbers(x)):
             x = tensor(narrowed(x) if isinstance(x, (list, tuple)) else x)
-        positional.append(None if x is None else place(x, value_of(x), name in _SHARED_INPUT))
+        positional.append(None if x is None else place(x, value_of(x), is_argument=name in _SHARED_INPUT))
     for n, x in arguments.items():
         a = declared_arguments.get(n)
         if a is None or x is None:
@@ -152,9 +156,9 @@ def call(
             named[n] = place(x, value_of(x))
         # A list of numbers of which some are drawn: each of these is a value of its own.
         elif a.many and a.per_sample and isinstance(x, (list, tuple)) and any(is_drawn(e) and not e.ndim for e in x):
-            named[n] = [place(e, value_of(e) if is_drawn(e) else None, True) for e in x]
+            named[n] = [place(e, value_of(e) if is_drawn(e) else None, is_argument=True) for e in x]
         else:
-            named[n] = place(x, argument_of(a, x), True)
+            named[n] = place(x, argument_of(a, x), is_argument=True)
             if not a.per_sample and any(isinstance(e, Tensor) and e._draw is Draw.ONE for e in calls.flat(x)):
                 drawn_argument = n
     if isinstance(key, _keys.RNG):
@@ -164,6 +168,7 @@ def call(
     if drawn_argument is not None and N > 1:
         raise ambiguous_draw(name, f"argument {drawn_argument}", N)
 
+    # Called while the function is compiled: with a node in place of each batch.
     def trace_function(trace: TraceState, nodes: list[Any], keys: Sequence[Any]) -> Any:
         def to_node(x: Any) -> Any:
             if isinstance(x, list):
@@ -292,6 +297,7 @@ def _formats(batches: Sequence[Batch]) -> tuple[Any, ...]:
     """The registered image decoder of each batch of files: functions are compiled for these."""
     if not registered.names():
         return ()
+    # Files are vectors of bytes on the CPU. Other batches count as empty ones.
     encoded = [
         b if b._spec.dtype == np.uint8 and b._spec.ndim == 1 and b.device.platform == "cpu" else () for b in batches
     ]
@@ -358,7 +364,7 @@ def _device(batches: Sequence[Batch], requested: Any) -> jax.Device:
 
 
 def hashable(x: Any) -> Any:
-    """A hashable key of static arguments, equal for equal arguments."""
+    """A hashable key of static arguments, equal for equal arguments of the same type: 1, 1.0 and True differ."""
     if isinstance(x, _Placeholder):
         return _Placeholder, x.index
     if isinstance(x, slice):
@@ -395,6 +401,7 @@ def pointwise(function: str, *operands: Any) -> Any:
         return call(f"arithmetic.{function}", functools.partial(language().pointwise, function), operands, {})
     samples = [tensor(x if isinstance(x, (np.ndarray, jax.Array)) else narrowed(x)) for x in operands]
     arrays = [np.asarray(x) for x in samples]
+    # All operands are single values in the host's memory: NumPy computes the result at once.
     step = Pointwise(function=function, operands=tuple(range(len(arrays))))
     (spec,) = step.infer(*(Spec(x.dtype, x.ndim, x.shape, x.layout) for x in samples))
     return Tensor.of(step.element(np, *arrays), spec.layout, draw)
@@ -469,6 +476,7 @@ class Functions(dict[str, Any]):
         super().__init__()
         self._functions, self._name = functions, name
         for public, x in members(functions).items():
+            # Names such as `file_reader` are old ones of readers, which are classes here, see `readers`.
             if (
                 public in ONLY_IN_PIPELINES
                 or public.endswith("_reader")
@@ -503,7 +511,7 @@ def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:
 def _function_of(function: Callable[..., Any], public: str, module: str) -> Callable[..., Any]:
     """Makes a function of values from a function of `jaxdali.fn`, for a module of `jaxdali.dynamic`."""
     name = ".".join((*module.split(".")[2:], public))
-    extra = extra_arguments(function)
+    extra = extra_arguments(function)  # such as key, rng and batch_size, which `call` takes
     advice = refused_arguments(function, extra)
 
     @boundary

@@ -85,6 +85,7 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
                 counts.append(number_of_keys(keys[-1]))
                 kinds.append("key")
             elif _is_value(x):
+                # `value_of` gives None for an array without axes, a static number of an operator. Here it is a value.
                 value, is_single = value_of(x) or (Batch(np.asarray(x)[None]), True)
                 batches.append(value)
                 draws.append(getattr(x, "_draw", Draw.NONE) if is_single else None)
@@ -128,6 +129,7 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
 
 
 def _is_leaf(x: Any) -> bool:
+    """Whether a pytree of arguments ends at `x`: it is a batch, or a list or tuple that stands for one."""
     if isinstance(x, tuple):  # a tuple of files is a batch, one of arrays is a structure
         return bool(x) and all(isinstance(e, FILE) for e in x)
     if isinstance(x, list):  # a list of arrays is a batch, one of keys is a structure
@@ -136,11 +138,13 @@ def _is_leaf(x: Any) -> bool:
 
 
 def _is_sample(x: Any) -> bool:
+    """Whether `x` is a file's bytes, an array, or an image of Pillow."""
     is_array = isinstance(x, (*FILE, np.ndarray, jax.Array))
     return is_array or hasattr(x, "__dlpack__") or hasattr(x, "__array_interface__")
 
 
 def _is_value(x: Any) -> bool:
+    """Whether a leaf of the arguments becomes an input of the compiled function. Others are static."""
     if is_column(x):
         # A column of numbers is static, as a list of numbers is.
         return not isinstance(x, Sequence) or (len(x) > 0 and _is_sample(x[0]))

@@ -66,7 +66,7 @@ class RNG:
 
 
 def is_key(x: Any) -> bool:
-    """Whether `x` is a JAX key, or an array of keys."""
+    """Whether `x` is a JAX key, or an array of keys: typed keys, or raw ones, which are 2 or 4 words."""
     if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         return True
     return (
@@ -199,7 +199,10 @@ def _typed(key: Any) -> jax.Array:
 
 
 def key_halves(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two numbers ``i64[N]`` that key the random numbers of N samples, from key data ``u32[N, words]``."""
+    """Two numbers ``i64[N]`` that key the random numbers of N samples, from key data ``u32[N, words]``.
+
+    Keys of threefry have 2 words, those of rbg 4: the last two are then the numbers' high halves.
+    """
     words = words.astype(np.int64)
     high = words[:, 2:].T if words.shape[1] == 4 else (0, 0)
     return words[:, 0] | (high[0] << 32), words[:, 1] | (high[1] << 32)

@@ -99,6 +99,11 @@ def _lowering(
     """Lowers the primitive for a platform.
 
     The CPU uses the jaxpr that was traced; others trace a function of their own.
+
+    Args:
+      ctx, operands: of JAX. The operands are the inputs, then the data of the keys.
+      jaxpr, name, on, line: see `bind_in_program`.
+      arrays: the number of inputs.
     """
     from jax.extend.core import jaxpr_as_fun
 

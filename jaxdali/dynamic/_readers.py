@@ -64,14 +64,16 @@ class Reader:
         scope = Scope(None, [])
         with building(scope):
             nodes = type(self).function(*positional, **arguments)
+        # The function returns one node, a list of them, or a dict by name.
         nodes = (nodes,) if isinstance(nodes, DataNode) else tuple(nodes) if isinstance(nodes, list) else nodes
         leaves, self._tree = jax.tree.flatten(nodes, is_leaf=lambda x: isinstance(x, DataNode))
         self._graph = Graph.collect(scope.nodes, leaves)
         self._seed = secrets.randbits(31)  # for a reader without an argument `seed`
+        # The checkpoint record from which the next runner starts; None: from the beginning.
         self._start_record: Mapping[str, Any] | None = None
         self._num_remaining = 0  # samples left in the epoch that was begun
-        self._epoch_runner: _EpochRunner | None = None
-        self._bad: list[BadSample] = []
+        self._epoch_runner: _EpochRunner | None = None  # None: not begun, or closed
+        self._bad: list[BadSample] = []  # of runners that are closed
 
     def _checked(self, batch_size: int | None) -> int | None:
         return None if batch_size is None else checked(self._name, "batch_size", Annotated[Whole, Range(1)], batch_size)
@@ -101,6 +103,11 @@ class Reader:
         return self._epoch(self._batch_size if size is None else size)
 
     def _epoch(self, size: int | None) -> Iterator[Any]:
+        """Yields the outputs of each batch of the rest of an epoch, or of a new one; see `next_epoch`.
+
+        Args:
+          size: number of samples in a batch; None: single samples.
+        """
         runner = self._runner_for(size)
         if self._num_remaining <= 0:
             self._num_remaining = runner.round_size
@@ -118,7 +125,7 @@ class Reader:
             if present is not None:
                 outputs = [x if isinstance(x, list) else x[rows] for x in outputs]
             if size is None:
-                if not rows:
+                if not rows:  # the only sample could not be read
                     continue
                 outputs = [x[0] if isinstance(x, list) else Tensor.of(x[0], x.layout) for x in outputs]
             yield jax.tree.unflatten(self._tree, outputs)
@@ -220,7 +227,8 @@ class _EpochRunner:
             state = (
                 self.executor.reader.initial_state
                 if start is None
-                else checkpoints.state_of(self.executor, [start], [(0, 1)])
+                # (number, number of shards) of the executor's only shard. The reader's argument `num_shards` is not meant.
+                else checkpoints.state_of(self.executor, records=[start], places=[(0, 1)])
             )
         except BaseException:
             self.executor.close()
@@ -249,7 +257,8 @@ class _EpochRunner:
     @property
     def record(self) -> dict[str, Any]:
         """The checkpoint record after the batch that was taken last."""
-        return checkpoints.records_of(self.executor, self._runner.state, [(0, 1)])[0]
+        (record,) = checkpoints.records_of(self.executor, self._runner.state, places=[(0, 1)])
+        return record
 
     def close(self):
         """Ends the threads, and closes the source."""

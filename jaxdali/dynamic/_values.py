@@ -114,6 +114,7 @@ def _layout_of(samples: Sequence[Any]) -> str:
 
 
 def _sample(x: Any, index: int) -> np.ndarray:
+    """Converts sample `index` of a list into a NumPy array."""
     if x is None:
         raise TypeError(f"sample {index} of the list is None: a sample must be an array or a file's bytes")
     return _array(x)
@@ -189,6 +190,7 @@ def value_of(x: Any) -> tuple[Batch, bool] | None:
     if isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 0:
         _supported_array(x)
         return None
+    # Only a function sees this batch, so its buffer is as large as a program's, which then reads it in place.
     single = isinstance(x, FILE) or (not isinstance(x, (list, tuple)) and _is_sample(x))
     return (of_samples([_array(x)], roomy=True) if single else _as_batch(x, roomy=True)), single
 
@@ -255,6 +257,7 @@ def _argument_batch(a: Argument, x: Any) -> Batch | None:
     if a.per_sample and is_column(x):
         x = np.asarray(_column_items(x))
     if a.per_sample and isinstance(x, (list, tuple)) and len(x) and _is_per_sample_list(a, x):
+        # A member of another enum than the argument's would pass as a number.
         enum = next((k.enum for k in a.kinds if k.enum is not None), None)
         if (
             foreign_member := next((member for member in x if enum is not None and is_foreign(member, enum)), None)
@@ -271,8 +274,10 @@ def _argument_batch(a: Argument, x: Any) -> Batch | None:
         return None
     shape: Sequence[int] = tuple(x.shape)  # pyright: ignore[reportAttributeAccessIssue]
     size = int(np.prod(shape))
+    # One value for all samples: a single sample, a number, or as many numbers as the argument has for one sample.
     if isinstance(x, Tensor) or not shape or (a.many and a.lengths and size in a.lengths):
         return None
+    # The same is a vector, if the argument has any number of numbers for a sample.
     if a.many and not a.lengths and len(shape) == 1:
         if isinstance(x, Tracer):
             raise TypeError(
