@@ -217,7 +217,9 @@ def _device_id(array: jax.Array) -> int:
 
 class _TensorList:
     """A batch: either one array ``[N, ...]`` (`_dense`) or a list of arrays of one rank (`_samples`). The other one is
-    None or empty.
+    None or empty. Arguments are those of `TensorListCPU`.
+
+    Subclasses have a class of tensors for single samples (`_tensor`), and stack samples to one array (`_stack`).
     """
 
     device: str
@@ -239,12 +241,13 @@ class _TensorList:
         )
         if self._dense is not None and self._dense.ndim == 0:
             raise ValueError(f"a {type(self).__name__} needs a batch axis, got a scalar")
-        # Of an array, the first axis is the batch.
+        # The array of the batch, whose first axis is that of the samples, or the first sample; None: there is no sample.
         first = self._dense if self._dense is not None else next(self._sample_views(), None)
         if first is None:
             self._dtype, self._ndim = np.dtype(dtype or np.float32), ndim or 0
         else:
             self._dtype, self._ndim = np.dtype(first.dtype), first.ndim - (self._dense is not None)
+        # The samples of `DeviceSamples` have one type and rank.
         for sample in self._samples if isinstance(self._samples, list) else ():
             if sample.dtype != self._dtype or sample.ndim != self._ndim:
                 raise ValueError(
@@ -255,12 +258,13 @@ class _TensorList:
             raise ValueError(f"the layout {layout!r} does not fit samples of {self._ndim} dimensions")
         self._layout = layout
         self._source_info = source_info
-        self._owner = owner
+        self._owner = owner  # only kept alive
 
     def __len__(self) -> int:
         return len(self._samples) if self._dense is None else self._dense.shape[0]
 
     def _at(self, i: int) -> Any:
+        """Sample `i` of the batch, for an `i` that is in range."""
         return self._samples[i] if self._dense is None else self._dense[i, ...]
 
     def __getitem__(self, i: int) -> Any:
@@ -336,7 +340,9 @@ class _TensorList:
         return (samples.view(i) for i in range(len(samples))) if isinstance(samples, DeviceSamples) else iter(samples)
 
     def _as_array(self) -> Any:
-        """The batch as one array. A list of samples is stacked once, on first use."""
+        """The batch as one array. A list of samples is stacked once, on first use. Raises RuntimeError if they differ in
+        shape.
+        """
         if self._dense is None:
             if not self.is_dense_tensor():
                 raise RuntimeError(

@@ -95,6 +95,7 @@ def VarLenFeature(*arguments: Any) -> Feature:
 
 
 def _extents(shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple. Raises ArgumentTypeError if it is no list of numbers."""
     try:
         return tuple(int(n) for n in shape)
     except TypeError:

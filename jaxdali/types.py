@@ -186,12 +186,13 @@ def numpy_dtype(x: Any) -> np.dtype:
         "float": np.float32,
         "half": np.float16,
     }
-    text = str(x)
+    text = str(x)  # of PyTorch's dtypes "torch.float32", ...
     if text.startswith("torch."):
         x = text.removeprefix("torch.")
     try:
         if isinstance(x, (type, str)) and x in types_by_name:
             return np.dtype(types_by_name[x])
+        # For NumPy, None means float64.
         dtype = np.dtype(x) if x is not None and not isinstance(x, (int, float)) else None
     except (TypeError, UnicodeError):  # the latter for a name that is not a string
         dtype = None
@@ -230,11 +231,13 @@ class ScalarConstant:
     def __init__(self, value: Any, dtype: DALIDataType | None = None):
         value_dtype = getattr(value, "dtype", None)  # of a NumPy scalar or an array
         if value_dtype is not None and np.size(value) == 1:
-            value, dtype = np.asarray(value).item(), to_dali_type(value_dtype) if dtype is None else dtype
+            value = np.asarray(value).item()
+            dtype = to_dali_type(value_dtype) if dtype is None else dtype
         if not isinstance(value, (bool, int, float)):
             raise TypeError(f"ScalarConstant: expected a bool, an int or a float, got {type(value).__name__}")
         if dtype is None:
             dtype = BOOL if isinstance(value, bool) else INT32 if isinstance(value, int) else FLOAT
+        # The dataclass is frozen.
         object.__setattr__(self, "dtype", _checked_data_type(dtype))
         object.__setattr__(self, "value", _as_python_number(value, self.dtype))
 

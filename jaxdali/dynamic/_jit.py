@@ -129,7 +129,9 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
 
 
 def _is_leaf(x: Any) -> bool:
-    """Whether a pytree of arguments ends at `x`: it is a batch, or a list or tuple that stands for one."""
+    """Whether a pytree of arguments ends at `x`: it is a batch, a single value of JAX, or a list or tuple that stands for a
+    batch.
+    """
     if isinstance(x, tuple):  # a tuple of files is a batch, one of arrays is a structure
         return bool(x) and all(isinstance(e, FILE) for e in x)
     if isinstance(x, list):  # a list of arrays is a batch, one of keys is a structure

@@ -77,6 +77,7 @@ def imread(filepaths: Any, /, *, device: Any = "cpu", **arguments: Any) -> Any:
     is_list = isinstance(filepaths, (list, tuple, Batch))
     data = []
     for path in filepaths if is_list else [filepaths]:
+        # A tensor or an array holds the path's bytes.
         name: Any = path if isinstance(path, str) or hasattr(path, "__fspath__") else bytes(_np.asarray(path))
         with open(name, "rb") as f:
             data.append(f.read())

@@ -34,9 +34,9 @@ class Checkpoint:
 
     def clear(self) -> None:
         """Removes all objects and states."""
-        self._objects: dict[str, Any] = {}
+        self._objects: dict[str, Any] = {}  # registered ones by name
         self._states: dict[str, Any] = {}
-        self._types: dict[str, str | None] = {}
+        self._types: dict[str, str | None] = {}  # names of the classes of states' objects; None: not checked
         self._pending: set[str] = set()  # names of states that are not yet applied to their objects
         self._complete = self._loaded = False
 
@@ -103,6 +103,7 @@ class Checkpoint:
         return name
 
     def _check_type(self, name: str, op: Any) -> None:
+        """Raises TypeError if the state that the object is to get is that of another class."""
         expected = self._types.get(name) if name in self._pending else None
         if expected is not None and expected != type(op).__qualname__:
             raise TypeError(
@@ -110,6 +111,7 @@ class Checkpoint:
             )
 
     def _apply(self, name: str) -> None:
+        """Gives an object its state, if it has one that is not yet applied."""
         if name in self._pending:
             self._objects[name].set_state(self._states[name])
             self._pending.discard(name)
@@ -247,6 +249,7 @@ class Checkpoint:
 def _files_by_number(filename: str) -> dict[int, str]:
     """The existing files with a name pattern that has the field ``{seq}``, by their numbers."""
     filename = os.fspath(filename)
+    # Each part is (text, field, format, conversion): a text, and the field behind it, None at the end.
     parts = list(string.Formatter().parse(filename))
     if [field for _, field, _, _ in parts if field is not None] != ["seq"]:
         raise ValueError(

@@ -171,6 +171,7 @@ class Stream(_MissingMembers):
     def synchronize(self) -> None:
         """Waits until the devices have computed everything that was dispatched."""
         for device in jax.local_devices():
+            # A device runs programs in the order of dispatch, so this addition comes after everything else.
             jax.block_until_ready(jax.device_put(np.zeros((), np.int32), device) + 1)
 
 
@@ -229,9 +230,9 @@ class EvalContext(_MissingMembers):
                 "EvalContext: cuda_stream and thread_pool can't be given: streams are XLA's, and there is one pool of threads"
             )
         if device_id is not None:
-            Device("gpu", device_id)
+            Device("gpu", device_id)  # raises ValueError if there is no such device
         self._num_threads, self.device_id = num_threads, device_id
-        self._outer_num_threads: list[int] = []
+        self._outer_num_threads: list[int] = []  # before each block, as blocks of one context may be nested
 
     @property
     def num_threads(self) -> int:

@@ -50,6 +50,7 @@ class DType:
                 raise ValueError(f"a float of {bits} bits needs exponent_bits and significand_bits")
             self.exponent_bits = exponent_bits or _EXPONENTS[bits]
             self.significand_bits = significand_bits or bits - self.exponent_bits - 1
+        # A type with the same fields as one of DALI's is that type. Those of enums are made with their `type_id`.
         predefined = (
             next((x for x in _DTYPES if x._identity == self._identity), None) if kind is not DType.Kind.enum else None
         )

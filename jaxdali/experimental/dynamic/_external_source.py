@@ -57,7 +57,7 @@ class ExternalSource:
             raise TypeError(f"ExternalSource: source must be a function or an iterable, got {type(source).__name__}")
         if not is_iterable and cycle is not None:
             raise ValueError("ExternalSource: cycle needs a source that is an iterable or a generator function")
-        device_of(device)
+        device_of(device)  # raises an error if there is no such device
         self._source: Any = source
         self._is_iterable, self._cycle = is_iterable, _CYCLES[cycle]
         self._iterator: Iterator[Any] | None = None
@@ -126,7 +126,7 @@ class ExternalSource:
         return iter(self._source() if inspect.isgeneratorfunction(self._source) else self._source)
 
     def _output(self, i: int, x: Any, batch_size: int | None) -> Batch | Tensor:
-        """Converts the data of output `i`."""
+        """Converts the data of output `i`. `batch_size`: see `__call__`."""
         dtype, layout = self._dtypes[i], self._layouts[i]
         if isinstance(x, _batch.Batch):
             if batch_size is not None and len(x) != batch_size:

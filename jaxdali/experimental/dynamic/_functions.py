@@ -44,6 +44,7 @@ def with_dali_defaults(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a function of `jaxdali.dynamic`: it accepts DALI's classes and everything that DALI converts to tensors,
     and takes random numbers from the default generator.
     """
+    # The name of the operator in `fn`, such as "random.uniform".
     operator = ".".join((*function.__module__.split(".")[2:], function.__name__))
 
     @boundary
@@ -76,6 +77,7 @@ def with_dali_defaults(function: Callable[..., Any]) -> Callable[..., Any]:
 def _input(x: Any) -> Any:
     """Converts a positional input. Everything but a batch, a column and a list of files is one sample."""
     if isinstance(x, (list, tuple)):
+        # In a function of `jit` or of JAX, lists with values of these stay as they are.
         if any(is_node(e) or isinstance(e, Tracer) for e in x):
             return x
         is_files = bool(x) and all(isinstance(e, FILE) for e in x)  # their lengths differ
@@ -92,9 +94,12 @@ def _is_traced(x: Any) -> bool:
 
 
 def _to_batch(a: Argument | None, x: Any, N: int) -> Any:
-    """Repeats a named argument that is a tensor for N samples.
+    """Repeats a named argument that is a tensor for N samples. Returns other arguments unchanged.
 
     As a static number, each new value would compile anew.
+
+    Args:
+      a: its declaration; None if the function does not declare it.
     """
     if a is None or a.is_input or not a.per_sample or not isinstance(x, DaliTensor):
         return x
@@ -159,6 +164,7 @@ def functions_with_dali_defaults(module: types.ModuleType, name: str) -> dict[st
 
 
 def _raise_missing_name(module: str, path: str, name: str) -> Any:
+    """Raises the AttributeError for a missing name of a submodule. `path`: the last part of the module's name."""
     if f"{path}.{name}" in _ADVICE:
         raise missing_name_error(__name__.rpartition(".")[0], f"{path}.{name}", ())
     raise missing_name_error(module, name, vars(sys.modules[module]))

@@ -47,6 +47,9 @@ def types_of(operands: Sequence[Any]) -> str:
 
 
 def _operand(x: Any) -> Any:
+    """Converts an operand for `jaxdali.dynamic`: arrays, NumPy's scalars and lists become samples; numbers, batches,
+    tensors, and arrays that JAX traces stay what they are.
+    """
     is_value = isinstance(x, (bool, int, float, _batch.Batch, _batch.Tensor, Tensor, Tracer)) and not isinstance(
         x, np.generic
     )
@@ -71,6 +74,7 @@ class Batch(_batch.Batch):
         converted = (batch if copy else as_batch)(tensors, dtype, device, layout)
         super().__init__(converted._data, converted._shapes, converted.layout or "", converted._dims)
 
+    # What the base class does in `__init__`, whose arguments differ here.
     @classmethod
     def _with(cls, data: Any, shapes: Any = None, layout: str = "", dims: Any = None) -> Batch:
         batch = cls.__new__(cls)
@@ -190,7 +194,7 @@ class Batch(_batch.Batch):
         if copy is False and not self.is_dense:
             raise ValueError("the samples are not one array, so they can't become a torch.Tensor without a copy")
         tensor = self._plain.torch(pad)
-        tensor = tensor[0] if pad else tensor
+        tensor = tensor[0] if pad else tensor  # with `pad`, the tensor and the shapes
         return tensor.clone() if copy else tensor
 
     def __repr__(self) -> str:
@@ -198,6 +202,7 @@ class Batch(_batch.Batch):
             return repr(self._plain)
         shown = [np.array2string(np.asarray(x), prefix="    ", edgeitems=2) for x in self._plain.samples()[:_MAX_SHOWN]]
         ellipsis = ["..."] if len(self) > _MAX_SHOWN else []
+        # As NumPy separates the elements of its first axis.
         separator = ", " if self.ndim == 0 else "," + "\n" * max(self.ndim, 1) + "    "
         shapes = ", ".join([*map(str, self.shape[:_MAX_SHOWN]), *ellipsis])
         fields = {"num_samples": len(self), "shape": f"[{shapes}]"}
@@ -226,9 +231,12 @@ def _repr_text(name: str, data: str, x: Any, fields: dict[str, Any]) -> str:
 
 
 class _BatchSlices(_batch.Slices):
+    """Takes parts of the samples of a batch. An ellipsis stands for all axes between."""
+
     def __getitem__(self, key: Any) -> Batch:
         keys = key if isinstance(key, tuple) else (key,)
         if any(k is Ellipsis for k in keys):
+            # The ellipsis becomes one full slice for each axis that has no key: `keys` without it has one key fewer.
             position = next(i for i, k in enumerate(keys) if k is Ellipsis)
             if any(k is Ellipsis for k in keys[position + 1 :]):
                 raise ValueError("a subscript can have one Ellipsis only")
@@ -512,7 +520,7 @@ def _narrow_integers(integers: np.ndarray) -> np.ndarray:
 
 
 def _make_tensor(data: Any, dtype: Any, device: Any, layout: str | None, pad: bool, copy: bool) -> Tensor:
-    """Makes a `Tensor`; see `tensor` for the arguments."""
+    """Makes a `Tensor`; see `tensor` for the arguments. `copy`: whether it must not share memory with `data`."""
     if device is not None:
         device_of(device)
     numpy_dtype = None if dtype is None else numpy_of(dtype)
@@ -520,7 +528,7 @@ def _make_tensor(data: Any, dtype: Any, device: Any, layout: str | None, pad: bo
     if isinstance(data, _batch.Batch):
         inherited = f"N{inherited}" if inherited or not data.ndim else ""
         padded = to_plain(data).numpy(pad=pad)
-        data = padded[0] if pad else padded
+        data = padded[0] if pad else padded  # with `pad`, the array and the shapes
     array = _sample_array(data, numpy_dtype)
     if copy and (is_array(data) or isinstance(data, FILE)):
         array = np.array(array)
@@ -544,13 +552,13 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, layout: str | None 
       ValueError, TypeError: as of `jaxdali.dynamic.tensor`.
       OverflowError: a number does not fit into the type.
     """
-    return _make_tensor(data, dtype, device, layout, pad, True)
+    return _make_tensor(data, dtype, device, layout, pad, copy=True)
 
 
 @boundary
 def as_tensor(data: Any, dtype: Any = None, device: Any = None, layout: str | None = None, pad: bool = False) -> Tensor:
     """Does the same as `tensor`, but shares the memory of an array if possible."""
-    return _make_tensor(data, dtype, device, layout, pad, False)
+    return _make_tensor(data, dtype, device, layout, pad, copy=False)
 
 
 def _to_device(plain_batch: _batch.Batch, device: Any) -> Batch:
@@ -559,7 +567,7 @@ def _to_device(plain_batch: _batch.Batch, device: Any) -> Batch:
 
 
 def _make_batch(tensors: Any, dtype: Any, device: Any, layout: str | None, copy: bool) -> Batch:
-    """Makes a `Batch`; see `batch` for the arguments."""
+    """Makes a `Batch`; see `batch` for the arguments. `copy`: whether it must not share the memory of an array."""
     numpy_dtype = None if dtype is None else numpy_of(dtype)
     if isinstance(tensors, _batch.Batch):
         plain_batch = to_plain(tensors)
@@ -607,10 +615,10 @@ def batch(tensors: Any, dtype: Any = None, device: Any = None, layout: str | Non
     Raises:
       ValueError, TypeError, OverflowError: as of `tensor` and `jaxdali.dynamic.batch`.
     """
-    return _make_batch(tensors, dtype, device, layout, True)
+    return _make_batch(tensors, dtype, device, layout, copy=True)
 
 
 @boundary
 def as_batch(tensors: Any, dtype: Any = None, device: Any = None, layout: str | None = None) -> Batch:
     """Does the same as `batch`, but shares the memory of an array ``[N, ...]`` if possible."""
-    return _make_batch(tensors, dtype, device, layout, False)
+    return _make_batch(tensors, dtype, device, layout, copy=False)

@@ -20,7 +20,10 @@ class ReaderState(dict[str, Any]):
 
 
 def _class_of(base: type[Any]) -> type[Any]:
-    """Makes a class with the behaviour of DALI's reader from a class of `jaxdali.dynamic.readers`."""
+    """Makes a class with the behaviour of DALI's reader from a class of `jaxdali.dynamic.readers`.
+
+    The functions below are its methods, and replace those of `base`.
+    """
 
     def __init__(
         self: Any,
@@ -55,22 +58,26 @@ def _class_of(base: type[Any]) -> type[Any]:
         return base.next_epoch(self, checked_size(self, batch_size))
 
     def checked_size(self: Any, batch_size: int | None) -> int | None:
+        """The batch size of an epoch: as passed, or that of the reader; None: single samples. Checks the maximum."""
         size = self._batch_size if batch_size is None else batch_size
         if self._max_batch_size is not None and size is not None and size > self._max_batch_size:
             raise ValueError(f"{self._name}: batch_size={size} exceeds max_batch_size={self._max_batch_size}")
         return size
 
     def _epoch(self: Any, size: int | None) -> Iterator[Any]:
+        """Yields the outputs of each batch of an epoch, see `next_epoch`."""
         self._runner_for(size)
         meta = base.get_metadata(self)
         # The shard of this epoch: a reader moves on to the next shard after each epoch that was read to its end.
         shards, shard = meta["number_of_shards"], (meta["shard_id"] + self._epochs) % meta["number_of_shards"]
+        # The samples of the shard, by the number of the first one and that behind the last one.
         begin, end = (i * meta["epoch_size_padded"] // shards for i in (shard, shard + 1))
         for _ in range(begin, end, size or 1):
             yield from read_batch(self, size)
         self._epochs += not meta["stick_to_shard"]
 
     def read_batch(self: Any, size: int | None) -> Iterator[Any]:
+        """Yields the outputs of one batch; or of one sample, if it could be read."""
         self._runner_for(size)
         self._num_remaining = 1  # so that the epoch of the base class ends after one batch
         return map(_to_dali_classes, base._epoch(self, size))
