@@ -603,7 +603,7 @@ _pool = BufferPool()
 
 
 def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = None, roomy: bool = False) -> Batch:
-    """Makes a ragged batch of arrays with one type and number of dimensions.
+    """Makes a ragged batch of arrays with one type and number of dimensions; a dense one of numbers.
 
     Args:
       like: gives type and dimensions if there is no sample.

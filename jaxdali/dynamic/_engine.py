@@ -472,6 +472,7 @@ class Engine:
             if bound.fits(types):
                 with contextlib.suppress(ValueError):  # another thread took it
                     self._idle.remove(bound)
+                    # The user may have set another number meanwhile.
                     bound.executor.resources.num_threads = _threads.get_num_threads()
                     return bound
         return _BoundExecutor(self._function_graph.executor(self._N, self._device))

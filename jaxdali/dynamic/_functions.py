@@ -131,7 +131,11 @@ def call(
     hosted: list[bool] = []  # whether each batch is an argument, which the host reads
 
     def place(x: Any, value: tuple[Batch, bool] | None, is_argument: bool = False) -> Any:
-        # `value`: the batch of `x`, and whether it is a single value. None: `x` is static, the same for all samples.
+        """Adds a value to the batches of the call, and returns a placeholder for it. Returns static values unchanged.
+
+        Args:
+          value: the batch of `x`, and whether it is a single value; None: `x` is static, the same for all samples.
+        """
         if value is None:
             return x
         batch, is_single = value
@@ -168,8 +172,9 @@ def call(
     if drawn_argument is not None and N > 1:
         raise ambiguous_draw(name, f"argument {drawn_argument}", N)
 
-    # Called while the function is compiled: with a node in place of each batch.
     def trace_function(trace: TraceState, nodes: list[Any], keys: Sequence[Any]) -> Any:
+        """Calls the operator's function with a node in place of each placeholder, while it is compiled."""
+
         def to_node(x: Any) -> Any:
             if isinstance(x, list):
                 return [to_node(e) for e in x]
@@ -319,6 +324,7 @@ def _cached(cache: CompiledCache, key: Any, make: Callable[[], Any]) -> Any:
         if value is not None:
             cache.move_to_end(key)
             return value
+    # Made without the lock, as it takes long. If two threads make the same, the value of the first one is kept.
     value = make()
     with _lock:
         value = cache.setdefault(key, value)
@@ -416,6 +422,7 @@ def subscript(batch: Batch, key: Any) -> Batch:
     indices: list[Any] = []
 
     def to_placeholder(x: Any) -> Any:
+        """A placeholder in place of an index that is a value, as `subscript_nodes` gets these as nodes."""
         if isinstance(x, slice):
             return slice(*map(to_placeholder, (x.start, x.stop, x.step)))
         if not isinstance(x, Batch) and not is_drawn(x):
@@ -426,6 +433,8 @@ def subscript(batch: Batch, key: Any) -> Batch:
     template = tuple(map(to_placeholder, keys))
 
     def subscript_nodes(node: Any, *nodes: Any) -> Any:
+        """The subscript of a node, with `nodes` in place of the placeholders in `template`."""
+
         def fill(x: Any) -> Any:
             if isinstance(x, slice):
                 return slice(*map(fill, (x.start, x.stop, x.step)))
@@ -517,6 +526,7 @@ def _function_of(function: Callable[..., Any], public: str, module: str) -> Call
     @boundary
     @functools.wraps(function)
     def checked_call(*inputs: Any, **arguments: Any) -> Any:
+        """Checks the names of the arguments, and calls the function. Errors get the user's line."""
         try:
             for n in arguments:
                 if n in advice:

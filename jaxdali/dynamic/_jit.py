@@ -69,6 +69,7 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
     @functools.wraps(function)
     @in_values
     def compiled(*arguments: Any, **keywords: Any) -> Any:
+        """Calls the function's program for these arguments; it is compiled once for each structure of them."""
         if current_trace() is not None:
             return function(*arguments, **keywords)
         check_pool()
@@ -98,6 +99,7 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
         N = size_of(name, batches, draws, (), size)
 
         def trace_function(trace: TraceState, nodes: list[Any], input_keys: Any) -> Any:
+            """Calls the user's function with a node in place of each value, and a traced key in place of each key."""
             trace.N = N if has_size else None
             node_iterator, key_iterator = iter(nodes), iter(input_keys)
             filled_leaves = [

@@ -47,6 +47,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if not fullname.startswith(f"{DALI}."):
             return None
         name = fullname.removeprefix(f"{DALI}.")
+        # For a module with a `hint`, `create_module` raises an error that tells it.
         if (
             f"jaxdali.{name}" not in sys.modules
             and not hint(name)

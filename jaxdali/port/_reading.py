@@ -637,6 +637,7 @@ class _Reader(ast.NodeVisitor):
         dali_arguments = {
             name: argument for name, argument in self._parameters(callee, node).items() if argument is not None
         }
+        # A body is visited once for each combination of names of DALI among the arguments.
         key = (
             id(callee.node),
             frozenset((name, argument) for name, argument in dali_arguments.items() if isinstance(argument, _Name)),

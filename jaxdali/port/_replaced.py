@@ -60,6 +60,7 @@ class Replaced:
         guesses = _made_up.Guesses(self._data)
         parse = argparse.ArgumentParser.parse_known_args
 
+        # All methods that parse call this one.
         def parse_known_args(parser: argparse.ArgumentParser, args: Any = None, namespace: Any = None) -> Any:
             for action in parser._actions:
                 if action.required:
@@ -129,6 +130,7 @@ class Replaced:
 
         @functools.wraps(function)
         def external_source(source: Any = None, num_outputs: int | None = None, **kwargs: Any) -> Any:
+            """Calls `function`, with made-up batches if the source is made up or a stand-in."""
             if not isinstance(source, (_made_up.Source, _made_up.Settings, _stand_ins.StandIn)):
                 return function(source, num_outputs, **kwargs)
             source_nodes: list[Any] = []  # filled below, before `made_up` is first called
@@ -138,6 +140,7 @@ class Replaced:
             batches = iter(range(100))  # of an epoch, so that loops over the pipeline end
 
             def made_up() -> Any:
+                """The next batch of all outputs: a tuple, or a single batch if `num_outputs` is None."""
                 if next(batches, None) is None:
                     raise StopIteration
                 batches_of_outputs = [self._fed(node, i, kwargs) for i, node in enumerate(source_nodes)]

@@ -50,6 +50,7 @@ def with_dali_defaults(function: Callable[..., Any]) -> Callable[..., Any]:
     @boundary
     @functools.wraps(function)
     def call_with_defaults(*inputs: Any, **arguments: Any) -> Any:
+        """Converts the inputs and arguments, calls the function, and converts the results to DALI's classes."""
         try:
             inputs = tuple(map(_input, inputs))
         except (TypeError, ValueError, OverflowError) as e:

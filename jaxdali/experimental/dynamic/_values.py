@@ -462,6 +462,7 @@ def to_dali_classes(x: Any, single: bool = False) -> Any:
     """
 
     def convert_leaf(e: Any) -> Any:
+        """Converts one output; other objects stay."""
         if isinstance(e, _batch.Batch):
             return Tensor.of(e[0], e.layout) if single else Batch.of(e)
         if isinstance(e, _batch.Tensor):

@@ -414,6 +414,7 @@ def _factory(
     @boundary
     @functools.wraps(definition)
     def make_iterator(*args: Any, **kwargs: Any) -> ColocatedIterator:
+        """Makes the iterator. The arguments are those of the definition and of `Pipeline`."""
         for name in ("workers", "loading_processes", "checkpoints"):
             if name in kwargs:
                 raise TypeError(

@@ -361,7 +361,8 @@ class EagerFunction(_JaxFunction, EagerOperator):
         )
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        if self.calls is not None:
+        """See `Operator.bind`. Returns the operator with `calls` and `inputs`."""
+        if self.calls is not None:  # a `TraceableFunction` has made it
             return self
         # A function with a sharding is compiled if it can be traced; others are eager by the user's wish (jit=False), or
         # have no result.

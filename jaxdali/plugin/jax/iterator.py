@@ -223,7 +223,7 @@ class DALIGenericIterator(BaseIterator):
         self._start(pipeline_lease, options, padded=is_masked)
 
     def _store_options(self, options: JaxOptions, shards: Shards | None, stacked: bool = False):
-        """Stores the options and what follows from them, without the pipelines."""
+        """Stores the options and what follows from them, without the pipelines. `shards`, `stacked`: see `_begin`."""
         self.output_map = list(options.output_map)
         self._mask_name = options.mask_name
         self._shards = shards
@@ -559,6 +559,7 @@ def iterator_factory(
     @boundary
     @functools.wraps(function)
     def make_iterator(*args: Any, **kwargs: Any) -> DALIGenericIterator:
+        """Makes the pipelines, and the iterator over them. The arguments are those of the definition and of `Pipeline`."""
         # A definition with a parameter `checkpoints` gets that argument; otherwise it is the iterator's.
         takes_checkpoints = "checkpoints" in inspect.signature(function).parameters
         if checkpoints_option is not None and not takes_checkpoints and "checkpoints" in kwargs:
