@@ -24,8 +24,8 @@ from .fn._tensor import arithmetic as _arithmetic
 
 
 def _pointwise(function: str, *operands: Any) -> Any:
-    """Calls a pointwise function by its name, such as "sqrt". Batches and tensors of
-    `jaxdali.dynamic` are evaluated immediately.
+    """Calls a pointwise function by its name, such as "sqrt". Functions of batches and tensors of `jaxdali.dynamic` are
+    evaluated immediately.
     """
     values = [x for x in operands if hasattr(type(x), "_pointwise") and not isinstance(x, DataNode)]
     if values:

@@ -545,7 +545,7 @@ class Batch(Arithmetic):
 
     @property
     def _spec(self) -> Spec:
-        """The description of a batch that functions of values are compiled for."""
+        """The description of a batch that functions of values are compiled for; that of a ragged one has no shape."""
         return Spec(
             self.dtype,
             self.ndim,

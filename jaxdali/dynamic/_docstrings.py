@@ -190,6 +190,7 @@ def _replace(text: str, replacements: Sequence[tuple[str, str]]) -> str:
     for words, replacement in replacements:
         # Most docstrings contain few of the phrases, and this search is faster than the regular expression.
         if " ".join(words.split()) in unbroken:
+            # Between the pieces, the phrase has spaces or a single line end, and the text may have either.
             pieces = re.split(r" +|(?<!\n)\n(?!\n) *", words)
             text = re.sub(
                 r"(?: +|\n *)".join(map(re.escape, pieces)), lambda _, replacement=replacement: replacement, text

@@ -282,6 +282,7 @@ def evaluate(cache: CompiledCache, function_key: Any, name: str, function: Calla
         if isinstance(dense, Dense) and not dense.calls_back:
             dense.warnings.warn()
             outputs, status = dense.compiled(arrays)
+            # `status` has a column for each native step; only these can fail.
             if not status.shape[1] or not np.asarray(status).any():
                 return dense.batches(outputs)
             # A sample failed. The engine runs the call again, and raises the error or replaces the sample.

@@ -61,7 +61,7 @@ class Reader:
     def __init__(self, *positional: Any, batch_size: int | None = None, **arguments: Any):
         self._name = f"readers.{type(self).__name__}"
         self._batch_size = self._checked(batch_size)
-        scope = Scope(None, [])
+        scope = Scope(owner=None, nodes=[])
         with building(scope):
             nodes = type(self).function(*positional, **arguments)
         # The function returns one node, a list of them, or a dict by name.

@@ -877,6 +877,7 @@ def _parse(text: str) -> ast.Module:
 def _code_of_cell(cell: str) -> str:
     """The code of a notebook's cell, with lines of magics blanked out."""
     lines = cell.split("\n")
+    # A cell of another language has no code of Python.
     if lines[0].startswith("%%") and not lines[0].startswith(("%%time", "%%capture")):
         lines = [""] * len(lines)
     magic = [line.lstrip().startswith(("%", "!", "?")) for line in lines]

@@ -254,13 +254,13 @@ class TraceableFunction(_JaxFunction, ProgramOperator):
             return EagerFunction(**options, sharding=None, inputs=specs, calls=_ShardCalls(functions, ctx, jit, use))
 
         if ctx.settings.disable_jit and self.jit is None:
-            return make_eager(False)
+            return make_eager(jit=False)
         if ctx.in_branch and self.jit is None:
-            return make_eager(None)  # in a program, the function would see samples that don't take the branch
+            return make_eager(jit=None)  # in a program, the function would see samples that don't take the branch
         if any(s.shape is None for s in specs):
-            return make_eager(self.jit)  # it is compiled for each shape, and runs between two programs
+            return make_eager(jit=self.jit)  # it is compiled for each shape, and runs between two programs
         if use.is_requested or use.has_explicit_axes:  # arrays on Auto axes may be constants of a program
-            return make_eager(self.jit)
+            return make_eager(jit=self.jit)
         B, x64 = ctx.B, ctx.settings.x64
         # The arrays that the function gets: 64-bit types are narrowed unless the user has enabled x64.
         arguments = [
@@ -281,7 +281,7 @@ class TraceableFunction(_JaxFunction, ProgramOperator):
                 ctx.where,
                 str(e),
             )
-            return make_eager(False)
+            return make_eager(jit=False)
         outputs = [
             Spec(a.dtype, a.ndim - 1, a.shape[1:], self.layout_like(i, a.ndim - 1, specs))
             for i, a in enumerate(traced.jaxpr.out_avals)

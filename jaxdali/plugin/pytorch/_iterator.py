@@ -433,7 +433,7 @@ def _first(x: torch.Tensor | list[torch.Tensor], n: int) -> torch.Tensor | list[
 def _shared_refs(plan: Plan) -> frozenset[Ref]:
     """The values that an eager user function may still refer to: arrays that it returned or was given.
 
-    They are known after a first batch.
+    Whether a function is compiled is known after a first batch.
     """
     eager = [s for s in plan.steps if isinstance(s.op, EagerOperator) and not s.op.compiled]
     return frozenset(r for s in eager for r in (*s.inputs, *s.outputs))
@@ -463,7 +463,10 @@ class _TensorKeeper:
         if self._last_batch:
             self._waiting.append((torch.cuda.current_stream(self._device).record_event(), self._last_batch))
         self._last_batch, self._batch = self._batch, []
-        while self._waiting and self._waiting[0][0].query():
+        while self._waiting:
+            event, _ = self._waiting[0]
+            if not event.query():
+                break
             self._waiting.popleft()
 
 
