@@ -357,7 +357,8 @@ def Constant(
       TypeError: the value is not numeric.
     """
     if isinstance(value, ScalarConstant):
-        dtype, value = value.dtype if dtype is None else dtype, value.value
+        dtype = value.dtype if dtype is None else dtype
+        value = value.value
     is_scalar = isinstance(value, (bool, int, float, np.generic)) or np.ndim(value) == 0
     is_scalar_shape = shape is None or tuple(np.atleast_1d(shape).tolist()) in ((), (1,))  # as in DALI, also [1]
     if is_scalar and is_scalar_shape and layout is None and device is None and name is None:

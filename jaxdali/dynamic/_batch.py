@@ -561,6 +561,7 @@ class Batch(Arithmetic):
             return np.asarray(self._data)
         shapes = self._shape_table(np.int64)
         offsets, _ = plan_offsets(shapes, num_shards=1)
+        # Its buffer is ``[shards, capacity]``.
         return Packed(np.asarray(self._data)[None], offsets, shapes)
 
     @staticmethod
@@ -574,7 +575,7 @@ class Batch(Arithmetic):
             offsets, _ = plan_offsets(data.shapes, num_shards=1)
             if not np.array_equal(data.offsets, offsets):
                 return of_samples([data[i] for i in range(len(data))], layout, value.spec)
-            return Batch(data.data[0], data.shapes, layout, dims)
+            return Batch(data.data[0], data.shapes, layout, dims)  # the buffer of the only shard
         return Batch(data, None, layout)
 
     def __reduce__(self) -> Any:

@@ -125,16 +125,18 @@ class Dense:
         self._needed_inputs = tuple(i for i, r in enumerate(self._inputs) if r in host_inputs)
         zeros = [np.zeros((N, *(s.shape or ())), s.dtype) for s in specs]
         try:
-            # (the host's values, parameters of each step, sizes of scratch memory of each step): those of any batch
-            # have these shapes. Zeros stand for the values of a batch, which are not known yet, so it does not matter
-            # if they are out of an argument's range. Without a callback there are no other values, and errors are real.
-            self._constant = self._prepare(
+            # Zeros stand for the values of a batch, which are not known yet, so it does not matter if they are out of
+            # an argument's range. Without a callback there are no other values, and errors are real.
+            host_values, params, self._scratch_sizes = self._prepare(
                 zeros, np.zeros((len(function_graph.keys), 2, N), np.int64), any_numbers=self.calls_back
             )
         except (OperatorError, ValueError) as e:
             raise NotDense(str(e)) from e
+        # The host's values, and the parameters of each step. Without a callback they are those of every batch; with one
+        # they show the shapes and types.
+        self._prepared = host_values, params
         # The pytree of the program's operands: inputs, values and parameters.
-        self._operands = jax.tree.structure([zeros, *self._constant[:2]])
+        self._operands = jax.tree.structure([zeros, host_values, params])
 
     def batches(self, outputs: Sequence[Any]) -> Any:
         """Makes batches and single values of the outputs' arrays, in the structure that the function returns."""
@@ -187,7 +189,7 @@ class Dense:
                 return self._call_per_device(sharding, arrays, words, line)
             if self.calls_back:
                 structs = jax.tree.map(
-                    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), jax.tree.map(_in_words, self._constant[:2])
+                    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), jax.tree.map(_in_words, self._prepared)
                 )
                 host_operands = _replicate([*(_to_words(jnp.asarray(arrays[i])) for i in self._needed_inputs), *words])
                 prepare = functools.partial(self._prepare_on_host, line)
@@ -200,10 +202,10 @@ class Dense:
                 # A callback runs on one device. The barrier lets XLA copy its results to the other devices.
                 prepared = _replicate(jax.lax.optimization_barrier(prepared))
                 host_values, params = jax.tree.map(
-                    lambda x, template: _from_words(x, template.dtype), prepared, self._constant[:2]
+                    lambda x, template: _from_words(x, template.dtype), prepared, self._prepared
                 )
             else:
-                host_values, params = self._constant[:2]
+                host_values, params = self._prepared
             operands = [
                 [jnp.asarray(a) for a in arrays],
                 jax.tree.map(jnp.asarray, host_values),
@@ -249,7 +251,6 @@ class Dense:
         """
         arrays, host_values, params = jax.tree.unflatten(self._operands, leaves)
         B = leaves[0].shape[0] if leaves else self._N
-        *_, scratch_sizes = self._constant
         values: dict[Ref, Any] = {r: a for r, a in zip(self._inputs, arrays, strict=True) if r is not None}
         values |= zip(self._host_value_refs, host_values, strict=True)
         # The control operand of native calls: the id of the thread pool, then 1 for each sample that is present.
@@ -257,7 +258,7 @@ class Dense:
         # For each step: capacities of its outputs (none, as all are dense), parameters, and bytes of scratch memory.
         operands = [
             ((None,) * len(s.specs), p, scratch)
-            for s, p, scratch in zip(self._steps, params, scratch_sizes, strict=True)
+            for s, p, scratch in zip(self._steps, params, self._scratch_sizes, strict=True)
         ]
         status_of_step = lowered(self._plan, self._steps, B, values, [control] * len(self._steps), operands)
         native_steps = [s for s in self._steps if s.id in status_of_step]
@@ -311,7 +312,7 @@ class Dense:
             return " ".join(["n", *(f"x{number}y{i}" for i in range(rank - 1))])
 
         arrays = jax.tree.leaves(
-            [[jax.ShapeDtypeStruct((self._N, *(s.shape or ())), s.dtype) for s in self._specs], *self._constant[:2]]
+            [[jax.ShapeDtypeStruct((self._N, *(s.shape or ())), s.dtype) for s in self._specs], *self._prepared]
         )
         # Shapes; the last result is the status.
         outputs = [(self._N, *(self._plan.spec(r).shape or ())) for r in self._plan.outputs] + [(self._N, 1)]
@@ -353,7 +354,7 @@ class Dense:
                 name_line(e, line)
             raise
         _, params_of_steps = prepared
-        _, expected_params, _ = self._constant
+        _, expected_params = self._prepared
         for step, params, expected in zip(self._steps, params_of_steps, expected_params, strict=True):
             if {n: x.shape for n, x in params.items()} != {n: x.shape for n, x in expected.items()}:
                 raise step.node.error(

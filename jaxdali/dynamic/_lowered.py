@@ -35,11 +35,14 @@ def bind_in_program(name: str, on_platform: OnPlatform, arrays: Sequence[Any], k
     if isinstance(dense, NotDense):
         raise _refused(name, dense)
     words = dense.words(keys)
+    # The status of native steps is not needed, as `line` makes failed samples errors of the program.
     if not dense.native:
-        return dense.batches(dense(arrays, words, line)[0])
+        results, _ = dense(arrays, words, line)
+        return dense.batches(results)
 
     def outputs(*leaves: Any) -> list[Any]:
-        return dense(leaves[: len(arrays)], leaves[len(arrays) :], line)[0]
+        results, _ = dense(leaves[: len(arrays)], leaves[len(arrays) :], line)
+        return results
 
     def bind(*leaves: Any) -> list[Any]:
         return _primitive().bind(
@@ -112,11 +115,12 @@ def _lowering(
     dense = on(platform)
     if isinstance(dense, NotDense):
         raise _refused(f"{name} (called at {line})", dense)
-    _ffi.load_kernels(local_devices(platform))
+    _ffi.load_kernels(local_devices(platform))  # the program calls them by name
     on_one_device = getattr(ctx.module_context.axis_context, "num_devices", None) == 1
 
     def outputs(*leaves: Any) -> list[Any]:
-        return dense(leaves[:arrays], leaves[arrays:], line, on_one_device)[0]
+        results, _ = dense(leaves[:arrays], leaves[arrays:], line, on_one_device)
+        return results
 
     return mlir.lower_fun(outputs, multiple_results=True)(ctx, *operands)
 

@@ -315,7 +315,12 @@ def _feature(name: str, feature: Any, i: int) -> tuple[int, bytes]:
 
 
 def reader_arguments(operator: str, given: Mapping[str, Any], data: Data) -> dict[str, Any]:
-    """The arguments of a reader. Files that do not exist are replaced by made-up ones."""
+    """The arguments of a reader. Files that do not exist are replaced by made-up ones.
+
+    Args:
+      operator: its name, such as "readers.file".
+      given: the arguments that the script passes.
+    """
     new = dict(given)
     if operator == "readers.file":
         if _listed(new.get("files")) and not _exist(new["files"]):
@@ -396,6 +401,7 @@ def _is_list(given: Mapping[str, Any], data: Data, suffix: str = "") -> bool:
     try:
         if path is None:
             return any(f.endswith(suffix) for f in os.listdir(root))
+        # A line is a path and a label, or only a path.
         line = pathlib.Path(path).read_text().split("\n", 1)[0]
         return os.path.exists(os.path.join(root or os.path.dirname(path), line.rpartition(" ")[0] or line))
     except (OSError, ValueError):

@@ -396,6 +396,7 @@ class _Reader(ast.NodeVisitor):
             if value is None:
                 value = self._read_module(f"{module}.{alias.name}".lstrip("."), node.level)
             self._bind(alias.asname or alias.name, value)
+            # A module that is not found may pass on names of DALI. Only one with "dali" in its name is suspected.
             if (
                 value is None
                 and self._module_file(module, node.level) is None
@@ -550,6 +551,7 @@ class _Reader(ast.NodeVisitor):
             if isinstance(decorator_value, _Name) and decorator_value.name.rpartition(".")[2] in _DECORATORS:
                 value = _Definition(decorator_value.name.rpartition(".")[2], frozenset(names))
         parameters: dict[str, _Bound | None] = dict.fromkeys(names)
+        # Defaults of positional parameters belong to the last of them.
         for x, default in (
             *zip(reversed([*arguments.posonlyargs, *arguments.args]), reversed(arguments.defaults)),
             *zip(arguments.kwonlyargs, arguments.kw_defaults),
@@ -613,6 +615,7 @@ class _Reader(ast.NodeVisitor):
         self.visit(node.func)
         function = ast.unparse(node.func)
         callee = self._resolve(node.func)
+        # A method of an object of DALI, which `visit_Attribute` leaves out.
         if (
             isinstance(callee, _Name)
             and isinstance(node.func, ast.Attribute)
@@ -745,6 +748,7 @@ class _Reader(ast.NodeVisitor):
             return
         values = [k.value for k in node.keywords if k.arg == "device_id"]
         values += node.args[2:3] if is_class else []  # the third parameter of `Pipeline`, and of most of its subclasses
+        # `rank` or `local_rank` as a word of its own, or `current_device`.
         for value in values:
             if re.search(
                 r"(?<![a-z])(local)?rank(?![a-z])|current_device", expression := ast.unparse(value), re.IGNORECASE

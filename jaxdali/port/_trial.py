@@ -262,7 +262,7 @@ class Trial:
         """Calls the factory that `pipeline_def` made from a method, with an object if one can be made."""
         try:
             owned = self._of_call(owner, owner.__name__, guesses)
-        except Exception:
+        except Exception:  # there is no object; perhaps the definition needs none
             return self._of_function(factory, guesses)
         return self._of_function(factory, guesses, owned)
 
@@ -402,6 +402,7 @@ class Trial:
             with self._limited(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 for pipeline in pipelines:
+                    # An iterator over the pipeline holds its lease, and has made its first batch.
                     if internals_of(pipeline).session.lease is None:
                         pipeline.build()
                         self._feed(pipeline)

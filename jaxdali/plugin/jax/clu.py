@@ -148,7 +148,8 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
         False for samples that repeat a shard's last one, or come from the next epoch.
         """
         with self._stream.turn:
-            return self._mask(*self._last)
+            ids, valid = self._last
+            return self._mask(ids, valid)
 
     def _checked(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Checks that a batch has the shapes and types of the first one, and returns it."""

@@ -234,6 +234,7 @@ class ColocatedIterator:
         self._remote_iterators = [remote_class(definition, host_options, spec_tree, arguments)]
         # At exit, JAX's objects must be freed before its modules.
         self._finalizer = weakref.finalize(self, self._remote_iterators.clear)
+        # The argument of `_HostIterator.batch`: its devices tell where to run.
         self._token = _replicate_row(np.zeros((1, 1), np.uint8), self._per_device)
         self._specs: Any = None  # of the first batch, see `_Response`
         try:
