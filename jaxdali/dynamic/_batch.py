@@ -419,7 +419,7 @@ class Batch(Arithmetic):
             raise TypeError(f"samples are selected by a number, a slice or a list of numbers, got {type(key).__name__}")
         if self._shapes is None:
             data = self._data
-            return Batch(data[key] if isinstance(key, _SLICE) else data[indices], None, self.layout)
+            return Batch(data[key] if isinstance(key, _SLICE) else data[indices], layout=self.layout)
         samples = self.samples()
         return of_samples([samples[i] for i in indices.tolist()], self.layout, self._spec)
 
@@ -485,7 +485,7 @@ class Batch(Arithmetic):
         return jax.device_put(self, on_mesh(device, "Batch.to: device"))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        dense = np.asarray(self._dense(False))
+        dense = np.asarray(self._dense(pad=False))
         if dtype is not None and dense.dtype != dtype:
             return dense.astype(dtype)
         return dense.copy() if copy else dense
@@ -494,15 +494,17 @@ class Batch(Arithmetic):
         return self.jax()
 
     def __dlpack__(self, **arguments: Any) -> Any:
-        dense = self._dense(False)
+        dense = self._dense(pad=False)
         return (dense if isinstance(dense, jax.Array) else _writable(dense)).__dlpack__(**arguments)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self._dense(False).__dlpack_device__()
+        return self._dense(pad=False).__dlpack_device__()
 
     def as_dense(self) -> Batch:
         """For use in this package only: a dense batch, if the samples have one shape, otherwise this batch."""
-        return Batch(self._dense(False), None, self.layout) if self._shapes is not None and self._is_uniform else self
+        return (
+            Batch(self._dense(pad=False), layout=self.layout) if self._shapes is not None and self._is_uniform else self
+        )
 
     @property
     def _is_uniform(self) -> bool:
@@ -576,7 +578,7 @@ class Batch(Arithmetic):
             if not np.array_equal(data.offsets, offsets):
                 return of_samples([data[i] for i in range(len(data))], layout, value.spec)
             return Batch(data.data[0], data.shapes, layout, dims)  # the buffer of the only shard
-        return Batch(data, None, layout)
+        return Batch(data, layout=layout)
 
     def __reduce__(self) -> Any:
         """Pickles the samples without the unused rest of their buffer."""
@@ -591,7 +593,7 @@ class Batch(Arithmetic):
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
         """The arrays, and (layout, dims). Samples of one shape become one dense array, which needs no `dims`."""
         if self._is_uniform:
-            return (_on_mesh(self._dense(False)),), (self.layout, None)
+            return (_on_mesh(self._dense(pad=False)),), (self.layout, None)
         return (self._data, self._shapes), (self.layout, self._dims)
 
     @classmethod
@@ -626,7 +628,7 @@ def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = Non
                 f"sample {i} has {x.dtype} and {x.ndim}"
             )
     if arrays[0].ndim == 0:
-        return Batch(np.stack(arrays), None, layout)
+        return Batch(np.stack(arrays), layout=layout)
 
     def empty(elements: int, dtype: np.dtype) -> np.ndarray:
         return _pool.empty((1, _roomy(elements) if roomy else max(elements, 1)), dtype)

@@ -141,7 +141,7 @@ class Dense:
     def batches(self, outputs: Sequence[Any]) -> Any:
         """Makes batches and single values of the outputs' arrays, in the structure that the function returns."""
         layouts = (self._plan.spec(r).layout for r in self._plan.outputs)
-        return self._function_graph.results(Batch(x, None, layout) for x, layout in zip(outputs, layouts, strict=True))
+        return self._function_graph.results(Batch(x, layout=layout) for x, layout in zip(outputs, layouts, strict=True))
 
     @functools.cached_property
     def compiled(self) -> Callable[[Sequence[Any]], Any]:
@@ -231,7 +231,8 @@ class Dense:
         Each device calls back for its own samples: nothing is sent between devices, and an argument that the host
         refuses is an error of the program.
         """
-        part_function = self._for_part(sharding.shard_shape((self._N,))[0])
+        (num_samples,) = sharding.shard_shape((self._N,))
+        part_function = self._for_part(num_samples)
 
         def outputs(arrays: Sequence[Any], words: Sequence[Any]) -> tuple[list[Any], Any]:
             return part_function(arrays, words, line, on_one_device=True)

@@ -169,7 +169,7 @@ class TraceState:
     def value(self, node: Node, index: int) -> DynamicDataNode:
         """Wraps output `index` of a node: as a batch if the node depends on one, otherwise as a single value."""
         if self._returns_batch:
-            return DynamicDataNode(node, index, self, None)
+            return DynamicDataNode(node, index, self, draw=None)
         if node.op.random:
             return DynamicDataNode(node, index, self, None if self._returns_batch is None else Draw.ONE)
         draws = [x._draw if isinstance(x, DynamicDataNode) else Draw.NONE for x in dependencies(node)]
@@ -187,7 +187,7 @@ class TraceState:
                 f"input {i}" if i in (node.op.joins or range(len(node.inputs))) else "the condition",
                 self.N,
             )
-        return DynamicDataNode(node, index, self, None)
+        return DynamicDataNode(node, index, self, draw=None)
 
     def call(
         self,

@@ -127,7 +127,7 @@ class TracedKey:
     def __getitem__(self, i: int) -> TracedKey:
         if not -len(self) <= operator.index(i) < len(self):
             raise IndexError(f"key {i} of {len(self)}")
-        return self.derived("item", operator.index(i) % len(self), None)
+        return self.derived("item", operator.index(i) % len(self), count=None)
 
     def __iter__(self) -> Iterator[TracedKey]:
         return (self[i] for i in range(len(self)))

@@ -76,6 +76,7 @@ def _primitive() -> Any:
 
 def _run(*leaves: Any, **params: Any) -> Any:
     """Runs the primitive by itself, e.g. when a jaxpr is evaluated."""
+    # The primitive has no implementation but its compiled program, also for a user who has disabled jit.
     with jax.disable_jit(False):
         return _jitted(tuple(params.items()))(*leaves)
 

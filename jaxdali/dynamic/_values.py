@@ -219,7 +219,7 @@ def _batch_of_one(x: Tensor | JaxTensor) -> Batch:
     """
     if isinstance(x, Tensor) and x.ndim > 1:
         return of_samples([x], x.layout)
-    return Batch((x._data if isinstance(x, JaxTensor) else np.asarray(x))[None], None, x.layout)
+    return Batch((x._data if isinstance(x, JaxTensor) else np.asarray(x))[None], layout=x.layout)
 
 
 def _is_per_sample_list(a: Argument, x: Sequence[Any]) -> bool:

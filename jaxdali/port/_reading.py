@@ -497,7 +497,7 @@ class _Reader(ast.NodeVisitor):
 
     def visit_For(self, node: ast.For | ast.AsyncFor):
         self.visit(node.iter)
-        self._assign(node.target, None)
+        self._assign(node.target, value=None)
         for statement in (*node.body, *node.orelse):
             self.visit(statement)
 
@@ -580,7 +580,7 @@ class _Reader(ast.NodeVisitor):
         for x in (*node.bases, *node.keywords, *node.decorator_list):
             self.visit(x)
         bases = [base.name for base in map(self._resolve, node.bases) if isinstance(base, _Name)]
-        self._bind(node.name, None)
+        self._bind(node.name, value=None)
         with contextlib.suppress(Missing):
             if bases and _is_pipeline(look_up(bases[0])):
                 self._pipeline_classes.add(node.name)
@@ -593,7 +593,7 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Name(self, node: ast.Name):
         if isinstance(node.ctx, ast.Store):
-            self._bind(node.id, None)
+            self._bind(node.id, value=None)
         elif isinstance(value := self._lookup(node.id), _Name) and value.name != "nvidia":
             self._record_use(value.name, node)
 

@@ -161,7 +161,7 @@ class Trial:
             )
         # A script may end with `sys.exit()`, which is no failure.
         if e is not None and not (isinstance(e, SystemExit) and not e.code):
-            self._tell(self._failed("", 1, e, None))
+            self._tell(self._failed("", 1, e, guesses=None))
         return module
 
     @contextlib.contextmanager
@@ -204,7 +204,7 @@ class Trial:
                     )
                 )
             else:
-                self._tell(self._run(names[0], line, [pipeline], None))
+                self._tell(self._run(names[0], line, [pipeline], guesses=None))
 
     def _definitions(self, module: types.ModuleType) -> Iterator[tuple[str, int, Callable[[_made_up.Guesses], Any]]]:
         """Yields the name and line of each definition, and a function that makes its pipeline.

@@ -132,5 +132,5 @@ class ExternalSource:
             if batch_size is not None and len(x) != batch_size:
                 raise ValueError(f"ExternalSource: the source must give batches of {batch_size} samples, got {len(x)}")
             return batch(x, dtype, self._device, layout)
-        sample = tensor(x, dtype, None, layout)
+        sample = tensor(x, dtype, layout=layout)
         return sample if batch_size is None else Batch.broadcast(sample, batch_size, self._device)

@@ -297,7 +297,7 @@ class DALIGenericIterator(BaseIterator):
         """
         if self._element_spec is None:
             try:
-                self._element_spec = _specs(arrays_of(self._to_dict(self._stream.peek(), None)))
+                self._element_spec = _specs(arrays_of(self._to_dict(self._stream.peek(), valid=None)))
             except StopIteration:
                 raise RuntimeError("the data have ended: read element_spec before that, or after reset()") from None
         return dict(self._element_spec)
