@@ -371,7 +371,7 @@ class Dense:
           random_keys: two ``i64[N]`` for each key.
           any_numbers: whether arguments may be out of their ranges.
         """
-        values: dict[int, tuple[Any, ...]] = {}
+        values: dict[int, tuple[Any, ...]] = {}  # the outputs of each input's step
         for ref, is_hosted, array in zip(self._inputs, self._hosted, arrays, strict=True):
             if ref is not None and is_hosted:
                 spec = self._plan.spec(ref)

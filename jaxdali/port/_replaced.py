@@ -134,6 +134,7 @@ class Replaced:
             if not isinstance(source, (_made_up.Source, _made_up.Settings, _stand_ins.StandIn)):
                 return function(source, num_outputs, **kwargs)
             source_nodes: list[Any] = []  # filled below, before `made_up` is first called
+            # `made_up` gives whole batches, and takes no argument. Options of other sources don't fit it.
             kwargs = {
                 k: v for k, v in kwargs.items() if k not in ("cycle", "batch", "parallel", "batch_info", "blocking")
             }

@@ -53,7 +53,9 @@ def _operand(x: Any) -> Any:
     is_value = isinstance(x, (bool, int, float, _batch.Batch, _batch.Tensor, Tensor, Tracer)) and not isinstance(
         x, np.generic
     )
-    return to_plain(x) if is_value or not (is_array(x) or isinstance(x, (list, tuple))) else as_tensor(x)._sample
+    if is_value or not (is_array(x) or isinstance(x, (list, tuple))):
+        return to_plain(x)
+    return as_tensor(x)._sample
 
 
 @jax.tree_util.register_pytree_node_class
