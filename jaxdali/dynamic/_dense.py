@@ -377,7 +377,9 @@ class Dense:
                 spec = self._plan.spec(ref)
                 values[ref.step] = (np.zeros((self._N, *(spec.shape or ())), spec.dtype) if array is None else array,)
         no_names = [""] * self._N
-        ids = SampleIds(self._executor.resources.zeros, np.arange(self._N), names=no_names, paths=no_names)
+        ids = SampleIds(
+            epoch=self._executor.resources.zeros, position=np.arange(self._N), names=no_names, paths=no_names
+        )
         batch = self._executor.batch_of(
             values, ids, {step: tuple(random_keys[k]) for step, k in self._function_graph.key_of_node.items()}
         )

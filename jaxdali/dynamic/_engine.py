@@ -390,7 +390,8 @@ class Engine:
         first_shapes: Sequence[tuple[int, ...] | None],
     ):
         self._N, self._first_shapes = N, first_shapes
-        self._shape_reads: set[int] = set()
+        self._shape_reads: set[int] = set()  # the inputs whose first shapes operators have read, see `CallInput`
+        # Warnings while an executor is built, and while the graph is made. They are given in each call.
         self._warnings, self._graph_warnings = DeferredWarnings(), DeferredWarnings()
         self._device = device
 
@@ -504,7 +505,7 @@ class Engine:
             values[node] = (batch._on_host,)
         return executor.batch_of(
             values,
-            SampleIds(executor.resources.zeros, np.arange(self._N), names=no_names, paths=no_names),
+            SampleIds(epoch=executor.resources.zeros, position=np.arange(self._N), names=no_names, paths=no_names),
             random_keys,
             eager_results,
         )

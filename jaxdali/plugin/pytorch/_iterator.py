@@ -37,7 +37,15 @@ _DENSE, _SPARSE_LIST, _SPARSE_COO = "dense", "sparse_list", "sparse_coo"
 
 
 class _TorchIterator(BaseIterator):
-    """Base of the iterators: each batch is a list with one dict for each pipeline."""
+    """Base of the iterators: each batch is a list with one dict for each pipeline.
+
+    Attributes:
+      _forms: of each output: `_DENSE`, `_SPARSE_LIST` or `_SPARSE_COO`.
+      _metadata: the names of outputs that are metadata.
+      _partial: whether the last batch of an epoch is cut to its samples.
+      _has_size: whether the argument `size` determines the epoch.
+      _keepers: by GPU.
+    """
 
     def _begin(
         self,
@@ -60,7 +68,6 @@ class _TorchIterator(BaseIterator):
         dynamic_shape = checked(type(self).__name__, "dynamic_shape", bool, dynamic_shape or False)
         if options.reader_name is not None and options.last_batch_policy is LastBatchPolicy.FILL:
             options = dataclasses.replace(options, last_batch_policy=LastBatchPolicy.PARTIAL)
-        # The last batch of an epoch is cut to its samples, see `_take`.
         self._partial = options.last_batch_policy is LastBatchPolicy.PARTIAL
         self._has_size = options.size > 0
         self._keepers: dict[torch.device, _TensorKeeper] = {}
