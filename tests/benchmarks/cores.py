@@ -50,7 +50,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jaxdali._batch.executor import MANY_THREADS, launches_on_cpu
+from jaxdali._batch.executor import MANY_THREADS, max_dispatched_on_cpu
 
 US = 1e-3  # microseconds in one nanosecond
 DEPTH = 2  # of the queue
@@ -159,7 +159,7 @@ class Simulator:
         lock: bool = True,
     ):
         self._aside = cores >= MANY_THREADS if aside is None else aside
-        launches = launches_on_cpu(cores) if launches is None else launches
+        launches = max_dispatched_on_cpu(cores) if launches is None else launches
         slots = DEPTH + max(1, launches - 1) if slots is None else slots
         self._made, self._cores, self._launches, self._slots, self._urgent, self._lock = (
             made,
