@@ -58,7 +58,7 @@ class ImageCache:
         self._smallest: list[tuple[int, int, Any]] = []
         self._number = 0
         self._lock = threading.Lock()  # guards everything here
-        self.nbytes = 0
+        self.nbytes = 0  # of all images
 
     def get(self, key: Any) -> np.ndarray | None:
         """The pixels; None if the cache does not hold them."""
@@ -73,7 +73,7 @@ class ImageCache:
         if not o.least <= nbytes <= o.limit:
             return False
         with self._lock:
-            # Policy "largest": it would be kept in place of the smallest image.
+            # Policy "largest": it would be kept in place of the smallest image, the first one of the heap.
             fits = self.nbytes + nbytes <= o.limit
             return fits or o.policy == "" or (o.policy == "largest" and self._smallest[0][0] < nbytes)
 
@@ -83,7 +83,8 @@ class ImageCache:
         with self._lock:
             if key in self._images or not o.least <= pixels.nbytes <= o.limit:
                 return
-            # The first image of `_images` is the least recently used one.
+            # The first image of `_images` is the least recently used one; the first of `_smallest` is the smallest, of
+            # which element 0 is the size.
             while self.nbytes + pixels.nbytes > o.limit:
                 if o.policy == "threshold" or (o.policy == "largest" and self._smallest[0][0] >= pixels.nbytes):
                     return

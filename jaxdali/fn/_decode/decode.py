@@ -235,6 +235,7 @@ class DecodeImage(StageOperator):
         return dataclasses.replace(self, on_gpu=ctx.stage == "device" and self.kernel in ctx.kernels)
 
     def ahead_of(self, consumers: Sequence[Operator]) -> Operator:
+        """See `Operator.ahead_of`. With `dct_scaling`, a resize that alone reads the images is noted as `resize`."""
         only_reader = consumers[0] if len(consumers) == 1 else None
         is_resize = self.dct_scaling and isinstance(only_reader, Resize)
         return dataclasses.replace(self, resize=only_reader) if is_resize else self
@@ -253,10 +254,10 @@ class DecodeImage(StageOperator):
         if self.on_error != "raise" or maker.cache is not None:
             return None  # an image that replaces a failed one is read in another part, and the cache has whole images
         narrowed = window_of_region(consumer, image, out)
-        if narrowed is None:
+        if narrowed is None:  # the window reads whole images
             return None
         window, last = narrowed
-        # If the region is the whole window, its extents are those of the window's output.
+        # `RegionAsWindow`: the decoded region is the window's output already, and has its extents.
         images = (
             dataclasses.replace(self, extents=(out.extent(0), out.extent(1)))
             if isinstance(last, RegionAsWindow)
@@ -312,6 +313,7 @@ class DecodeImage(StageOperator):
         return text if self.on_error == "replace" else f'{text}; on_error="replace" replaces the sample'
 
     def repairs(self, code: int) -> bool:
+        # The host decodes what the kernels have refused; with "replace", another image takes the sample's place.
         return code == Status.REFUSED or self.on_error == "replace"
 
     def reason(self, setup: Setup, i: int, code: int) -> str:
@@ -465,11 +467,12 @@ class ImageHeaders(HostOperator):
         written into `info`.
         """
         op = self.images
+        # Images are scaled only for a resize that is their only reader; GPU kernels decode at full size.
         if op.resize is None or self.on_gpu:
             return
         extents = output_shapes(info, op.output_type, op.adjust_orientation)[:, :2]
         sizes = op.resize.sizes_of(ctx, extents)
-        if sizes is None:
+        if sizes is None:  # the resize has regions, or arguments that differ between samples
             return
         kinds = info[:, Info.FORMAT]
         scalable = (kinds == Format.JPEG) | ((kinds == Format.JPEG2000) & (info[:, Info.DEPTH] == 8))

@@ -68,7 +68,7 @@ class CropHeaders(_RegionHeaders):
         """See `_RegionHeaders.windows`. The size is `crop`, or `crop_h` and `crop_w`."""
         a = self.arguments(ctx, values)
         if "crop" in a:
-            size = a.crop[:, -2:]
+            size = a.crop[:, -2:]  # without the depth, which may be the first number
         elif "crop_h" in a:
             size = np.stack([a.crop_h, a.crop_w], axis=1)
         else:
@@ -247,6 +247,7 @@ def crop_arguments(
     if not size_arguments or not all(map(args.is_static, size_arguments)):
         return args, nodes, (None, None)
     sizes = [x for name in size_arguments for x in np.atleast_1d(args.get(name)).tolist()]
+    # The last two, as `crop` may begin with a depth. A size below 1 means the extent of the image, which is not known.
     height, width = (int(x) if x >= 1 else None for x in sizes[-2:])
     return args, nodes, (height, width)
 

@@ -133,7 +133,7 @@ class _BaseSource(Source):
         state = first.get("state", {})
         # Nothing was read before the checkpoint, so any number of shards can start from it.
         if not same_shards and first["iteration"] == 0 and "source" not in state and not state.get("open"):
-            return super().resume([saved[0]] * len(self._ops), True)
+            return super().resume([saved[0]] * len(self._ops), same_shards=True)
         return super().resume(saved, same_shards)
 
     def specs(self) -> tuple[Spec, ...]:
@@ -245,6 +245,7 @@ class _BaseSource(Source):
         place = np.arange(B)[None] + B * np.asarray(ctx.shard_ids)[:, None]
         start = np.array([[c["sample"] * ctx.num_shards] for c in cursors])
         epoch = np.repeat(np.array([c["epoch"] for c in cursors], np.int64), B)
+        # Samples that a shard's batch lacks are absent; None: all are present.
         present = None if min(counts) == B else (np.arange(B)[None] < np.array(counts)[:, None]).reshape(-1)
         ids = SampleIds(epoch, (place + start).reshape(-1).astype(np.int64), [""] * ctx.N, [""] * ctx.N, present)
         return outputs, self.after_error(cursors), ids
@@ -334,6 +335,7 @@ class _PulledSource(_BaseSource):
         """The argument of the source for a batch, or for sample `i` of it."""
         iteration, epoch = cursor["iteration"], cursor["epoch"]
         if not self._op.batch:
+            # The number in the epoch, then that in the batch.
             return SampleInfo(cursor["sample"] + i, i, iteration, epoch)
         return BatchInfo(iteration, epoch) if self._op.batch_info else iteration
 
@@ -452,13 +454,16 @@ class _PulledSource(_BaseSource):
     ):
         """Counts samples that are dropped because the source of one shard can't complete a batch.
 
+        The result is in `dropped`, and in `drops_more` whether there may be more, see `Source`. A batch or a row of
+        samples is a list by output, so that its element 0 is that of the first output.
+
         Args:
           parts: the batches of the shards before it.
           rows: the samples of this shard.
         """
         self.dropped, self.drops_more = len(rows) + sum(len(part[0]) for part in parts), False
         for k, (pull, cursor) in enumerate(zip(self._pulls, cursors)):
-            # Functions make no further samples, so none of theirs are dropped.
+            # This shard's source has ended. A callable (`arguments` is not None) holds no further samples back.
             if k == len(parts) or self._op.arguments is not None:
                 continue
             if not self._op.batch and isinstance(pull.feeder, Sized):
@@ -472,6 +477,7 @@ class _PulledSource(_BaseSource):
                     next_items.append((None, pull.take(None)))
             pull.put_back(next_items)
             self.dropped += sum(len(self._outputs(x)[0]) for _, x in next_items) if self._op.batch else len(next_items)
+            # A whole batch was there, so more samples may follow.
             self.drops_more = self.drops_more or len(next_items) == (1 if self._op.batch else ctx.B)
 
     def give_rest(self) -> None:
@@ -506,6 +512,7 @@ class _PulledSource(_BaseSource):
         self._taken.popleft()
 
     def undo(self) -> None:
+        """See `Source.undo`. A shard whose incomplete batch was dropped has no items, and no shard after it has any."""
         batch = self._taken.pop()
         for pull, items in zip(self._pulls, batch.items):
             pull.put_back(items)
@@ -538,6 +545,7 @@ class _PulledSource(_BaseSource):
             self.undo()
 
     def after_error(self, cursors: Sequence[Any]) -> list[Any]:
+        """See `Source.after_error`. The sources go on from where they stand, so the cursors get their states."""
         self._expected = self._add_states(super().after_error(cursors))
         return self._expected
 
@@ -625,9 +633,11 @@ class FedSource(_BaseSource):
             return batch
 
     def _peek_first_batch(self):
+        # Output 0; all others are metadata.
         return self._next(0, keep=True)[:1], [self._layout]
 
     def first_shape(self, output: int) -> tuple[int, ...] | None:
+        """See `Source.first_shape`: of the first sample of output 0; () for metadata, which are all other outputs."""
         return tuple(self._next(0, keep=True)[0][0].shape) if output == 0 else ()
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]):

@@ -127,7 +127,9 @@ class Pull:
         """Returns the next item, or with an index the item for it. Raises StopIteration at the end of the epoch."""
         while self._returned:
             for_argument, item = self._returned.popleft()
-            if self._arguments != 1 or for_argument == argument:  # sources without an index have an order of their own
+            # Sources without an index have an order of their own. With one, an item for another argument is dropped: it
+            # can be made again.
+            if self._arguments != 1 or for_argument == argument:
                 return item
         if self.has_ended_early:
             raise StopIteration

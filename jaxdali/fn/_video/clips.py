@@ -62,6 +62,10 @@ def list_videos(
 ) -> tuple[Path, list[VideoEntry], list[str]]:
     """Lists the videos that a reader's arguments name.
 
+    Args:
+      operator: the reader's name, for messages.
+      store: reads directories and lists. The others are the reader's arguments, of which one names the videos.
+
     Returns:
       The root directory, the entries with names relative to it, and texts for `Records.doubts`.
 
@@ -264,6 +268,7 @@ class Clips(Records):
     Args:
       operator: the reader's name, for messages.
       root, entries: the videos; the names of the entries are relative to `root`.
+      store: reads the videos.
       form: the outputs for each clip.
       clips_of: returns the clips of a video, as triples (first, begin, end) of `Clip`, for its index, its entry and its
         path.
@@ -292,7 +297,7 @@ class Clips(Records):
         self._video = [video_of_name[self._files.name(i)] for i in range(len(entries))]
         self._videos = Files(root, [os.fsencode(name) for name in unique], store)
         indices = INDICES.get_all(self._videos)
-        # To notice local files that change; None for videos at URLs, and for those that can't be read.
+        # Of each video, to notice local files that change; None for videos at URLs, and for those that can't be read.
         self._stamps = [
             _local_stamp(self._videos.path(i)) if isinstance(x, VideoIndex) else None for i, x in enumerate(indices)
         ]
@@ -333,7 +338,7 @@ class Clips(Records):
         digest = self._files.digest.copy()
         digest.update(self._table.tobytes() + repr((form, [e.label for e in entries])).encode())
         self.digest = digest.hexdigest()[:16]
-        self._open = OpenVideos()
+        self._open = OpenVideos()  # decoders by the number of the video in `_videos`
 
     def __len__(self) -> int:
         return len(self._table)
@@ -353,6 +358,7 @@ class Clips(Records):
         return self._files.path(int(self._table[i, 0]))
 
     def facts(self) -> dict[str, Callable[[int], Any]]:
+        """See `Records.facts`. "frame" is the number of a clip's first frame in its video."""
         return super().facts() | {"frame": lambda i: int(self._table[i, 1])}
 
     def ahead(self, index: np.ndarray, now: int) -> None:
@@ -368,6 +374,7 @@ class Clips(Records):
         super().close()
 
     def read(self, i: int) -> Sequence[np.ndarray]:
+        """See `Records.read`: the pixels of clip `i`, then the outputs that the form asks for."""
         frames, extras = self._plan(i)
         out = np.empty(self._shape(i), np.uint8)
         self._decode(int(self._table[i, 0]), [(out, frames)])

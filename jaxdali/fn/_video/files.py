@@ -121,6 +121,7 @@ class VideoIndex:
         distances = np.diff(self.pts)
         ticks = seconds / self.time_base
         if seconds < 0 or len(distances) < 2 or distances.max() - distances.min() <= max(1, 1e-3 * distances.mean()):
+            # A file that states no rate: by the mean distance of its frames, or a unit of time if it has only one.
             return (
                 seconds * float(self.rate)
                 if self.rate
@@ -227,9 +228,11 @@ def make_index(source: Any, decodes: bool = True) -> VideoIndex:
     from av.error import FFmpegError
 
     try:
+        # Not strict: a damaged file gets an index, too, of the frames that come in spite of the errors.
         container, stream = _open_video(source, strict=False)
         with container:
             return _index_stream(source, container, stream, _MAX_PROBED_PACKETS if decodes else 0)
+    # OverflowError: a damaged file has a number that is out of the range of an integer type.
     except (FFmpegError, OverflowError) as e:
         raise ValueError(_reason(e)) from None
 
@@ -304,10 +307,10 @@ def _decode_alone(context: Any, packet: Any) -> Any:
     from av.error import FFmpegError
 
     with contextlib.suppress(FFmpegError):
-        images = context.decode(packet) + context.decode(None)
+        images = context.decode(packet) + context.decode(None)  # None: no packet follows, so nothing is held back
         if images:
             return images[0]
-    context.flush_buffers()
+    context.flush_buffers()  # after None, a decoder takes further packets only if it is flushed
     return None
 
 
@@ -355,6 +358,7 @@ def _refine_by_decoding(source: Any, index: VideoIndex, whole: bool) -> VideoInd
                 stamps += [image.pts for image in images]
                 size = (images[0].height, images[0].width) if images else size
                 is_good = is_good and is_decoded
+        # The key frame in packet `first` can't be found: each packet is assumed to be a frame.
         except MissingFrame:
             return index.packet_pts[first:end].tolist(), size, False
         finally:
@@ -412,8 +416,9 @@ class Decoder:
       index: the index of the file.
       strict: whether errors in the data raise an exception, instead of being concealed.
 
-    `_next_index` is the number of the packet that is decoded next; -1: a seek has to come first. `_last_shown` is the
-    time stamp of the last image, or, if the index `is_counted`, the number of images so far.
+    `_packets` are the packets from the current position on, and `_next_index` is the number of the one that is decoded
+    next; -1: a seek has to come first. `_last_shown` is the time stamp of the last image, or, if the index
+    `is_counted`, the number of images so far. `_skips` is whether the decoder may skip frames to which no other refers.
     """
 
     def __init__(self, source: Any, index: VideoIndex, strict: bool = True):
@@ -426,7 +431,7 @@ class Decoder:
         self._next_index = -1
         self._damaged_pts: int | None = None  # time stamp of the packet that was refused last
         self._last_shown = 0
-        self.size = 0 if isinstance(source, str) else len(source)
+        self.size = 0 if isinstance(source, str) else len(source)  # bytes in memory
 
     def close(self):
         self._container.close()
@@ -626,12 +631,13 @@ class Decoder:
                     self._packets = _prepend(packet, self._packets)
                     self._next_index, self._last_shown = key, _NO_STAMP
                     return
+                # No frame is decoded after it is shown, so the seek went past the key frame: an earlier target is tried.
                 if packet.dts is not None and packet.dts > stamp:
                     break
         raise MissingFrame("its key frame can't be found")
 
     def _read_counted(self, frames: Sequence[int], on_frame: Callable[[int, Any], None]) -> None:
-        """As `read`, for a file whose frames are counted."""
+        """As `read`, for a file whose frames are counted from its beginning, as time stamps don't tell them apart."""
         from av.error import FFmpegError
 
         if not self.ready_for(frames[0]):

@@ -139,6 +139,7 @@ class Pixels:
 
         self._form, self._turn = form, turn if form.upright else 0
         self._reformatter = VideoReformatter()
+        # Of swscale: DALI's options for accuracy.
         self._options = {
             "interpolation": Interpolation.BILINEAR | Interpolation.FULL_CHR_H_INT | Interpolation.ACCURATE_RND,
             "src_colorspace": Colorspace.ITU601,
@@ -268,6 +269,7 @@ def is_halved(name: str) -> bool:
 
 @functools.lru_cache
 def _format(name: str) -> Any:
+    """FFmpeg's description of a pixel format, for frames of 256x256 pixels."""
     import av
 
     return av.VideoFormat(name, 256, 256)

@@ -204,9 +204,15 @@ def _parse(
 
 @functools.cache
 def _decoder(segmentations: bool) -> Any:
-    """A parser that makes the needed fields only, which takes a sixth of the time of `json`."""
+    """A parser that makes the needed fields only, which takes a sixth of the time of `json`.
+
+    Args:
+      segmentations: whether annotations have the field "segmentation", polygons or runs.
+    """
     import msgspec
 
+    # With gc=False the garbage collector does not track the objects, which saves time and memory. Only an annotation's
+    # segmentation has lists or dicts.
     image = msgspec.defstruct("Image", [("id", int), ("file_name", str), ("width", float), ("height", float)], gc=False)
     fields: list[Any] = [("image_id", int), ("category_id", int), ("bbox", tuple[float, float, float, float])]
     fields.append(("iscrowd", int | bool | None, 0))

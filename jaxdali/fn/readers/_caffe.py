@@ -39,8 +39,15 @@ class ReadCaffe(Reader):
         return self.image_available + self.label_available
 
     def open(self) -> LmdbRecords:
+        """See `Reader.open`. A value is a message Datum of Caffe, with an image and a label."""
+
         def fields(types: np.ndarray, dims: np.ndarray) -> tuple[RecordField, ...]:
-            """The outputs that are read, see `LmdbRecords`: of the fields 0, the image, and 1, the label."""
+            """The outputs that are read: of field 0, the image, and of field 1, the label.
+
+            Args:
+              types: ``i32[fields]``, the types of the first record's fields.
+              dims: ``i64[fields, 3]``, their shapes; zeros: the field states none.
+            """
             # Only an image that is not encoded states its shape.
             image = RecordField("image", 0, RAW_IMAGE if dims[0].any() else IMAGE)
             label = RecordField("label", 1, Spec(np.dtype(np.int32), 1, (1,)))

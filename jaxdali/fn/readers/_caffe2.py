@@ -55,7 +55,12 @@ class ReadCaffe2(Reader):
         """See `Reader.open`. The label type and the other arguments say which tensors a record has."""
 
         def fields(types: np.ndarray, dims: np.ndarray) -> tuple[RecordField, ...]:
-            """The outputs, see `LmdbRecords`; the tensors of a record come in their order."""
+            """The outputs; the tensors of a record come in their order.
+
+            Args:
+              types: ``i32[tensors]``, the types of the first record's tensors.
+              dims: ``i64[tensors, 3]``, their shapes; zeros: the tensor states none.
+            """
             outputs: list[RecordField] = []
 
             def add_field(name: str, spec: Spec | None = None):

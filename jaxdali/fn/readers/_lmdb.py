@@ -24,7 +24,8 @@ class LmdbRecords(ContainerRecords):
       paths: paths of the databases.
       format: format of the values.
       num_fields: the number of fields that each value must have.
-      fields: makes the outputs from `types` and `dims`, the types and shapes of the first record's fields.
+      fields: makes the outputs from the types ``i32[num_fields]`` and the shapes ``i64[num_fields, 3]`` of the first
+        record's fields.
       storage: limits the size of values; None: the default `Storage`.
     """
 

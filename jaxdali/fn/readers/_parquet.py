@@ -367,6 +367,7 @@ class _Rows(Records):
         ]
 
     def read_by(self, shards: int) -> None:
+        """See `Records.read_by`. The cache has `_CACHE_BYTES` for each shard."""
         self._num_shards = shards
 
     def name(self, i: int) -> str:
@@ -444,7 +445,7 @@ class _Rows(Records):
             settings = self._files.store.settings
             with self._lock:
                 self._sizes_in_progress[group] = self._tables[file].nbytes(g, self._read_columns, self._widths)
-                self._make_room(0)
+                self._make_room(min_kept=0)
             try:
                 table = self._tables[file].read(g, self._read_columns, fetched, settings)
                 columns = [
@@ -458,19 +459,21 @@ class _Rows(Records):
             with self._lock:
                 decoded = _Group(sum(c.nbytes for c in (*columns, *metadata)), columns, metadata)
                 self._decoded[group] = self._groups_in_use[group] = decoded
-                self._make_room(1)
+                self._make_room(min_kept=1)  # the group itself stays, even if it exceeds the limit alone
             return decoded
 
     def _make_room(self, min_kept: int) -> None:
         """Drops the least recently used groups until the cache is within its limit; `min_kept` groups stay."""
         nbytes = sum(self._sizes_in_progress.values()) + sum(x.nbytes for x in self._decoded.values())
         limit = self._num_shards * _CACHE_BYTES
-        # If not all groups can be kept, groups are decoded all the time, which takes memory, too.
+        # If not all groups can be kept, groups are decoded all the time, which takes memory, too. With 5/8 of the limit
+        # for the cache, all memory stays below the limit: measured, 436 to 445 of 512 MiB.
         reduced = limit // 8 * 5
         if nbytes > reduced and self._nbytes.sum() > limit:
             limit = reduced
         while len(self._decoded) > min_kept and nbytes > limit:
-            nbytes -= self._decoded.popitem(last=False)[1].nbytes
+            _, dropped = self._decoded.popitem(last=False)
+            nbytes -= dropped.nbytes
 
     def _read_image_file(self, file: int, name: str) -> bytes:
         """Reads an image that file number `file` gives by its path, relative to the folder of that file."""

@@ -29,13 +29,14 @@ def _field(number: int, name: str, feature: Feature) -> RecordField:
     """The output of a feature. `number` is that of the feature in the records' layout."""
     dtype = np.dtype(_DTYPES[feature.dtype])
     if feature.dtype == FeatureType.string:
-        return RecordField(f"feature {name!r}", number, Spec(dtype, 1, None), feature.text)
+        return RecordField(f"feature {name!r}", number, Spec(dtype, 1, None), default=feature.text)
     elif feature.shape is not None:
         spec = Spec(dtype, len(feature.shape), feature.shape)
     else:
         dims = (None, *feature.partial_shape)
         spec = Spec(dtype, len(dims), None, "", dims)
-    return RecordField(f"feature {name!r}", number, spec, feature.default if spec.shape is not None else None)
+    # A feature without a fixed shape is empty if a record lacks it.
+    return RecordField(f"feature {name!r}", number, spec, default=feature.default if spec.shape is not None else None)
 
 
 class _Examples(ExtentRecords):

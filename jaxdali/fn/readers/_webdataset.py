@@ -28,7 +28,7 @@ _MISSING = {"": Missing.EMPTY, "empty": Missing.EMPTY, "skip": Missing.SKIP, "er
 
 _MAX_SHOWN = 8  # extensions in a message
 # Names of metadata; all other names are extensions of members.
-_NAMES = ("index", "source_info", "filename", "offset", "__key__", "__url__")
+_METADATA_NAMES = ("index", "source_info", "filename", "offset", "__key__", "__url__")
 # Conversions of members to Python objects, by extension; members with other extensions are bytes.
 _CONVERSIONS: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("json", "jsn"), json.loads),
@@ -38,7 +38,7 @@ _CONVERSIONS: dict[str, Callable[[bytes], Any]] = {
 
 
 class _Members:
-    """The places of the members of all outputs in their archives."""
+    """The places of the members of all outputs and metadata in their archives, for `Records.stored`."""
 
     def __init__(self, outputs: Sequence[Extents]):
         self.outputs = outputs
@@ -52,6 +52,7 @@ class _Members:
         return self.outputs[0].read_ahead
 
     def ahead(self, index: np.ndarray, now: int) -> None:
+        """See `Records.ahead`. A sample is a range for each output and each member that is metadata."""
         ranges = (x.range(i) for i in index.tolist() for x in self.outputs)
         self.store.ahead(ranges, now * len(self.outputs))
 
@@ -76,7 +77,7 @@ class _Samples(ContainerRecords):
         folds_case = not op.case_sensitive_extensions
         extensions = [(e.lower() if folds_case else e).split(";") for e in as_list(op.ext)]
         self._extensions, self._folds_case = extensions, folds_case  # the alternatives of each output
-        metadata_extensions = [n for n in op.metadata_names if n not in _NAMES]
+        metadata_extensions = [n for n in op.metadata_names if n not in _METADATA_NAMES]
         metadata_alternatives = [(n.lower() if folds_case else n).split(";") for n in metadata_extensions]
         self._samples = ArchiveSamples(
             files, indices, [*extensions, *metadata_alternatives], folds_case, _MISSING[op.missing_component_behavior]
@@ -100,7 +101,9 @@ class _Samples(ContainerRecords):
             for k, n in enumerate(metadata_extensions)
         }
         self.stored = _Members([*self.outputs, *self._metadata_members.values()])
-        self.scan = RecordParts(self.outputs).scan  # in place of the method
+        # In place of the method `scan` of the class: `RecordParts` finds the members of all outputs in one call, with
+        # tables that it prepares here once.
+        self.scan = RecordParts(self.outputs).scan
         self.digest = " ".join(x.digest for x in self.outputs)
 
     def _check_extensions(self, op: ReadWebDataset) -> list[str]:

@@ -38,7 +38,13 @@ class VideoInput(ExternalSource):
 
 
 class _Video:
-    """A video that was fed, and the frame that comes next."""
+    """A video that was fed.
+
+    Attributes:
+      content: the bytes of the file.
+      next_frame: the number of the frame that comes next.
+      decoders: the video's decoder, which stays open between batches.
+    """
 
     def __init__(self, content: bytes):
         self.content, self.next_frame = content, 0
@@ -51,9 +57,10 @@ class _Videos(FedSource):
 
     def __init__(self, ops: Sequence[VideoInput]):
         super().__init__(ops)
-        self._length, self._pads = ops[0].sequence_length, ops[0].pads
-        self._apply_rotation = ops[0].apply_rotation
-        self._form = PixelForm(upright=bool(self._apply_rotation), color_matrix=ops[0].color_matrix)
+        op = ops[0]  # those of the other shards have the same arguments
+        self._length, self._pads = op.sequence_length, op.pads
+        self._apply_rotation = op.apply_rotation
+        self._form = PixelForm(upright=bool(self._apply_rotation), color_matrix=op.color_matrix)
         self._warned: set[str] = set()  # the subjects of warnings so far
         self._max_sequences = 1  # of a batch: the batch size, known when the first batch is read
 
@@ -89,6 +96,7 @@ class _Videos(FedSource):
         return min(sum(-(-(len(v.index) - v.next_frame) // frames) for v in list(queue)) for queue in self._queues)
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]):
+        """See `Source.read`. Notes the batch size for `available` and `_next`."""
         self._max_sequences = ctx.B
         return super().read(ctx, cursors)
 
