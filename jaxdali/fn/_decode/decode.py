@@ -85,7 +85,7 @@ def _info(kind: Format, height: int, width: int, channels: int) -> np.ndarray:
         Info.CHANNELS: channels,
         Info.DEPTH: 8,
         Info.ORIENTATION: 1,
-        Info.ORIENTATION_AT: -1,
+        Info.ORIENTATION_AT: -1,  # there is no place in a file
     }
     row[list(values)] = list(values.values())
     return row
@@ -167,7 +167,7 @@ class _Refused:
                 self._count += 1
 
     def among(self, encoded: Packed) -> np.ndarray:
-        """``bool[N]``: whether each sample is such a file. Its bytes are read only if a file of its size is known."""
+        """``bool[N]``: whether each sample is a refused file. Its bytes are read only if a file of its size was refused."""
         sizes = encoded.shapes[:, 0].tolist() if self._digests else ()
         is_refused = np.zeros(len(encoded), bool)
         for i, size in enumerate(sizes):
@@ -250,7 +250,7 @@ class DecodeImage(StageOperator):
             or not self.on_gpu
             or not isinstance(consumer, Window)
         ):
-            return None  # the other decoders make parts already
+            return None  # other headers choose regions already, and on the CPU the chain has the same effect
         if self.on_error != "raise" or maker.cache is not None:
             return None  # an image that replaces a failed one is read in another part, and the cache has whole images
         narrowed = window_of_region(consumer, image, out)
@@ -560,7 +560,7 @@ class ImageHeaders(HostOperator):
         self._choose_scales(ctx, info)
         place = () if self.reader is None else (self._narrow(ctx, info, self.reader, arguments),)
         if is_common and not reasons and not ctx.bad and self.cache is None and not self.on_gpu:
-            # The kernels decode all images, and the bytes are not copied.
+            # The kernels decode all images, and the bytes are not copied. Only GPU kernels have a `reader`, and so a place.
             return source, info, np.zeros((ctx.N, 0), np.int32)
         samples = _Samples(
             source, info, np.zeros((ctx.N, _cpu.TABLE_WORDS if self.on_gpu else 0), np.int32), rasters, pages
@@ -640,6 +640,10 @@ class ImageHeaders(HostOperator):
     ) -> tuple[dict[int, np.ndarray], dict[int, str]]:
         """Sets the info rows of samples with a `page` other than 0.
 
+        Args:
+          rasters: the images that registered decoders have decoded, which have no other pages.
+          values: the values of all inputs.
+
         Returns:
           (bytes that replace those of some samples, reasons of the samples that have no such page).
         """
@@ -699,7 +703,12 @@ class ImageHeaders(HostOperator):
     def _decode_arrays(self, ctx: HostContext, pixels: Spec, values: Sequence[Value]) -> list[np.ndarray]:
         """Decodes a batch to finished arrays: images or volumes of registered decoders, or sequences of images.
 
-        All have the dtype and the number of dimensions of `pixels`.
+        Args:
+          pixels: the spec of the arrays, whose dtype and number of dimensions all have.
+          values: the values of all inputs, of which the first has the encoded files.
+
+        Returns:
+          An array for each sample; an empty one for samples that are absent or that failed.
         """
         source = values[0].data
         assert source is not None
@@ -716,6 +725,7 @@ class ImageHeaders(HostOperator):
         results = dict(
             zip(missing, registered.map_on_threads(lambda i: decode(source[i]), missing, ctx.num_threads), strict=True)
         )
+        # None: no registered decoder takes the file. Those that do have no pages but 0.
         for i, x in results.items():
             if x is None:
                 results[i] = self._decode_builtin(ctx.pool, source[i], pages[i])
@@ -868,6 +878,7 @@ class ImageHeaders(HostOperator):
 
     def _decode_rasters(self, ctx: HostContext, x: _Samples):
         """Decodes images without a native decoder to rasters, as they are stored in the file (not turned upright)."""
+        # Samples in `data` have been replaced already, by pixels from the cache.
         for i, raster in x.rasters.items():
             if i not in x.failed and i not in x.data:
                 x.data[i] = raster.reshape(-1).view(np.uint8)

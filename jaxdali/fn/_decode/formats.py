@@ -427,7 +427,7 @@ def _codestream(data: bytes) -> bytes:
         if size == 1:
             size, header_size = int.from_bytes(data[box + 8 : box + 16]), 16
         end = box + size if size else len(data)
-        if end < box + header_size:
+        if end < box + header_size:  # damaged: no box ends within its header
             break
         if name in (b"jxlc", b"jxlp"):
             parts += data[box + header_size + 4 * (name == b"jxlp") : min(end, box + header_size + 4096)]

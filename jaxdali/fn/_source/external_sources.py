@@ -375,7 +375,7 @@ class _PulledSource(_BaseSource):
         return outputs
 
     def _peek_first_batch(self):
-        """See `_BaseSource._peek_first_batch`. A source of samples is asked for the first one only."""
+        """See `_BaseSource._peek_first_batch`. Only the first shard's source is asked, for a batch or a single sample."""
         try:
             items = self._outputs(self._pulls[0].peek(self._argument(self.initial()[0], 0)))
         except StopIteration:
@@ -496,6 +496,7 @@ class _PulledSource(_BaseSource):
         if self._has_workers:
             if self._threads is None:
                 self._threads = WorkerThreads(self.workers, self._settings)
+            # Items that were put back are not made again.
             new = [i for i, a in enumerate(arguments) if not (pull.has_ended_early or pull.has_item(a))]
             for i, call in zip(new, self._threads.map(pull.callables, [arguments[i] for i in new], len(arguments))):
                 calls[i] = call
@@ -592,7 +593,7 @@ class FedSource(_BaseSource):
             metadata = [metadata_batch(n, x) for n, x in zip(names, metadata_lists, strict=True)]
         batch = as_batch(data, copy=not self._op.no_copy)
         layout = layout or layout_of(data)
-        kind = kind_of(batch)
+        kind = kind_of(batch)  # (dtype, number of dimensions of a sample); None: the batch has no sample
         if layout and kind is not None and len(layout) != kind[1]:
             raise ArgumentError(
                 f"{NAME}: layout {layout!r} describes {len(layout)} dimensions, the data have {kind[1]}"

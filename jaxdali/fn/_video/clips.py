@@ -169,6 +169,7 @@ class Indices:
         """The indices of all files, made in parallel; for a file that can't be read, the reason."""
 
         def index_or_reason(i: int) -> VideoIndex | str:
+            """The index of file `i`, or the reason why there is none."""
             try:
                 return self.get(files, i)
             except OSError as e:
@@ -288,6 +289,11 @@ class Clips(Records):
         clips_of: Callable[[VideoIndex, VideoEntry, str], Sequence[tuple[int, int, int]]],
         apply_rotation: bool | None,
     ):
+        """Indexes the videos, and lists their clips.
+
+        The attributes of `Records` are set here: `specs` of the outputs, `stored`, the files of the entries, `digest`,
+        by which checkpoints recognize the list, and `doubts`, warnings.
+        """
         package(operator)  # raises ImportError if PyAV is missing
         self._form, self._entries = form, entries
         self.stored = self._files = Files(root, [os.fsencode(e.name) for e in entries], store)
@@ -467,6 +473,7 @@ class Clips(Records):
     ) -> tuple[Any, ...]:
         """Reads the clips of one batch. Clips that share frames or their first key frame are decoded together."""
         samples = [(clips, i) for clips, index in parts for i in index.tolist()]
+        # All lists have the specs of the first one, but `ctx.spec` may be that of planes, see `compact`.
         specs = (ctx.spec, *parts[0][0].specs[1:])
         # `dense` has all clips if they have one size: the first bytes of a pooled buffer. `pixels` are its parts, or
         # arrays of their own; `extras` are the outputs other than pixels. All are by sample, as `reasons` of failures.
@@ -494,7 +501,8 @@ class Clips(Records):
             reason = clips._try_decode(i, [(pixels[k], frames) for k, frames in run])
             if not reason or len(run) == 1:
                 return {first_sample: reason} if reason else {}
-            # One bad frame fails the whole run; alone, some of the clips may be good.
+            # One bad frame fails the whole run; alone, some of the clips may be good. `samples[k][1]` is the number of
+            # sample k's clip in its list.
             run_reasons = {k: clips._try_decode(samples[k][1], [(pixels[k], frames)]) for k, frames in run}
             return {k: reason for k, reason in run_reasons.items() if reason}
 
@@ -531,7 +539,8 @@ def _runs_of_shared_packets(
     """
     clips, i = sample
     index = clips._index(i)
-    # By the first frame, then by the last; -1 is padding, which has no place in the order. Sorting is stable.
+    # By the first frame, then by the last; -1 is padding, which has no place in the order. Sorting is stable. `x[1]` are
+    # the frames of a clip.
     by_first_frame = sorted(job, key=lambda x: int(x[1].max()))
     by_first_frame.sort(key=lambda x: int(np.where(x[1] < 0, np.iinfo(np.int64).max, x[1]).min()))
     runs: list[list[tuple[int, np.ndarray]]] = []

@@ -55,7 +55,7 @@ class VideoIndex:
 
     Attributes:
       size: height and width of the frames as they are coded, in pixels.
-      turn: how frames are turned upright, see `pixels.turned`.
+      turn: the bits TRANSPOSED, UPSIDE_DOWN and MIRRORED, by which frames are turned upright, in this order.
       halved: whether the codec gives planes whose chroma has half the extents of luma (4:2:0).
       bits: bits of a sample.
       hdr: whether the transfer characteristics are those of HDR, PQ or HLG.

@@ -56,7 +56,7 @@ class Showing(NamedTuple):
     """How frames are to be shown.
 
     Attributes:
-      turn: how they are turned upright, see `turned`.
+      turn: the bits TRANSPOSED, UPSIDE_DOWN and MIRRORED, by which they are turned upright, in this order.
       hdr: whether their transfer characteristics are those of HDR, PQ or HLG.
     """
 

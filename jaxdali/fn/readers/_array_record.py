@@ -40,6 +40,12 @@ class _ArrayRecords(Records):
     specs = (Spec(np.dtype(np.uint8), 1, None),)
 
     def __init__(self, op: ReadArrayRecord):
+        """Reads the tables of the files. A `ChunkTable` has, for each chunk: `start`, its place in the file; `records`,
+        the number of its records; `size`, their total size in bytes. Its `plain` is whether all are uncompressed.
+
+        The attributes of `Records` are set here: `stored`, the place of the chunks or records, `bounds`, the first record
+        of each file, and `digest`, by which checkpoints recognize the list.
+        """
         files = Files.of(op.path, op.storage)
         tables, digest = [], files.digest.copy()
         for i in range(len(files)):
@@ -126,6 +132,7 @@ class _ArrayRecords(Records):
         self._ranges.ahead(np.array(list(dict.fromkeys(chunks.tolist())), np.int64), len({*chunks[:now].tolist()}))
 
     def read(self, i: int) -> tuple[np.ndarray]:
+        """See `Records.read`: the bytes of record `i`. Its chunk is decoded unless it was kept."""
         chunk = int(self._chunk(i))
         with self._lock:
             records = self._decoded.get(chunk)
@@ -215,6 +222,7 @@ class _ArrayRecords(Records):
         settings = self._ranges.store.settings
 
         def decode(k: int) -> np.ndarray:
+            """The record in chunk `index[k]`; an empty array if it has failed."""
             if k in reasons:
                 return np.zeros(0, np.uint8)
             try:

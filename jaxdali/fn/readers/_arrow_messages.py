@@ -28,7 +28,7 @@ class _Message:
       kind: its kind, from the union MessageHeader.
       rows: the number of rows.
       sizes: decompressed sizes of the buffers, in bytes.
-      views: for each field of views, the number of its variadic buffers, see `_num_buffers`.
+      views: for each field of Arrow's type string_view or binary_view, the number of its buffers of data.
       compressed: whether any buffer may be compressed.
     """
 
@@ -141,7 +141,7 @@ def _parse_message(begin: int, end: int, metadata: memoryview, body: memoryview)
     kind, header = message.number(1, "<B"), message.table(2)
     batch = header.table(1) if kind == _DICTIONARY_BATCH and header is not None else header
     if kind not in (_DICTIONARY_BATCH, _RECORD_BATCH) or batch is None:
-        return _Message(begin, end, kind, 0, (), (), False)
+        return _Message(begin, end, kind, rows=0, sizes=(), views=(), compressed=False)
     # Arrow 0.17 wrote the name of the compression into the metadata instead.
     compressed = batch.table(3) is not None or b"ARROW:experimental_compression" in bytes(metadata)
     sizes = []

@@ -104,7 +104,9 @@ class DenseLabels(HostOperator):
         return (Spec(np.dtype(np.float32 if weights else np.int32), 1, (self.num_labels,)),)
 
     def run(self, ctx: HostContext, classes: Value, *weights: Value) -> tuple[Any, ...]:
-        """See `HostOperator.run`. `weights` is one input, or none: then each class has the weight 1."""
+        """See `HostOperator.run`. `classes` are the indices of the classes that apply to each sample. `weights` is one
+        input, or none: then each class has the weight 1.
+        """
         dense = np.zeros((ctx.N, self.num_labels), ctx.spec.dtype)
         for i in range(ctx.N):
             active = classes.sample(i)

@@ -48,6 +48,9 @@ class _AnnotatedImages(Records):
     """
 
     def __init__(self, op: ReadCOCO, columns: Annotations, files: Files):
+        """Chooses the columns that are outputs. `specs`, `stored` and `digest` are attributes of `Records`: of the
+        outputs, the files of the images, and by which checkpoints recognize the list.
+        """
         self.files = self.stored = files
         self._columns, self._ratio = columns, op.ratio
         parts: list[tuple[Spec, np.ndarray, np.ndarray | None]] = [
@@ -103,6 +106,7 @@ class _AnnotatedImages(Records):
 
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: Any) -> tuple[Any, ...]:
+        """See `Records.read_batch`. Local files are read natively, all at once, unless masks have to be drawn."""
         if parts[0][0]._pixels is not None or any(records.files.remote for records, _ in parts):
             return super().read_batch(ctx, parts, threads)  # calls `read` in threads
         images = Files.read_batch(ctx, [(records.files, index) for records, index in parts])

@@ -183,7 +183,7 @@ class ReadFile(Reader):
             if filters == ():
                 raise ArgumentError(f"{name} is empty, so nothing can match")
 
-        # 0 is the length of a path that is not in a tuple.
+        # A path that is not in a tuple counts as length 0. A tuple of one path is refused.
         lengths = {len(x) if isinstance(x, tuple) else 0 for x in as_list(self.files) or ()}
         if len(lengths) > 1 or lengths == {1}:
             raise ArgumentError(

@@ -37,6 +37,11 @@ class LmdbRecords(ContainerRecords):
         fields: Callable[[np.ndarray, np.ndarray], tuple[RecordField, ...]],
         storage: Storage | None = None,
     ):
+        """Opens the databases, and parses the first record.
+
+        Attributes of `Records` are set here: `bounds`, the first record of each database, and `digest`, by which
+        checkpoints recognize the list.
+        """
         self._settings = storage or Storage()
         self._databases = [open_lmdb(p) for p in paths]
         self.bounds = np.cumsum([0] + [len(database) for database in self._databases])

@@ -25,6 +25,7 @@ class _ImageRecords(ExtentRecords):
     )
 
     def __init__(self, op: ReadMXNet):
+        """Makes the table of the records, ``i64[records, 2]``: offset and size of each in its file, from the indices."""
         files = Files.of(op.path, op.storage)
         assert files.sizes is not None
         indices = files.store.expand(op.index_path)

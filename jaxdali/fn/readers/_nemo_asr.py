@@ -73,6 +73,9 @@ class _Speech(Records):
     def __init__(
         self, op: ReadNemoASR, entries: Sequence[ManifestEntry], objects: Sequence[Mapping[str, Any]], store: Store
     ):
+        """Attributes of `Records` are set here: `specs` of the outputs, `stored`, the audio files, and `digest`, by which
+        checkpoints recognize the list.
+        """
         self._op, self._entries, self._objects = op, entries, objects
         self.stored = self._files = Files("", [os.fsencode(e.path) for e in entries], store)
         audio = Spec(op.dtype, 1 if op.downmix else 2, None)
@@ -104,6 +107,7 @@ class _Speech(Records):
         }
 
     def read(self, i: int) -> Sequence[np.ndarray]:
+        """See `Records.read`: the audio of entry `i`, then the rate, the text and the number that are asked for."""
         op, entry = self._op, self._entries[i]
         audio, rate = self._audio(self._files.read(i), i)
         outputs = [audio]

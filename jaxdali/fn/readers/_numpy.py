@@ -52,6 +52,11 @@ class _Arrays(Records):
     """
 
     def __init__(self, files: Files, op: ReadNumpy):
+        """Reads the header of the first file, which determines the type and the number of dimensions.
+
+        Attributes of `Records` are set here: `specs` of the output, `stored`, the files, and `digest`, by which
+        checkpoints recognize the list.
+        """
         self._files = self.stored = files
         self._op = op
         self._region_arguments = dict(op.args.static)

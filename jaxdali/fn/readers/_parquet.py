@@ -281,6 +281,11 @@ class _Rows(Records):
     """
 
     def __init__(self, op: ReadParquet):
+        """Opens the files, and numbers their groups and rows.
+
+        Attributes of `Records` are set here: `specs` of the outputs, `bounds`, the first row of each file, `doubts`,
+        warnings, and `digest`, by which checkpoints recognize the list.
+        """
         pa = import_pyarrow()
         self._files = files = Files.of(op.path, op.storage)
         self._columns = as_list(op.columns)

@@ -35,6 +35,11 @@ class _Clips(Records):
     """
 
     def __init__(self, op: ReadSequence):
+        """Lists the frames and the sequences, and makes the decoder of frames.
+
+        Attributes of `Records` are set here: `specs` of the output, `stored`, the files of the frames, `doubts`, warnings,
+        and `digest`, by which checkpoints recognize the list.
+        """
         store = Store(op.storage)
         root, sizes = op.file_root or "", None
         if op.files:

@@ -204,6 +204,10 @@ class _Items(Records):
     """
 
     def __init__(self, data: DataSet, num_workers: int, mixed: bool):
+        """Attributes of `Records` are set here: `specs` of the outputs, `seen_shapes`, the shapes of the first item's
+        values, `bounds` if the data sets are mixed, `lengths` if items are grouped by length, and `digest`, by which
+        checkpoints recognize the list.
+        """
         self._data = data
         self.specs, self.seen_shapes = data.specs, data.seen_shapes
         if mixed:
@@ -253,7 +257,7 @@ class _Items(Records):
             return self._processes.take(items)
         with self._settings.contexts(self._settings.mesh):
             results = [source_worker.read(self._data.parts, item, self._data.metadata) for item in items]
-        # A str is an error.
+        # A str is an error: its row has no keys, values and metadata.
         return [Row(None, (), (), error=x) if isinstance(x, str) else Row(*x) for x in results]
 
     def _check_row(self, i: int, row: Row) -> list[np.ndarray]:

@@ -45,6 +45,7 @@ class _Examples(ExtentRecords):
     format = RecordFormat.EXAMPLE
 
     def __init__(self, op: ReadTFRecord):
+        """Finds the records by the indices, or in the files if there are none. `fields` are the outputs."""
         self.names = tuple(name for name, _ in op.features)
         self.fields = tuple(_field(k, name, feature) for k, (name, feature) in enumerate(op.features))
         files = Files.of(op.path, op.storage)

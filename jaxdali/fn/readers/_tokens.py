@@ -138,6 +138,11 @@ class _Sequences(Records):
     """
 
     def __init__(self, op: ReadTokens):
+        """Distributes the records among sequences, by their sizes.
+
+        Attributes of `Records` are set here: `specs` of the outputs, `lengths` of the sequences for `group_by_length`, and
+        `digest`, by which checkpoints recognize the list.
+        """
         self._records = ReadArrayRecord(path=op.path, storage=op.storage).open()
         self._dtype, self._length, self._pad = op.dtype, op.length, op.pad_id
         sizes = self._records.sizes()

@@ -66,6 +66,11 @@ class _Samples(ContainerRecords):
     """
 
     def __init__(self, op: ReadWebDataset):
+        """Lists the samples of all archives, with the members that are outputs or metadata.
+
+        Attributes of `ContainerRecords` are set here: `fields`, the outputs, `bounds`, the first sample of each archive,
+        `stored`, the places of the members, `doubts`, warnings, and `digest`, by which checkpoints recognize the list.
+        """
         self._files = files = Files.of(op.paths, op.storage, "paths")
         indices = files.store.expand(op.index_paths) if op.index_paths else None  # as in DALI, an empty list is none
         if indices is None:

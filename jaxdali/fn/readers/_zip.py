@@ -42,6 +42,11 @@ class _Members(Records):
     specs = (Spec(np.dtype(np.uint8), 1, None), Spec(np.dtype(np.int32), 1, (1,)))
 
     def __init__(self, op: ReadZip):
+        """Reads the tables of the archives, and lists the members that match.
+
+        Attributes of `Records` are set here: `bounds`, the first member of each archive, `stored`, the ranges of the
+        members in the archives, `doubts`, warnings, and `digest`, by which checkpoints recognize the list.
+        """
         files = Files.of(op.path, op.storage)
         assert files.sizes is not None
         keep = matcher(as_list(op.file_filter), case_sensitive=True)
@@ -112,6 +117,7 @@ class _Members(Records):
         return super().facts() | {"filename": archive, "member": lambda i: self._names[i]}
 
     def read(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Records.read`: the content of member `i`, and the label, ``i32[1]``."""
         packed_size, _, size, _ = self._info[i]
         if reason := self._ranges.store.settings.too_large(max(packed_size, size)):
             raise ValueError(f"{self.name(i)}: {reason}")

@@ -63,7 +63,7 @@ class ReadClips(ClipReader):
     def _clips(self, index: VideoIndex, entry: VideoEntry, path: str) -> list[tuple[int, int, int]]:
         """The clips of a video, as triples (first, begin, end): see `_video.clips.Clip`."""
         begin, end = self._part(index, entry)
-        if not 0 <= begin < end:
+        if not 0 <= begin < end:  # the part is empty, or begins before the video
             return []
         if self.uniform_sample:
             return [(begin, begin, end)]
