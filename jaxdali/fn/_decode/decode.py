@@ -589,6 +589,7 @@ class ImageHeaders(HostOperator):
             for i in (i for i, code in ctx.bad.items() if code == Status.REFUSED):
                 _refused.add(source[i])
             usable &= ~_refused.among(source)
+            # Other pages and pixels from the cache, images for the cache, and those of registered decoders.
             usable[[*x.data, *x.keys, *x.rasters]] = False
             _cpu.make_jpeg_tables(
                 source.data, source.offsets, np.ascontiguousarray(source.shapes[:, 0]), info, usable, x.tables, ctx.pool

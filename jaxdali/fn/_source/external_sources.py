@@ -298,7 +298,7 @@ class _PulledSource(_BaseSource):
     def __init__(self, ops: Sequence[ExternalSource]):
         super().__init__(ops)
         self.in_caller = not self._op.parallel
-        self._settings = UserSettings()
+        self._settings = UserSettings()  # JAX's settings of the user's thread, under which background threads call
         self._threads: WorkerThreads | None = None
         self._pulls = [Pull(op.feeder, op.arguments, op.cycle, op.parallel) for op in ops]
         self._initial: list[Any] | None = None

@@ -192,6 +192,7 @@ class Pixels:
     def _copy_planes(self, frame: Any, out: np.ndarray) -> None:
         """Writes planes Y, U and V of a frame, as 4:2:0, and the byte of its matrix and range into `out`."""
         matrix = _matrix(frame) if self._form.color_matrix == "stream" else "bt601"
+        # Frames whose chroma is not halved along both axes become 4:2:0 by swscale.
         planar = _planar_8_bits(frame.format.name)
         converted = self._in_format(frame, planar if _PLANES.get(planar) == (2, 2) else "yuv420p")
         begin = 0

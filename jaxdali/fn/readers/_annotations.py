@@ -230,6 +230,7 @@ def _images(
     """Sorted ids, names and sizes of images. If several images have the same id, the last one is taken."""
     ids = np.array(list(map(getter("id"), images)), np.int64)
     sizes = np.array([list(map(getter(side), images)) for side in ("width", "height")], np.float32).T
+    # The first of equal ids in the reversed list is the last image.
     ids, last = np.unique(ids[::-1], return_index=True)
     index = len(images) - 1 - last
     get_name = getter("file_name")

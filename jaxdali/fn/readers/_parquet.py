@@ -179,13 +179,14 @@ class _Table:
             name, nbytes = part.path_in_schema, part.total_uncompressed_size
             # An error here is reported when the group is read.
             with contextlib.suppress(import_pyarrow().ArrowException, OSError):
+                # Short values: the first 100 rows tell the mean size.
                 if nbytes < 1024 * self.rows[group]:
                     rows = next(self._file.iter_batches(100, row_groups=[group], columns=[name], use_threads=False))
                     widths[name] = expanded_size(rows.column(0)) / rows.num_rows
                 # An image with several questions, for example, is one value of the dictionary for several rows.
                 elif nbytes <= _CACHE_BYTES // 2 and _is_mostly_dictionary(part):
                     size = self._size_without_dictionary(group, name)
-                    if size > 1.25 * nbytes:
+                    if size > 1.25 * nbytes:  # rows clearly share values
                         widths[name] = size / self.rows[group]
         return widths
 
@@ -204,6 +205,7 @@ class _Table:
         metadata, schema = self._file.metadata.row_group(group), self._file.schema
         for column in columns:
             if column not in self._part_numbers:
+                # With a dot at the end, so that a column "a" has the part "a.bytes", but not the part "ab".
                 paths = [f"{schema.column(k).path}." for k in range(len(schema))]
                 self._part_numbers[column] = [k for k, path in enumerate(paths) if path.startswith(f"{column}.")]
         return [metadata.column(k) for column in dict.fromkeys(columns) for k in self._part_numbers[column]]
