@@ -454,8 +454,8 @@ class _PulledSource(_BaseSource):
     ):
         """Counts samples that are dropped because the source of one shard can't complete a batch.
 
-        The result is in `dropped`, and in `drops_more` whether there may be more, see `Source`. A batch or a row of
-        samples is a list by output, so that its element 0 is that of the first output.
+        The result is in `dropped`, and in `drops_more` whether there may be more, see `Source`. A batch is a list
+        by output, so that its element 0 has the samples of the first output.
 
         Args:
           parts: the batches of the shards before it.

@@ -48,8 +48,10 @@ class _AnnotatedImages(Records):
     """
 
     def __init__(self, op: ReadCOCO, columns: Annotations, files: Files):
-        """Chooses the columns that are outputs. `specs`, `stored` and `digest` are attributes of `Records`: of the
-        outputs, the files of the images, and by which checkpoints recognize the list.
+        """Chooses the columns that are outputs.
+
+        Attributes of `Records` are set here: `specs` of the outputs, `stored`, the files of the images, and `digest`, by
+        which checkpoints recognize the list.
         """
         self.files = self.stored = files
         self._columns, self._ratio = columns, op.ratio
