@@ -528,7 +528,8 @@ class ImageHeaders(HostOperator):
         """Writes the region that a window reads into `info`. Before, the regions are the whole images.
 
         Returns:
-          The place of each region in its image, see `PLACE`.
+          The place of each region in its image, ``i64[N, 5]``: the shape of the image, HWC, and the region's first row
+          and column. These two are -1 if the window's set-up fails, which the window's own step then reports.
         """
         op = self.images
         shapes = output_shapes(info, op.output_type, op.adjust_orientation)

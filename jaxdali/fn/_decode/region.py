@@ -281,6 +281,7 @@ def slice_arguments(
         if axes is not None:
             raise ArgumentError("either axes or axis_names can be given, not both")
         axes = tuple(map("HW".index, axis_names))
+    # By default, as in DALI, the first number of each argument is for the width.
     args, nodes = Arguments.of({"axes": (1, 0) if axes is None else axes, **named, "page": page}, is_node)
     if not args.is_static("axes"):
         return args, (*inputs, *nodes), (None, None)

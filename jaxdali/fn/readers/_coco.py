@@ -150,7 +150,7 @@ class ReadCOCO(Reader):
                 if getattr(self, new):
                     raise ArgumentError(f"{old} is the deprecated name of {new}: pass one of them")
                 warn(f"readers.coco: {old} is deprecated: it is {new} now")
-                object.__setattr__(self, new, value)
+                object.__setattr__(self, new, value)  # operators are frozen dataclasses
         if self.file_root is None:
             raise ArgumentError("file_root must be given: the folder of the images")
         if bool(self.annotations_file) == bool(self.preprocessed_annotations):

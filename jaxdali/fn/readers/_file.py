@@ -64,6 +64,10 @@ class LabelledFiles(Records):
     specs = (Spec(np.dtype(np.uint8), 1, None), Spec(np.dtype(np.int32), 1, (1,)))
 
     def __init__(self, files: Files, labels: Any, subject: str):
+        """Raises RuntimeError if a label does not fit int32.
+
+        Attributes of `Records` are set here: `stored`, the files, and `digest`, by which checkpoints recognize the list.
+        """
         self.files = self.stored = files
         numbers = np.asarray(labels)
         if len(files) and not (-(2**31) <= min(numbers) and max(numbers) < 2**31):
@@ -108,6 +112,9 @@ class FileTuples(Records):
     """
 
     def __init__(self, files: Files, length: int, labels: Any):
+        """Attributes of `Records` are set here: `specs` of the outputs, which are the files of a tuple and the label,
+        `stored`, all files, and `digest`, by which checkpoints recognize the list.
+        """
         self.stored = self.files = files
         self._length = length
         self._labels = np.asarray(labels, np.int32)

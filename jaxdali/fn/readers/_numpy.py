@@ -179,7 +179,7 @@ class _Arrays(Records):
             ctx.N, whole.ndim
         )
         offsets, num_elements = plan_offsets(shapes, ctx.S)
-        packed = Packed(ctx.empty(num_elements, whole.dtype, 0), offsets, shapes)
+        packed = Packed(ctx.empty(num_elements, whole.dtype, 0), offsets, shapes)  # memory of output 0
         starts = packed.starts
         first = 0
         for records, index in parts:
@@ -203,7 +203,7 @@ class _Arrays(Records):
             shapes.append(np.broadcast_to(np.array(shape, np.int64), (len(index), len(shape))))
         whole, shapes = parts[0][0].whole, np.concatenate(shapes)
         offsets, num_elements = plan_offsets(shapes, ctx.S)
-        packed = Packed(ctx.empty(num_elements, whole.dtype, 0), offsets, shapes)
+        packed = Packed(ctx.empty(num_elements, whole.dtype, 0), offsets, shapes)  # memory of output 0
         item_size, starts, sizes = whole.dtype.itemsize, packed.starts, shapes.prod(axis=1)
         out, first = packed.data.reshape(-1).view(np.uint8), 0
         for records, index in parts:

@@ -138,6 +138,7 @@ class DataSet:
         return list(arrays)
 
     def __eq__(self, other: object) -> bool:
+        """Whether both have the same objects as data sets, and equal specs, metadata and lengths."""
         if not isinstance(other, DataSet) or [*map(id, self.parts)] != [*map(id, other.parts)]:
             return False
         if (self.metadata, self.specs) != (other.metadata, other.specs):
