@@ -81,9 +81,8 @@ _UFUNCS: dict[str, np.ufunc] = {
 }
 _FUNCTIONS = {ufunc: function for function, ufunc in _UFUNCS.items()}
 
-_local = (
-    threading.local()
-)  # `by_numpy`: whether a function of NumPy is running, in which operators follow NumPy's rules
+# `by_numpy`: whether this thread runs a function of NumPy, in which operators follow NumPy's rules.
+_local = threading.local()
 
 
 class UnknownAttribute(AttributeError):
@@ -252,6 +251,7 @@ def layout_of_part(layout: str, ndim: int, key: Any) -> str:
         isinstance(k, (int, np.integer)) or (isinstance(k, np.ndarray) and not k.ndim and k.dtype.kind in "iu")
         for k in keys
     ]
+    # A bool is an `int` of Python, but as a subscript it adds an axis.
     if not all(d or k is Ellipsis or isinstance(k, _SLICE) for d, k in zip(dropped, keys, strict=True)) or any(
         isinstance(k, bool) for k in keys
     ):

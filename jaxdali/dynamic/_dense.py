@@ -51,7 +51,13 @@ class Dense:
     values, and returns the parameters that it prepares from them. Operators with static arguments need no callback.
 
     Args:
-      function, specs, keys, N, draws, device: see `Engine`; all inputs are dense.
+      function: takes a `TraceState`, a `DynamicDataNode` for each input, and the keys; returns a pytree of
+        `DynamicDataNode`s, see `FunctionGraph`.
+      specs: of the inputs, which are all dense.
+      keys: for each key that the function is called with, the number of keys in it; None: it is a single key.
+      N: number of samples.
+      draws: how each input depends on random numbers, if it is a single value; None: it is a batch.
+      device: where the function runs.
       hosted: whether the host reads each of the inputs.
       total_N: number of samples of the batch of which these N are a part. Default: N.
 
@@ -96,6 +102,7 @@ class Dense:
         self._hosted = tuple(hosted)
         self._plan = plan = self._executor.plan
         for step in plan.steps:
+            # Steps that are not known yet are bound by the values of a batch.
             if isinstance(step.op, EagerOperator) or not step.known:
                 raise NotDense(f"{step.op.name} runs between programs")
             for spec in step.specs:
@@ -103,7 +110,7 @@ class Dense:
                     raise NotDense(
                         f"the shape of the result of {step.op.name} depends on values: pass a size that is the same for all samples"
                     )
-            if step.phase:
+            if step.phase:  # it runs after a program has run
                 raise NotDense(f"{step.op.name} needs results of the program on the host")
             kernel = step.op.kernel if step.stage != "host" and isinstance(step.op, NativeOperator) else ""
             if kernel and shards.accelerator and kernel not in self._executor.resources.kernels:
@@ -248,6 +255,8 @@ class Dense:
         """The outputs and the status of the samples in the operands, which may be a part of the batch.
 
         Args:
+          line: the user's line, if failed samples are errors of the program (on an accelerator: NaN or 0); otherwise
+            None, and the caller checks the status.
           leaves: of the inputs, the host's values and its parameters, ``[B, ...]`` each.
         """
         arrays, host_values, params = jax.tree.unflatten(self._operands, leaves)
@@ -294,10 +303,12 @@ class Dense:
         """
 
         def batch_axis_sharding(mesh: Any, x: Any) -> NamedSharding:
+            """The sharding of an operand's first axis, the batch; other axes are not sharded."""
             spec = getattr(x.sharding, "spec", None) or (None,)
             return NamedSharding(mesh, PartitionSpec(spec[0]))
 
         def infer_sharding(mesh: Any, operands: Any, results: Any) -> Any:
+            """The sharding of all results: that of the first operand whose batch axis is sharded."""
             sharding = next(
                 (batch_axis_sharding(mesh, x) for x in operands if batch_axis_sharding(mesh, x).spec[0] is not None),
                 NamedSharding(mesh, PartitionSpec()),
@@ -305,6 +316,7 @@ class Dense:
             return tuple(sharding for _ in results)
 
         def partition(mesh: Any, operands: Any, results: Any) -> Any:
+            """The program of one device, and the shardings of results and operands, which are all the same."""
             shardings = infer_sharding(mesh, operands, results)
             return mesh, program_of_part, shardings, tuple(shardings[0] for _ in operands)
 
@@ -339,6 +351,7 @@ class Dense:
         """The callback: computes the values and parameters of one batch.
 
         Args:
+          line: the user's line, which errors name; None: they keep the line that they have.
           needed: the inputs that the host reads.
           words: the data of each key.
         """
@@ -349,6 +362,7 @@ class Dense:
             arrays[i] = np.asarray(x).view(dtype)[..., 0] if dtype.itemsize == 8 else np.asarray(x)
         try:
             with own_settings():
+                # Without the sizes of scratch memory, which are constants of the program.
                 prepared = self._prepare(arrays, [_keys.key_halves(np.asarray(w)) for w in words])[:2]
         except OperatorError as e:
             if line is not None:

@@ -131,6 +131,7 @@ _BATCH_SIZE_OF_ONE = (
     "single.\n"
 )
 
+# Texts of functions with keys, and the texts that replace them for a default generator, see `with_generator`.
 _GENERATED = (
     ("jd.", "nd."),
     (_KEY, "  key: in place of `rng`, a key of `jax.random`, or a key for each sample.\n"),
@@ -264,4 +265,5 @@ def with_generator(text: str) -> str:
     """Changes a text that `docstring` made into that of a function with a default generator."""
     for text_with_key, text_with_generator in _GENERATED:
         text = text.replace(text_with_key, text_with_generator)
+    # In examples `key=` is removed; between two other arguments a comma is left.
     return text if "key=" not in text else _IN_EXAMPLE.sub(lambda m: ", " if m[1] and m[2] else "", text)

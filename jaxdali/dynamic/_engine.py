@@ -37,7 +37,7 @@ class CallInput(SourceOperator):
     """An input of a compiled function: a batch that the caller passes to each call.
 
     Attributes:
-      spec: of the batch.
+      spec: of the batch: type, number of dimensions, layout, and the shape if all samples have one.
       number: position among the inputs of the function.
       first_shape: shape of the first sample; None: the spec has the shape of all samples.
       shape_reads: a set to which `number` is added when an operator is bound by `first_shape`.
@@ -70,6 +70,7 @@ class _CallSource(PlaceholderSource):
         return None  # each call has a batch of other shapes
 
 
+# `trace`: the `TraceState` of the function of values that this thread traces.
 _local = threading.local()
 
 
@@ -88,6 +89,7 @@ class BatchSizeRequest(Exception):
 
     Attributes:
       name: of the function.
+      size: the number of samples that it asks for.
     """
 
     def __init__(self, name: str, size: int):
@@ -106,7 +108,11 @@ class DynamicDataNode(DataNode):
     __slots__ = ("_draw", "_trace")
 
     def __init__(self, node: Node, index: int, trace: TraceState, draw: Draw | None):
-        """Makes the value of output `index` of a node. `draw`: that of a single value; None: it is a batch."""
+        """Makes the value of output `index` of a node.
+
+        Args:
+          draw: how a single value depends on random numbers; None: the value is a batch.
+        """
         super().__init__(node, index)
         self._trace, self._draw = trace, draw
 
@@ -170,6 +176,7 @@ class TraceState:
         """Wraps output `index` of a node: as a batch if the node depends on one, otherwise as a single value."""
         if self._returns_batch:
             return DynamicDataNode(node, index, self, draw=None)
+        # A number that is drawn in a call without batches is single. Outside of all calls it counts as a batch.
         if node.op.random:
             return DynamicDataNode(node, index, self, None if self._returns_batch is None else Draw.ONE)
         draws = [x._draw if isinstance(x, DynamicDataNode) else Draw.NONE for x in dependencies(node)]
@@ -205,6 +212,7 @@ class TraceState:
 
         Args:
           name: of the function, for messages.
+          inputs, arguments: of the function: values (`DynamicDataNode`), and static ones.
           key: a `TracedKey` or `TracedKeys`; None: the function must not draw.
           batch_size: as the user passes it; the result is then a batch.
 
@@ -278,16 +286,17 @@ class FunctionGraph:
     Args:
       function: takes a `TraceState`, a `DynamicDataNode` for each input, and the keys; returns a pytree of
         `DynamicDataNode`s.
-      keys: see `TraceState`.
+      keys: for each key that the function is called with, the number of keys in it; None: it is a single key.
       N: number of samples.
-      draws: the draw of each input, see `DynamicDataNode`.
+      draws: how each input depends on random numbers, if it is a single value; None: it is a batch.
       inputs: makes a node for each input.
 
     Attributes:
       graph: of the operators that the outputs need.
       tree: the structure of the outputs.
       inputs: id of the node of each input; None: no output needs it.
-      keys, key_of_node: as in `TraceState`, with the node ids of `graph`.
+      keys: the keys that random operators use.
+      key_of_node: index into `keys` for the id of each random node of `graph`.
     """
 
     def __init__(
@@ -358,6 +367,7 @@ class _BoundExecutor:
         }
         shapes, samples_of_ref = self.executor.binding_facts(batch)
         types |= shapes
+        # The dtype and rank to which registered decoders decode the files in a value.
         types |= {("images", ref): registered.kind_of(samples) for ref, samples in samples_of_ref.items()}
         if not self.fits(types):
             return False
@@ -369,8 +379,12 @@ class Engine:
     """A compiled function of batches. Threads may call it at the same time.
 
     Args:
-      function, keys, N, draws: see `FunctionGraph`.
+      function: takes a `TraceState`, a `DynamicDataNode` for each input, and the keys; returns a pytree of
+        `DynamicDataNode`s, see `FunctionGraph`.
       specs: of the inputs.
+      keys: for each key that the function is called with, the number of keys in it; None: it is a single key.
+      N: number of samples.
+      draws: how each input depends on random numbers, if it is a single value; None: it is a batch.
       device: where the function runs.
       first_shapes: shape of the first sample of each ragged input, by which some operators are bound; None for a dense
         input.
@@ -396,6 +410,7 @@ class Engine:
         self._device = device
 
         def inputs() -> list[DynamicDataNode]:
+            """Adds a node for each input to the graph. For an accelerator, `.gpu()` moves the inputs there."""
             nodes = [
                 add(CallInput(spec=s, number=i, first_shape=first_shape, shape_reads=self._shape_reads))
                 for i, (s, first_shape) in enumerate(zip(specs, first_shapes, strict=True))
@@ -414,6 +429,8 @@ class Engine:
         """Returns the outputs, see `FunctionGraph.results`.
 
         Args:
+          batches: the inputs, of N samples each.
+          keys: the JAX keys, or arrays of keys, in the order of the constructor's `keys`.
           first_shapes: as in the constructor, of these batches.
 
         Raises:
@@ -437,6 +454,7 @@ class Engine:
                     with self._warnings:
                         executor.build()
                     self._graph_warnings.warn()
+                    # `value` is the `CallInput` whose first shape a warning depends on.
                     self._warnings.warn(lambda value: first_shapes[value.number])
                     # Checked again: only `build` tells which first shapes operators read, maybe in another thread.
                     self._check_first_shapes(first_shapes)
@@ -495,6 +513,7 @@ class Engine:
         """Makes the batch that the executor is to compute, with the values of its inputs.
 
         Args:
+          batches: the inputs, of N samples each.
           random_keys: two numbers ``i64[N]``, see `key_halves`, for the id of each random node.
           eager_results: by step, the results of eager functions that were called for this batch already.
         """

@@ -106,6 +106,7 @@ def call(
     Returns:
       A batch; a single value if there is no batch, batch size or array of keys; or a structure of these.
     """
+    # Inside of `jax.vmap`, arrays are `BatchTracer`s.
     if any(type(x).__name__ == "BatchTracer" for x in (*inputs, *arguments.values(), key)):
         raise vmap_error(name)
     if rng is not None:
@@ -223,11 +224,11 @@ class Inputs:
     Attributes:
       batches: inputs and arguments.
       hosted: whether the host reads each of them, as it does with arguments.
-      draws: the draw of each of them, None for a batch, see `DynamicDataNode`.
+      draws: how each of them depends on random numbers, if it is a single value; None: it is a batch.
       keys: of random numbers.
-      counts: the number of keys in each of `keys`, see `number_of_keys`.
+      counts: the number of keys in each of `keys`; None: it is a single key.
       N: number of samples.
-      device: that the caller asks for.
+      device: the argument `device` of the call, such as "gpu"; None: it has none.
     """
 
     batches: list[Batch]
@@ -250,6 +251,7 @@ def evaluate(cache: CompiledCache, function_key: Any, name: str, function: Calla
       function_key: identifies `function` in `cache`.
       name: for messages.
       function: takes a `TraceState`, DataNodes and keys.
+      inputs: the values that the function is called with.
     """
     N, keys, counts, draws = inputs.N, inputs.keys, tuple(inputs.counts), tuple(inputs.draws)
     # A single value is repeated for all samples.
@@ -286,6 +288,8 @@ def evaluate(cache: CompiledCache, function_key: Any, name: str, function: Calla
             if not status.shape[1] or not np.asarray(status).any():
                 return dense.batches(outputs)
             # A sample failed. The engine runs the call again, and raises the error or replaces the sample.
+    # The shape of each ragged batch's first sample. An engine whose operators have read one serves only calls with the
+    # same one; in others it raises FirstShapesChanged.
     first_shapes = [None if b.is_dense or not len(b) else b.shapes[0] for b in batches]
 
     def run_engine(key: Any) -> Any:
@@ -300,7 +304,9 @@ def evaluate(cache: CompiledCache, function_key: Any, name: str, function: Calla
 
 
 def _formats(batches: Sequence[Batch]) -> tuple[Any, ...]:
-    """The registered image decoder of each batch of files: functions are compiled for these."""
+    """The names of the registered image decoders, then for each batch of files the dtype and rank to which they decode
+    it; () if none is registered. Functions are compiled for these.
+    """
     if not registered.names():
         return ()
     # Files are vectors of bytes on the CPU. Other batches count as empty ones.
@@ -345,7 +351,9 @@ def size_of(
 
     Args:
       name: for messages.
-      batches, draws, counts: see `Inputs`.
+      batches: inputs and arguments.
+      draws: None for each of them that is a batch; others are single values, of which each counts for all samples.
+      counts: the number of keys in each key; None: it is a single key.
     """
     lengths = {len(b) for b, draw in zip(batches, draws) if draw is None}
     if batch_size is not None:
@@ -365,6 +373,7 @@ def _device(batches: Sequence[Batch], requested: Any) -> jax.Device:
     accelerators = [b._device for b in batches if b._device.platform != "cpu"]
     if accelerators:
         return accelerators[0]
+    # "tpu" is another name of "gpu", and "mixed" puts the output of a decoder on the accelerator. JAX may have none.
     if device_named(requested) in ("gpu", "mixed") and jax.default_backend() != "cpu":
         return jax.local_devices()[0]
     return jax.local_devices(backend="cpu")[0]
@@ -486,7 +495,8 @@ class Functions(dict[str, Any]):
         super().__init__()
         self._functions, self._name = functions, name
         for public, x in members(functions).items():
-            # Names such as `file_reader` are old ones of readers, which are classes here, see `readers`.
+            # Names such as `file_reader` are old ones of readers, which are classes here, see `readers`. Deprecated
+            # functions are left out, too.
             if (
                 public in ONLY_IN_PIPELINES
                 or public.endswith("_reader")
@@ -495,6 +505,7 @@ class Functions(dict[str, Any]):
                 continue
             if inspect.isfunction(x):
                 self[public] = _function_of(x, public, name)
+            # A submodule, not a module that `functions` imports.
             elif inspect.ismodule(x) and x.__name__ == f"{functions.__name__}.{public}":
                 self[public] = _module_of(x, f"{name}.{public}")
 
@@ -520,6 +531,7 @@ def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:
 
 def _function_of(function: Callable[..., Any], public: str, module: str) -> Callable[..., Any]:
     """Makes a function of values from a function of `jaxdali.fn`, for a module of `jaxdali.dynamic`."""
+    # The name below `jaxdali.dynamic`, such as "random.uniform".
     name = ".".join((*module.split(".")[2:], public))
     extra = extra_arguments(function)  # such as key, rng and batch_size, which `call` takes
     advice = refused_arguments(function, extra)

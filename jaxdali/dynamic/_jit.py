@@ -94,6 +94,7 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
             else:
                 kinds.append(("static", x))
         function_key = tree, hashable(kinds), *counts
+        # An input with the draw None is a batch, and determines the number of samples.
         size = None if None in draws else sizes.get(function_key)
         has_size = None in draws or size is not None
         N = size_of(name, batches, draws, (), size)

@@ -24,8 +24,9 @@ def bind_in_program(name: str, on_platform: OnPlatform, arrays: Sequence[Any], k
     Args:
       name: for messages.
       on_platform: returns the function as it runs in programs of a platform, e.g. "cpu".
-      arrays, line: see `Dense.__call__`.
-      keys: see `Dense.words`.
+      arrays: the inputs, ``[N, ...]`` each.
+      keys: of random numbers.
+      line: the user's line, which errors of the program name.
 
     Raises:
       ArgumentError: the function can't be part of a program. JAX also raises it, when it lowers the program for a
@@ -106,8 +107,11 @@ def _lowering(
 
     Args:
       ctx, operands: of JAX. The operands are the inputs, then the data of the keys.
-      jaxpr, name, on, line: see `bind_in_program`.
+      jaxpr: the function as it was traced for the CPU.
+      name: of the function, for messages.
+      on: returns the function as it runs in programs of a platform.
       arrays: the number of inputs.
+      line: the user's line, for errors.
     """
     from jax.extend.core import jaxpr_as_fun
 

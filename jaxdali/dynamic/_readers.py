@@ -31,7 +31,7 @@ from .._runner.shutdown import close_collected, close_together
 from . import _threads
 from ._batch import Batch, Tensor
 
-# Number of batches that are read ahead; False: of single samples.
+# The number that is read ahead: of batches (True), or of single samples (False).
 _AHEAD = {True: 2, False: 16}
 
 
@@ -207,6 +207,8 @@ class Reader:
 class _EpochRunner:
     """Runs the graph of one reader, in batches of one size.
 
+    Its executor has one shard, so lists with an entry for each shard (walks, metas, cursors) have one entry.
+
     Attributes:
       size: number of samples in a batch; None: the caller wants single samples.
       batch_size: the same as a number, 1 for single samples.
@@ -216,6 +218,9 @@ class _EpochRunner:
     """
 
     def __init__(self, graph: Graph, size: int | None, seed: int, start: Mapping[str, Any] | None):
+        """Makes the executor and its runner. `start`: the checkpoint record to continue from; None: from the
+        beginning.
+        """
         self.size, self.batch_size, self.threads = size, size or 1, _threads.get_num_threads()
         device = jax.local_devices(backend="cpu")[0]
         options = RunOptions(batch_size=self.batch_size, seed=seed, num_threads=self.threads)
@@ -257,6 +262,7 @@ class _EpochRunner:
     @property
     def record(self) -> dict[str, Any]:
         """The checkpoint record after the batch that was taken last."""
+        # (number, number of shards) of the executor's only shard.
         (record,) = checkpoints.records_of(self.executor, self._runner.state, places=[(0, 1)])
         return record
 

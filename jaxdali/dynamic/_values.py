@@ -253,7 +253,11 @@ def argument_of(a: Argument, x: Any) -> tuple[Batch, bool] | None:
 
 
 def _argument_batch(a: Argument, x: Any) -> Batch | None:
-    """The values of an argument per sample as a batch; None if `x` is static, the same for all samples."""
+    """The values of an argument per sample as a batch; None if `x` is static, the same for all samples.
+
+    Args:
+      a: the declaration. With `a.many`, a value is a list of numbers, of one of the `a.lengths` (empty: of any).
+    """
     if a.per_sample and is_column(x):
         x = np.asarray(_column_items(x))
     if a.per_sample and isinstance(x, (list, tuple)) and len(x) and _is_per_sample_list(a, x):

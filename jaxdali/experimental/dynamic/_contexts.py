@@ -25,6 +25,10 @@ class Device:
       name: the kind, with a number behind a colon.
       device_id: the number, where the name has none; None for the CPU.
 
+    Attributes:
+      device_type: "cpu" or "gpu".
+      device_id: the index in ``jax.local_devices()``; None for the CPU.
+
     Raises:
       ValueError: there is no such device.
     """
@@ -33,6 +37,7 @@ class Device:
 
     def __init__(self, name: str, device_id: int | None = None):
         kind, _, number = str(name).partition(":")
+        # "cuda" and, for `device_named`, "tpu" are other names of the accelerator.
         kind = "gpu" if kind == "cuda" else device_named(kind)
         if kind not in ("cpu", "gpu") or (number and (not number.isdigit() or device_id is not None)):
             raise ValueError(
