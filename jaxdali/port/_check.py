@@ -79,7 +79,16 @@ def check(path: pathlib.Path, seconds: float) -> Checked:
 
 
 def _events(path: pathlib.Path, folder: pathlib.Path, seconds: float, skipped: list[str]) -> list[dict[str, Any]]:
-    """The messages of a process that tries the file. The last one is {"end": True}, or {"died": reason}."""
+    """The messages of a process that tries the file, see `Trial`. The last one is {"end": True}, or {"died": reason}.
+
+    Others are {"begin": name of a definition, "line": text}, {"result": a `Result` as a dict}, {"stand_ins": names of
+    modules that are not installed} and {"alive": True}.
+
+    Args:
+      folder: for the files of the process.
+      seconds: time limit for each pipeline.
+      skipped: names of definitions that are not tried, as they have a result.
+    """
     run_folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
     report = run_folder / "report"
     report.touch()

@@ -45,9 +45,10 @@ def jpeg(seed: int) -> bytes:
 
 @functools.cache
 def wav(seed: int) -> bytes:
-    """A second of a tone as a WAV file."""
+    """A tone of a second or more as a WAV file."""
     file = io.BytesIO()
     with wave.open(file, "wb") as f:
+        # One channel, 2 bytes in a sample, 16 kHz; the number of frames is set when they are written.
         f.setparams((1, 2, 16000, 0, "NONE", ""))
         f.writeframes((np.sin(np.arange(16000 + 500 * seed) * (0.1 + 0.02 * seed)) * 9000).astype(np.int16).tobytes())
     return file.getvalue()
@@ -423,6 +424,7 @@ def fed(consumers: Sequence[str], layout: str | None, dtype: Any, ndim: int | No
     """Sample `i` for an `external_source` whose output these operators read.
 
     Args:
+      consumers: the names of these operators.
       layout, dtype, ndim: as the script declares them; None: it does not.
     """
     kind = None if dtype is None else np.dtype(dtype)

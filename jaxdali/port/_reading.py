@@ -32,7 +32,12 @@ _DECORATORS = ("pipeline_def", "data_iterator", "peekable_data_iterator")
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """A use of a name or argument of DALI in a file. `works`: jaxdali has it."""
+    """A use of a name or argument of DALI in a file.
+
+    Attributes:
+      line: its number, or in a notebook the cell and the line in it.
+      works: whether jaxdali has the name.
+    """
 
     name: str
     file: str
@@ -42,7 +47,11 @@ class Use:
 
 @dataclasses.dataclass(frozen=True)
 class Remark:
-    """A remark on a line: its uses are unknown, or it is slow."""
+    """A remark on a line: its uses are unknown, or it is slow.
+
+    Attributes:
+      line: its number, or in a notebook the cell and the line in it.
+    """
 
     text: str
     file: str
@@ -103,14 +112,23 @@ class _Output:
 
 @dataclasses.dataclass(frozen=True)
 class _Group:
-    """A tuple, dict or namespace in the script, or another module of it."""
+    """A tuple, dict or namespace in the script, or another module of it.
+
+    Attributes:
+      items: by index, key or name; None: the value is not from DALI.
+    """
 
     items: Mapping[Any, _Bound | None]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Function:
-    """A function of the script."""
+    """A function of the script.
+
+    Attributes:
+      reader: of the file that has it.
+      scopes: around it, the module's first.
+    """
 
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
     reader: _Reader
@@ -136,22 +154,24 @@ class _Reader(ast.NodeVisitor):
 
     Args:
       path: of the file.
-      line: the text for a line's number, see `source`.
+      line: gives the text for a line's number: the number itself, or in a notebook the cell and the line in it.
       scopes_of_files: the variables of other files that were read, by path.
     """
 
     def __init__(self, path: pathlib.Path, line: Callable[[int], str], scopes_of_files: dict[pathlib.Path, _Scope]):
+        # Each with its line's number, as bodies of functions are visited last. Remarks are by field of `Reading`.
         self._uses: list[tuple[int, Use]] = []
         self._remarks: dict[str, list[tuple[int, Remark]]] = {"unseen": [], "hints": [], "ranks": []}
         self._path, self._line = path, line
-        self._scopes_of_files = scopes_of_files  # by path, of other files that were read
+        self._scopes_of_files = scopes_of_files
         self.module = _Scope()
-        self._scopes = [self.module]
+        self._scopes = [self.module]  # around the visited code, the innermost last
         # Bodies of functions are visited last, because they see the module's final variables.
         self._deferred_bodies: list[tuple[list[_Scope], Sequence[ast.AST]]] = []
-        # Calls of functions with names of DALI that are visited or will be: the function's node, and the arguments.
+        # Calls of functions with names of DALI that are visited or will be: the id of the function's node, and its
+        # arguments, (name, value) each.
         self._entered_calls: set[tuple[int, frozenset[tuple[str, Any]]]] = set()
-        self._returns: list[_Bound] = []
+        self._returns: list[_Bound] = []  # the values from DALI in `return` statements so far
         self._depth = 0  # of calls and imports that are followed
         self._pipeline_classes: set[str] = set()  # names of the script's classes of pipelines
 
@@ -184,7 +204,10 @@ class _Reader(ast.NodeVisitor):
         self._remarks[kind].append((number, Remark(text, str(self._path), self._line(number))))
 
     def _record_use(self, name: str, node: ast.AST) -> Any:
-        """Records a use of `name`, unless it is a module that exists. Returns the object, or None."""
+        """Records a use of `name`, unless it is a module that exists.
+
+        Returns the object; None: jaxdali lacks it, or it belongs to a plugin whose framework is not installed.
+        """
         if not name:
             return jaxdali
         try:
@@ -313,10 +336,12 @@ class _Reader(ast.NodeVisitor):
         return _Output(operator, place, self._line(node.lineno))
 
     def _function_result(self, function: _Function, call: ast.Call) -> _Bound | None:
-        """The result of a function of the script: the first possible one that is from DALI."""
+        """The result of a function of the script: the value of its first `return` with a value from DALI; None: it has
+        no such `return`.
+        """
         if self._depth > 5:  # perhaps a recursion
             return None
-        # Another reader, whose findings are not used.
+        # Another reader visits the body for its `return` statements. Its findings are not used.
         silent = _Reader(function.reader._path, function.reader._line, self._scopes_of_files)
         silent.module, silent._depth = function.reader.module, self._depth + 1
         parameters = self._parameters(function, call) if call is not None else {}

@@ -290,7 +290,11 @@ class Trial:
         )
 
     def _of_call(self, function: Any, name: str, guesses: _made_up.Guesses) -> Any:
-        """Calls a class or a function that makes pipelines."""
+        """Calls a class or a function that makes pipelines, and returns the object or the result.
+
+        Args:
+          name: by which the file calls it.
+        """
         target = function.__init__ if isinstance(function, type) else function
         arguments = self._arguments(target, guesses, self._written(name), bound=isinstance(function, type))
         if isinstance(function, type) and target is jaxdali.Pipeline.__init__:
@@ -349,7 +353,8 @@ class Trial:
           make: makes the pipeline with these guesses of arguments.
         """
         best: Result | None = None
-        used = self._data.used_root = False  # used: the last trial used data of the variant
+        # `used`: whether the last trial used data of the variant; `used_root`: whether one used the data set's folder.
+        used = self._data.used_root = False
         for variant, flat in [*((v, False) for v in self._data.variants), (self._data.variants[0], True)]:
             self._data.variant, self._data.used_variant, self._data.flat = variant, False, flat
             if best is not None and not (self._data.used_root if flat else used):

@@ -118,6 +118,7 @@ class _HostIterator:
         Returns:
           ``u8[devices, _CHUNK]``.
         """
+        # Each shard is one row, and all rows are the same.
         row = np.asarray(request_rows.addressable_shards[0].data)[0]
         request = json.loads(row.tobytes().rstrip(b"\0"))
         if request["method"] != "read":
@@ -344,10 +345,11 @@ class ColocatedIterator:
         Returns a row of the response for each device; devices of a host have the same.
         """
         data = json.dumps(request).encode()
-        # Padded to a power of two, as JAX compiles for each length.
+        # Padded to a power of two, at least 64, as JAX compiles for each length.
         row = np.zeros((1, 1 << max(6, len(data).bit_length())), np.uint8)
         row[0, : len(data)] = np.frombuffer(data, np.uint8)
         result = self._remote_iterators[0].call(_replicate_row(row, self._per_device))
+        # Each shard is one row, ``u8[1, _CHUNK]``.
         return [np.asarray(s.data)[0] for s in result.addressable_shards]
 
 

@@ -296,8 +296,10 @@ def _common_trace(functions, arguments, flatten, jit):
 
     Args:
       functions: one per shard, often the same one.
-      arguments, flatten: see `trace`.
-      jit: None: the first function is traced with a trial.
+      arguments: shapes and dtypes of the functions' arguments.
+      flatten: checks the result of a function, and returns it as a tuple of arrays.
+      jit: True: each is traced once, as the user promises that it can be; None: the first one is traced twice, as a
+        trial.
     """
     first = trace(functions[0], arguments, flatten) if jit is None else trace_once(functions[0], arguments, flatten)
     for f in functions[1:]:
@@ -371,7 +373,15 @@ class EagerFunction(_JaxFunction, EagerOperator):
         return dataclasses.replace(self, inputs=specs, calls=_ShardCalls(functions, ctx, jit, use))
 
     def call(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Shards) -> Sequence[Sequence[Any]]:
-        """See `EagerOperator.call`. Calls the function of each shard, or with a sharding one function for all shards."""
+        """See `EagerOperator.call`. Calls the function of each shard, or with a sharding one function for all shards.
+
+        Args:
+          inputs: for each input, an array of each shard, ``[n, ...]`` with the n samples that take the branch.
+          shards: with the device of each shard's arrays.
+
+        Returns:
+          For each output, an array of each shard.
+        """
         assert self.calls is not None
         num_present = ctx.present.reshape(ctx.S, ctx.B).sum(axis=1).tolist()
         if self.sharding is not None:
@@ -433,6 +443,7 @@ class _ShardCalls:
 
     Args:
       functions: one per shard.
+      ctx: of `EagerFunction.bind`, with the user's line and the user's settings of JAX.
       jit: None: decided for each shape; True: compiled; False: eager.
       use: the reasons why they may need the mesh.
 

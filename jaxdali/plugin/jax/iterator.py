@@ -176,10 +176,13 @@ class DALIGenericIterator(BaseIterator):
         Args:
           pipelines: of the local shards.
           places: the devices of each executor: one executor for all pipelines, or one for each.
+          options: the arguments of the constructor.
           shards: of the batch; None: without a sharding.
-          stacked: see `Delivery`.
-          apart: whether the outputs are `ShardArrays`.
+          stacked: whether the outputs get a leading axis of the shards, ``(shards, B, ...)``.
+          apart: whether each output is a tuple with an array for each shard (`ShardArrays`), for loading processes, which
+            send the shards to others.
         """
+        # With loading processes, `places[0]` has the shards of all processes: their epochs must end together.
         options.check_number(places[0].num if apart else len(pipelines))
         _check_names(options.output_map, num_outputs(pipelines[0]))
         self._metadata = metadata_among(list(options.output_map), outputs_of(pipelines[0]))
@@ -223,7 +226,12 @@ class DALIGenericIterator(BaseIterator):
         self._start(pipeline_lease, options, padded=is_masked)
 
     def _store_options(self, options: JaxOptions, shards: Shards | None, stacked: bool = False):
-        """Stores the options and what follows from them, without the pipelines. `shards`, `stacked`: see `_begin`."""
+        """Stores the options and what follows from them, without the pipelines.
+
+        Args:
+          shards: of the batch; None: without a sharding.
+          stacked: whether the outputs get a leading axis of the shards.
+        """
         self.output_map = list(options.output_map)
         self._mask_name = options.mask_name
         self._shards = shards
@@ -240,6 +248,7 @@ class DALIGenericIterator(BaseIterator):
 
         Args:
           loading: the process that makes each shard.
+          options: the arguments of the constructor.
           make_pipelines: called in the loading processes, for the pipelines of their shards.
         """
         class_name, shardings = type(self).__name__, options.shardings
@@ -306,8 +315,9 @@ class DALIGenericIterator(BaseIterator):
         """Makes the dict of one batch from the batches of the executors.
 
         Args:
-          batches: one of each executor; with a mask, the last output is the mask of a complete batch, see `_begin`.
-          valid: as the stream's `take` returns it.
+          batches: one of each executor. With a mask and a single executor, the last output is the mask of a complete
+            batch, which `_begin` makes ahead.
+          valid: for each pipeline, the number of its first samples that belong to the epoch; None: all of them do.
         """
         if self._mask_name is None and isinstance(self._stream, BatchStream):
             self._stream.check_full(batches, " (or pass mask_name, with last_batch_policy=PARTIAL)")
@@ -353,7 +363,7 @@ class DALIGenericIterator(BaseIterator):
 
         Args:
           ids: the samples of each executor's batch.
-          valid: as the stream's `take` returns it.
+          valid: for each pipeline, the number of its first samples that belong to the epoch; None: all of them do.
           full_mask: the mask of a complete batch, if it was made ahead.
         """
         if isinstance(self._stream, SharedStream):
@@ -362,13 +372,19 @@ class DALIGenericIterator(BaseIterator):
         rows = self._stream.rows(ids, valid)
         if full_mask is not None and rows.all():
             return full_mask
+        # The user may have forbidden transfers, but these are the iterator's own.
         with jax.transfer_guard("allow"):
             if len(self._stream.executors) > 1:
                 return self._combine(list(rows), self._batch_sharding)
             return BatchAxisPlacement(self._stream.executors[0].shards, self._batch_sharding, self._stacked).put(rows)
 
     def _combine(self, parts: Sequence[Any], sharding: Sharding | None) -> Any:
-        """Combines the outputs of separate executors into one array; ragged ones into a list, or samples and lengths."""
+        """Combines the outputs of separate executors into one array; ragged ones into a list, or samples and lengths.
+
+        Args:
+          parts: the output of each executor: an array, a list of samples, or (samples, lengths).
+          sharding: of the result; None: the parts are stacked.
+        """
         if isinstance(parts[0], list):
             return [x for part in parts for x in part]
         if isinstance(parts[0], tuple):
@@ -594,7 +610,7 @@ def iterator_factory(
                     f"{name_of(function)}, called at {user_line()}, must take the argument {name!r}: "
                     "it says which part of the data a shard reads"
                 )
-        defaults = getattr(factory, "_pipeline_kwargs", {})
+        defaults = getattr(factory, "_pipeline_kwargs", {})  # the arguments of `Pipeline` that the decorator got
         batch_size = kwargs.get("batch_size", defaults.get("batch_size"))
         if batch_size is None:
             raise TypeError(
@@ -614,7 +630,8 @@ def iterator_factory(
         def make_pipelines() -> list[Pipeline]:
             """The pipelines of this process's shards."""
             pipelines = []
-            # With loading processes, the checkpoints are those of the shards that one process loads.
+            # With loading processes, the checkpoints are those of the shards that one process loads. If there were another
+            # number of such shards, any checkpoint has the position from which the rest of the epoch is divided.
             if loading is not None and checkpoints:
                 shard_checkpoints = (
                     checkpoints if len(checkpoints) == len(shards.ids) else [checkpoints[0]] * len(shards.ids)
@@ -681,7 +698,7 @@ def agreed_seed(seed: int | None) -> int:
     """
     if seed is not None and not isinstance(seed, bool):
         seed = checked("data_iterator", "seed", Whole, seed)
-    if seed is not None and seed >= 0:
+    if seed is not None and seed >= 0:  # as in `Pipeline`, a negative seed means a random one
         return seed
     drawn = secrets.randbits(31)
     if jax.process_count() > 1:

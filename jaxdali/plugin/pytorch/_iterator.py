@@ -44,7 +44,7 @@ class _TorchIterator(BaseIterator):
       _metadata: the names of outputs that are metadata.
       _partial: whether the last batch of an epoch is cut to its samples.
       _has_size: whether the argument `size` determines the epoch.
-      _keepers: by GPU.
+      _keepers: the `_TensorKeeper` of each GPU, which keeps tensors alive until PyTorch has read them.
     """
 
     def _begin(
@@ -66,6 +66,7 @@ class _TorchIterator(BaseIterator):
         names = list(options.output_map)
         self._forms = tuple(forms) if forms is not None else (_DENSE,) * len(names)
         dynamic_shape = checked(type(self).__name__, "dynamic_shape", bool, dynamic_shape or False)
+        # With a reader, the last batch is also cut if the policy is FILL, see the argument `reader_name`.
         if options.reader_name is not None and options.last_batch_policy is LastBatchPolicy.FILL:
             options = dataclasses.replace(options, last_batch_policy=LastBatchPolicy.PARTIAL)
         self._partial = options.last_batch_policy is LastBatchPolicy.PARTIAL
@@ -86,6 +87,7 @@ class _TorchIterator(BaseIterator):
 
     def _take(self) -> list[dict[str, Any]]:
         """Takes the next batch, and cuts it at the end of the epoch if the policy is PARTIAL."""
+        # `valid`: for each pipeline, the number of its first samples that belong to the epoch; None: all of them do.
         batches, valid = self._stream.take()
         assert isinstance(self._stream, BatchStream)
         # Batches with samples that could not be read are not checked, as their tensors may be shorter.
@@ -341,10 +343,16 @@ class _TensorMaker:
         self._forms = forms
         self._shapes: dict[str, tuple[int, ...]] = {}  # of a sample of each dense output, in the first batch
         self._dynamic_shape = dynamic_shape
-        self._shared_refs: frozenset[Ref] | None = None  # see `_shared_refs`; None before the first batch
+        # The outputs whose arrays an eager user function may still refer to; None before the first batch.
+        self._shared_refs: frozenset[Ref] | None = None
 
     def __call__(self, plan: Plan, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Converts arrays to tensors; returns metadata unchanged."""
+        """Converts the arrays of a batch to tensors; returns metadata unchanged.
+
+        Args:
+          plan: of the pipeline.
+          outputs: arrays, samples in one buffer (`DeviceSamples`) for the forms of lists, or metadata.
+        """
         if not self._dynamic_shape:
             self._check_shapes(plan, outputs)
         arrays = [x.data if isinstance(x, DeviceSamples) else x for x in outputs]

@@ -36,13 +36,13 @@ class NotFaithful(Exception):
     """A function can't be traced without changing its results; the message says why."""
 
 
-_trial = threading.local()
+_trial = threading.local()  # `active`: whether this thread is in `formatting_forbidden`
 _format_lock = threading.RLock()  # held while `formatting_forbidden` replaces methods of tracers
 
 
 @contextlib.contextmanager
 def formatting_forbidden(classes: set[type]):
-    """While active, formatting a tracer as text raises an error in this thread.
+    """While active, formatting a tracer as text raises an error in this thread. `classes`: of the tracers.
 
     The text would be frozen in the program, and would not be that of the values.
     """

@@ -122,7 +122,12 @@ class MeshUse:
 
 
 def _trace_once(function, arguments, flatten) -> TracedComputation:
-    """Traces a function. Raises NotFaithful if that fails, or if a tracer of another trace has become a constant."""
+    """Traces a function. Raises NotFaithful if that fails, or if a tracer of another trace has become a constant.
+
+    Args:
+      arguments: shapes and dtypes of the function's arguments.
+      flatten: checks the result of the function, and returns it as a tuple of arrays.
+    """
 
     # A new function for each trace, as JAX caches traces by function.
     def call_function(*tracers):
