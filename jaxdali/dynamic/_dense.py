@@ -97,7 +97,7 @@ class Dense:
             self._executor = function_graph.executor(N, device)
             with own_settings():
                 self._executor.build()
-        # The value of each input in the plan; None: nothing needs it.
+        # The value of each input in the plan, output 0 of its node; None: nothing needs it.
         self._inputs = [None if n is None else Ref(n, 0) for n in function_graph.inputs]
         self._hosted = tuple(hosted)
         self._plan = plan = self._executor.plan

@@ -253,8 +253,9 @@ def _add_keys(code: str) -> str:
             depth += {"(": 1, ")": -1}.get(code[end], 0)
             end += 1
         key = f", key={'key' if len(calls) == 1 else f'keys[{i}]'}"
-        # Other functions take the number of samples from their input.
+        # Group 1 is the name of the function. Other functions take the number of samples from their input.
         arguments = key + (size_argument if call[1].startswith(("random.", "batch_permutation")) else "")
+        # The first argument of a call has no comma before it.
         insertions[end - 1] = arguments if code[call.end() : end - 1] else arguments[2:]
     for place in sorted(insertions, reverse=True):
         code = code[:place] + insertions[place] + code[place:]

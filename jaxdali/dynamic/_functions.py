@@ -182,6 +182,7 @@ def call(
             return nodes[x.index] if isinstance(x, _Placeholder) else x
 
         node_arguments = {n: to_node(x) for n, x in named.items()}
+        # A call has one key, or none.
         return trace.call(
             name, function, map(to_node, positional), node_arguments, keys[0] if keys else None, batch_size
         )
@@ -450,6 +451,7 @@ def subscript(batch: Batch, key: Any) -> Batch:
                 return slice(*map(fill, (x.start, x.stop, x.step)))
             return nodes[x.index] if isinstance(x, _Placeholder) else x
 
+        # A key that is no tuple is the only entry of `template`.
         return language().subscript(node, tuple(map(fill, template)) if isinstance(key, tuple) else fill(template[0]))
 
     return call("subscript", subscript_nodes, (batch, *indices), {}, variant=hashable(template))

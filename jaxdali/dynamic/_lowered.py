@@ -69,6 +69,7 @@ def _primitive() -> Any:
     primitive.def_abstract_eval(lambda *_, jaxpr, **__: jaxpr.out_avals)
     primitive.def_impl(_run)
     batching.primitive_batchers[primitive] = _raise_vmap_error
+    # The rule for all platforms that are not named below.
     mlir.register_lowering(primitive, functools.partial(_lowering, "this platform"))
     for platform in ("cpu", "cuda", "rocm", "tpu"):
         mlir.register_lowering(primitive, functools.partial(_lowering, platform), platform=platform)

@@ -139,7 +139,7 @@ def _array(x: Any) -> np.ndarray:
         except (BufferError, RuntimeError, TypeError):  # it is on an accelerator, or NumPy lacks its type
             return np.asarray(jax.dlpack.from_dlpack(x))
     array = np.asarray(x)
-    if array.dtype.kind not in "biufV":
+    if array.dtype.kind not in "biufV":  # bool, int, uint, float; "V" is that of bfloat16
         raise TypeError(
             of_values(f"a sample must be an array or a file's bytes, got {type(x).__name__}{sample_advice(x)}")
         )

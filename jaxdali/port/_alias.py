@@ -30,6 +30,7 @@ def run(program: Sequence[str]) -> NoReturn:
     """Replaces this process by ``python SCRIPT args...`` or ``python -m MODULE args...``, which differs only in that
     `nvidia.dali` is jaxdali.
     """
+    # Python's own options stand before the first `-m`.
     options = sys.orig_argv[1 : sys.orig_argv.index("-m")] if "-m" in sys.orig_argv else []
     if sys.flags.ignore_environment:
         sys.exit(
@@ -44,6 +45,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds the modules of `nvidia.dali`: the modules of this package, not copies of them."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        """See `importlib.abc.MetaPathFinder`. None: it is no module of DALI, or jaxdali has none of this name."""
         if not fullname.startswith(f"{DALI}."):
             return None
         name = fullname.removeprefix(f"{DALI}.")

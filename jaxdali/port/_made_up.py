@@ -325,6 +325,7 @@ def reader_arguments(operator: str, given: Mapping[str, Any], data: Data) -> dic
     new = dict(given)
     if operator == "readers.file":
         if _listed(new.get("files")) and not _exist(new["files"]):
+            # As many as the script lists. Their paths are absolute.
             new["files"] = [data.files[i % _IMAGES] for i in range(len(new["files"]) or _IMAGES)]
             new.pop("file_root", None)
         elif new.get("file_list") is not None and not _is_list(new, data):
@@ -344,6 +345,7 @@ def reader_arguments(operator: str, given: Mapping[str, Any], data: Data) -> dic
     elif operator == "readers.coco" and not (_exist(new.get("annotations_file")) and _exist(new.get("file_root"))):
         new["file_root"], new["annotations_file"] = data.images, data.annotations
         new.pop("preprocessed_annotations", None)
+    # Both exist, but the images may lie elsewhere.
     elif operator == "readers.coco":
         new["file_root"], new["annotations_file"] = _coco(new, data)
     elif operator == "readers.mxnet" and not (data.has(new.get("path")) and data.has(new.get("index_path"))):
@@ -597,6 +599,7 @@ class Guesses:
           has_attributes: whether the function reads its attributes.
         """
         value, sure = self._value(name, annotation, uses, within=bool(prefix))
+        # An attribute in capitals, such as ``cfg.DATA``, is probably a section of settings.
         if value is None and (has_attributes or (prefix and name.isupper())):
             value = self._settings(prefix + name)
         self.made[prefix + name] = value

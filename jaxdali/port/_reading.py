@@ -81,7 +81,7 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True)
 class _Name:
-    """A name of DALI, without ``nvidia.dali.``; `nvidia` stands for the enclosing package."""
+    """A name of DALI, without ``nvidia.dali.``; "" stands for ``nvidia.dali``, and "nvidia" for the enclosing package."""
 
     name: str
 
@@ -294,11 +294,12 @@ class _Reader(ast.NodeVisitor):
     def _resolve_call(self, node: ast.Call) -> _Bound | None:
         """The result of a call; None: it is not from DALI."""
         function = ast.unparse(node.func)
-        if function == "super":
+        if function == "super":  # an object of the class's base in DALI
             scope = self._class_scope()
             return _Object(scope.base) if scope is not None and scope.base else None
         if (module := _imported_module(node, function)) is not None:
             return _name_of_module(module)
+        # With a constant name, `getattr` is an attribute.
         if function == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
             return self._resolve(
                 ast.copy_location(ast.Attribute(node.args[0], str(node.args[1].value), ast.Load()), node)

@@ -184,7 +184,7 @@ class Replaced:
             x = arguments.get(name)
             return x[output] if isinstance(x, (list, tuple)) and len(x) > output else x
 
-        dtype = of_output("dtype")
+        dtype = of_output("dtype")  # negative: `NO_TYPE`
         kind = None if dtype is None or int(dtype) < 0 else jaxdali.types.to_numpy_type(dtype)
         consumers = _consumers(internals_of(pipeline).graph, node, output)
         count = pipeline.batch_size if pipeline.batch_size > 0 else 4

@@ -46,7 +46,7 @@ class StandIn:
         if len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, type)):
             return args[0]  # used as a decorator
         name = self.stands_for.rpartition(".")[2]
-        if name in _ALONE:
+        if name in _ALONE:  # such as `get_rank`: the result in a single process
             return _ALONE[name]
         return StandIn(f"{self.stands_for}()")
 

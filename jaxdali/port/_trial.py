@@ -375,7 +375,12 @@ class Trial:
         return best
 
     def _try_once(self, name: str, line: int, make: Callable[[_made_up.Guesses], Any]) -> Result:
-        """Makes and runs the pipelines of a definition, with the current kind of data."""
+        """Makes and runs the pipelines of a definition, with the current kind of data.
+
+        Args:
+          name, line: of the definition.
+          make: makes its pipelines with these guesses of arguments.
+        """
         ids_before = {id(p) for p in self._replaced.pipelines}
         guesses = _made_up.Guesses(self._data)
         try:
@@ -570,7 +575,7 @@ def _called(function: Any, positional: Sequence[str], arguments: dict[str, Any],
     arguments = dict(arguments)
     first = [arguments.pop(p) for p in positional if p in arguments]
     hands_on = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
-    for _ in range(20):
+    for _ in range(20):  # each time some arguments are removed or added
         try:
             return function(*first, **arguments)
         except TypeError as e:

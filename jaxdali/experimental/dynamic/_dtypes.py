@@ -49,6 +49,7 @@ class DType:
             if exponent_bits is None and bits not in _EXPONENTS:
                 raise ValueError(f"a float of {bits} bits needs exponent_bits and significand_bits")
             self.exponent_bits = exponent_bits or _EXPONENTS[bits]
+            # One bit is the sign.
             self.significand_bits = significand_bits or bits - self.exponent_bits - 1
         # A type with the same fields as one of DALI's is that type. Those of enums are made with their `type_id`.
         predefined = (

@@ -165,11 +165,11 @@ class JaxOptions(IteratorOptions):
             if isinstance(self.ragged_fill, Mapping)
             else {n: self.ragged_fill for n in limits if limits[n] is not None}
         )
-        for name, limit in fill.items():
+        for name, fill_value in fill.items():
             if limits.get(name) is None:
                 raise ValueError(f"ragged_fill[{name!r}]: ragged has no limit of this name, {ragged}")
-            if isinstance(limit, bool) or not isinstance(limit, (int, float, np.integer, np.floating)):
-                raise TypeError(f"ragged_fill must be a number, or a dict of one for each name, got {limit!r}")
+            if isinstance(fill_value, bool) or not isinstance(fill_value, (int, float, np.integer, np.floating)):
+                raise TypeError(f"ragged_fill must be a number, or a dict of one for each name, got {fill_value!r}")
         self._set("ragged", limits)
         self._set("ragged_fill", dict(fill))
 

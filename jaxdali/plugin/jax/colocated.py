@@ -231,13 +231,13 @@ class ColocatedIterator:
         specs = {n: _ShardingSpec.of(s) for n, s in shardings.items()}
         spec_tree = specs if isinstance(options.sharding, Mapping) else next(iter(specs.values()))
         remote_class: Any = colocated_python.colocated_python_class(_HostIterator)
-        # A list of one object, which the finalizer can clear.
+        # A list of one object, which stands for the iterators on all hosts. The finalizer can clear the list.
         self._remote_iterators = [remote_class(definition, host_options, spec_tree, arguments)]
         # At exit, JAX's objects must be freed before its modules.
         self._finalizer = weakref.finalize(self, self._remote_iterators.clear)
         # The argument of `_HostIterator.batch`: its devices tell where to run.
         self._token = _replicate_row(np.zeros((1, 1), np.uint8), self._per_device)
-        self._specs: Any = None  # of the first batch, see `_Response`
+        self._specs: Any = None  # a pytree with the shape and type of each array of the first batch
         try:
             # `_doubt`: the warning of `get_state`; "" if its states can be continued with other shards.
             self._length, self.size, self._doubt = self._call_hosts("begin").result

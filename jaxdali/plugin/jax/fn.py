@@ -237,7 +237,11 @@ class _JaxFunction(Operator):
 
 
 class TraceableFunction(_JaxFunction, ProgramOperator):
-    """A function before it is known whether it can be traced; `bind` decides that. `jit`: see `jax_function`."""
+    """A function before it is known whether it can be traced; `bind` decides that.
+
+    Attributes:
+      jit: True: it is traced without a trial, and an error if it can't be; None: the trial decides.
+    """
 
     jit: bool | None
 
@@ -246,10 +250,15 @@ class TraceableFunction(_JaxFunction, ProgramOperator):
         not be a part of the program.
         """
         functions = _shard_functions(ctx.of_shards)
+        # The shards' functions are made by the same definition, so the first one stands for all.
         use = MeshUse.of(functions[0]) if ctx.settings.mesh is not None else MeshUse()
 
         def make_eager(jit: bool | None) -> Operator:
-            """The operator that calls the function between two programs. `jit`: see `_ShardCalls`."""
+            """The operator that calls the function between two programs.
+
+            Args:
+              jit: whether the calls are compiled; None: decided for each shape.
+            """
             options = {"function": self.function, "outputs": self.outputs, "layouts": self.layouts, "keep": self.keep}
             return EagerFunction(**options, sharding=None, inputs=specs, calls=_ShardCalls(functions, ctx, jit, use))
 
@@ -467,7 +476,11 @@ class _ShardCalls:
     def __call__(
         self, shard: int, arguments: Sequence[jax.Array], flatten: Callable[[Any], Any]
     ) -> tuple[jax.Array, ...]:
-        """Calls the function of a shard. Its errors become OperatorErrors. `flatten`: see `_JaxFunction.flatten`."""
+        """Calls the function of a shard. Its errors become OperatorErrors.
+
+        Args:
+          flatten: checks the result of the function, and returns it as a tuple of arrays.
+        """
         function = self._functions[shard]
         program = None if self.jit is False else self._program(function, arguments, flatten)
         try:
@@ -515,6 +528,9 @@ class _ShardCalls:
         """Traces a function for new shapes.
 
         Raises NotFaithful if it can't be traced, or gives other results than before.
+
+        Args:
+          flatten: checks the result of the function, and returns it as a tuple of arrays.
         """
         abstract = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding) for a in arguments]
         if self._is_forced:

@@ -348,6 +348,7 @@ class DALIGenericIterator(BaseIterator):
         for k, (i, name) in enumerate(self._tracked_outputs):
             # The shapes of a sample, without the batch axes.
             distinct = list(dict.fromkeys(batch_shapes[k][num_batch_axes:] for batch_shapes in self._seen_shapes))
+            # The pipelines have equal outputs, so the first executor's stand for all.
             node = self._stream.executors[0].graph.outputs[i].node
             if len(distinct) > 2 and not node.op.few_shapes:
                 self._seen_shapes = None
@@ -650,6 +651,7 @@ def iterator_factory(
                         shard_id=i,
                     )
                 )
+            # All pipelines are made by one definition, so two of them show whether it uses `shard_id`.
             if (
                 len(pipelines) > 1
                 and placed_options.reader_name is not None
