@@ -203,6 +203,7 @@ def _check_no_values(name: str, inputs: Sequence[Any], arguments: Mapping[str, A
     declared_arguments = declared[name]() if name in declared else {}
     outside = next(("an input" for x in inputs if isinstance(x, Batch) or is_drawn(x)), None)
     for n, x in arguments.items():
+        # A batch, a drawn value, or what `argument_of` makes one, such as a list with a number for each sample.
         if not is_node(x) and (
             any(isinstance(e, Batch) or is_drawn(e) for e in calls.flat(x))
             or (
@@ -419,6 +420,7 @@ def pointwise(function: str, *operands: Any) -> Any:
     samples = [tensor(x if isinstance(x, (np.ndarray, jax.Array)) else narrowed(x)) for x in operands]
     arrays = [np.asarray(x) for x in samples]
     # All operands are single values in the host's memory: NumPy computes the result at once.
+    # Operand i is input i.
     step = Pointwise(function=function, operands=tuple(range(len(arrays))))
     (spec,) = step.infer(*(Spec(x.dtype, x.ndim, x.shape, x.layout) for x in samples))
     return Tensor.of(step.element(np, *arrays), spec.layout, draw)

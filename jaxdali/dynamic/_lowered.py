@@ -122,6 +122,7 @@ def _lowering(
     if isinstance(dense, NotDense):
         raise _refused(f"{name} (called at {line})", dense)
     _ffi.load_kernels(local_devices(platform))  # the program calls them by name
+    # A program for one device needs no rule for splitting native calls.
     on_one_device = getattr(ctx.module_context.axis_context, "num_devices", None) == 1
 
     def outputs(*leaves: Any) -> list[Any]:

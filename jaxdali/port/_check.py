@@ -50,7 +50,8 @@ def check(path: pathlib.Path, seconds: float) -> Checked:
     with tempfile.TemporaryDirectory(prefix="jaxdali-port-") as folder:
         for _ in range(_MOST_RESTARTS):
             events = _events(path, pathlib.Path(folder), seconds, skipped)
-            begun: dict[str, Any] | None = None  # the last event "begin" without a result
+            # The last event "begin" of a definition without a result, or of the file, whose name is "".
+            begun: dict[str, Any] | None = None
             for event in events:
                 if "begin" in event:
                     begun = event
@@ -69,7 +70,7 @@ def check(path: pathlib.Path, seconds: float) -> Checked:
             checked.results.append(
                 {"name": name, "line": begun["line"] if begun else "", "what": "untried", "text": text}
             )
-            if not name:
+            if not name:  # it died outside of the definitions, as another one would
                 break
             skipped.append(name)
             checked.results = [r for r in checked.results if r["name"]]  # the next process imports the file again

@@ -81,7 +81,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check_files(paths: Sequence[str], seconds: float) -> int:
-    """Tries the pipelines of files and prints a report of each file. Returns the exit status."""
+    """Tries the pipelines of files and prints a report of each file.
+
+    Returns the exit status: 0: all run; 1: something is missing or fails; 3: something could not be tried.
+
+    Args:
+      seconds: time limit for each pipeline.
+    """
     columns = shutil.get_terminal_size((140, 24)).columns
     files, num_checked = list(find(paths)), 0
     results: list[dict[str, Any]] = []
@@ -122,7 +128,8 @@ def _check_files(paths: Sequence[str], seconds: float) -> int:
 
 
 def _report_names(paths: Sequence[str], each_line: bool) -> int:
-    """Prints which names of DALI the files use that jaxdali lacks. Returns the exit status.
+    """Prints which names of DALI the files use that jaxdali lacks. Returns the exit status: 1 if there is one, or if a
+    file can't be read; else 0.
 
     Args:
       each_line: whether to print only the missing names, as ``file:line: name``.

@@ -438,7 +438,7 @@ def fed(consumers: Sequence[str], layout: str | None, dtype: Any, ndim: int | No
         return np.array([[0.1, 0.1, 0.6, 0.5], [0.2, 0.3, 0.7, 0.9]], kind or np.float32)
     if layout:
         shape = tuple(_EXTENTS.get(letter, 2) for letter in layout)
-    elif ndim is not None:
+    elif ndim is not None:  # a number, a vector, a plane, an image, or a sequence of images
         shape = {0: (), 1: (10,), 2: (HEIGHT, WIDTH), 3: (HEIGHT, WIDTH, 3), 4: (4, 240, 320, 3)}.get(ndim, (2,) * ndim)
     else:
         data.used_variant = True

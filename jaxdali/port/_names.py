@@ -132,6 +132,9 @@ def side(operator: str) -> str:
 def host_reads(operator: str, argument: bool) -> bool:
     """Whether the host certainly reads the data of an operator's first input, or of an argument per sample, wherever
     the operator runs.
+
+    Args:
+      argument: whether an argument is meant, not the first input.
     """
     classes = _classes_by_operator()[operator]
     if all(

@@ -828,7 +828,11 @@ def _strings(node: ast.Call) -> Iterator[str]:
 
 
 def _imported_module(node: ast.Call, function: str) -> str | None:
-    """The module of DALI that a call imports by name, by any function with a name like ``lazy_import``; else None."""
+    """The module of DALI that a call imports by name, by any function with a name like ``lazy_import``; else None.
+
+    Args:
+      function: the code of the expression that is called.
+    """
     if not any(word in function.lower() for word in ("import", "lazy")):
         return None
     for x in node.args:
@@ -837,6 +841,7 @@ def _imported_module(node: ast.Call, function: str) -> str | None:
             and isinstance(x.value, str)
             and (x.value == DALI or x.value.startswith(f"{DALI}."))
         ):
+            # `fromlist` is the fourth argument.
             if function == "__import__" and len(node.args) < 4 and not any(k.arg == "fromlist" for k in node.keywords):
                 return None  # the call returns `nvidia`
             return x.value

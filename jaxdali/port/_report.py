@@ -65,6 +65,7 @@ def _table(title: str, rows: Sequence[tuple[str, str, str]], columns: int) -> It
         file_lines = [f"{file}:{line}" for file, lines in files.items() for line in lines]
         prefix = f"{name:<{width}}  {len(files):>5}  {len(file_lines):>5}  " if width else "    "
         num_shown = 1
+        # With room for the number of places that are not shown.
         while (
             num_shown < len(file_lines)
             and len(prefix) + len(", ".join(file_lines[: num_shown + 1])) + len(" and 999 more") <= columns

@@ -145,6 +145,7 @@ def fill_gaps():
             continue
         module = sys.modules[f"{DALI}.{name}"] = sys.modules[f"jaxdali.{name}"] = _Module(f"{DALI}.{name}")
         module.__path__ = []
+        # `parent` is "" for a module directly in the package.
         parent, _, last = name.rpartition(".")
         setattr(
             sys.modules.get(f"jaxdali.{parent}") or importlib.import_module(f"jaxdali.{parent}".rstrip(".")),

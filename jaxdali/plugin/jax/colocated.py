@@ -146,6 +146,10 @@ def _run_method(host: _HostIterator, request: Mapping[str, Any], sharding: Any, 
     """Runs one method of a host's iterator, and stores its result in `response`.
 
     It is a function because colocated_python would make a method callable from the controller.
+
+    Args:
+      request: the name of the method, and its arguments.
+      sharding: of the request, over the host's devices.
     """
     if host._iterator is None:
         devices = sharding.mesh.devices.flat
@@ -164,6 +168,7 @@ def _run_method(host: _HostIterator, request: Mapping[str, Any], sharding: Any, 
             host._arrays = batch
             response.specs = jax.tree.map(lambda x: (x.shape, x.dtype.name), batch)
         case "begin":
+            # The warning says that states can't be continued with other shards; "" if they can.
             response.result = len(iterator), iterator.size, iterator._stream.state_warning
         case "iter":
             iter(iterator)
