@@ -631,6 +631,7 @@ def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = Non
         return Batch(np.stack(arrays), layout=layout)
 
     def empty(elements: int, dtype: np.dtype) -> np.ndarray:
+        """A buffer ``[1, elements]`` or larger, of one shard."""
         return _pool.empty((1, _roomy(elements) if roomy else max(elements, 1)), dtype)
 
     packed = pack(arrays, num_shards=1, empty=empty)

@@ -264,6 +264,7 @@ def evaluate(cache: CompiledCache, function_key: Any, name: str, function: Calla
         batches = [b.as_dense() for b in batches]
         arrays = [b._data for b in batches]
     specs, hosted, all_dense = tuple(b._spec for b in batches), tuple(inputs.hosted), all(b.is_dense for b in batches)
+    # Programs also depend on the formats of files, which can't be read while JAX traces.
     call_key = function_key, specs, hosted, N, counts, draws, () if is_traced else _formats(batches)
 
     def dense_on(device: jax.Device | TargetDevice) -> Dense | NotDense:
@@ -278,7 +279,7 @@ def evaluate(cache: CompiledCache, function_key: Any, name: str, function: Calla
             )
         if isinstance(dense := dense_on(device_of("cpu")), Dense):
             dense.warnings.warn()
-        # See Note [Platforms of programs].
+        # JAX tells the platform only when it lowers the program, see Note [Platforms of programs].
         return bind_in_program(name, lambda platform: dense_on(device_of(platform)), arrays, keys, user_line())
     device = _device(batches, inputs.device)
     if all_dense and not keys:

@@ -25,7 +25,9 @@ class Missing(Exception):
 
 @functools.cache
 def look_up(name: str) -> Any:
-    """Returns the object for DALI's name `name` under ``nvidia.dali``; None if it is unknown. Raises `Missing`."""
+    """Returns the object for DALI's name `name` under ``nvidia.dali``; None: it belongs to a plugin whose framework is
+    not installed. Raises `Missing` if jaxdali lacks the name.
+    """
     value: Any = jaxdali
     for name_part in name.split("."):
         with warnings.catch_warnings():

@@ -428,7 +428,7 @@ def _factory(
                 raise TypeError(
                     f"{name_of(definition)}: a colocated iterator has no {name}; states go through get_state and set_state"
                 )
-        defaults = getattr(definition, "_pipeline_kwargs", {})
+        defaults = getattr(definition, "_pipeline_kwargs", {})  # the arguments of `Pipeline` that its decorator got
         kwargs["seed"] = agreed_seed(kwargs.get("seed", defaults.get("seed")))
         return ColocatedIterator(definition, options.on_mesh(), host_options, (args, kwargs))
 

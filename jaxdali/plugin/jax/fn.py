@@ -428,6 +428,7 @@ class EagerFunction(_JaxFunction, EagerOperator):
         arguments = [
             _with_typed_keys(spec, assemble(x, shards, sharding)) for spec, x in zip(self.inputs, inputs, strict=True)
         ]
+        # The first shard's function is called for all.
         outputs = self.calls(shard=0, arguments=arguments, flatten=lambda r: self.flatten(r, samples))
         if isinstance(sharding, NamedSharding):  # gathers all axes but the batch axis
             sharding = NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]))

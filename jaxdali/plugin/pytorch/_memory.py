@@ -27,7 +27,7 @@ def disable_preallocation() -> bool:
     It does nothing if the user has set one of XLA's variables for this.
 
     Returns:
-      False: JAX has opened the GPUs already.
+      False if it is too late, as JAX has opened the GPUs already; else True.
     """
     if any(name in os.environ for name in _USER_VARIABLES):
         return True
