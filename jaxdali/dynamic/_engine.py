@@ -212,6 +212,7 @@ class TraceState:
 
         Args:
           name: of the function, for messages.
+          function: takes and returns DataNodes.
           inputs, arguments: of the function: values (`DynamicDataNode`), and static ones.
           key: a `TracedKey` or `TracedKeys`; None: the function must not draw.
           batch_size: as the user passes it; the result is then a batch.

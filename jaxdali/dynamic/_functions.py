@@ -136,6 +136,7 @@ def call(
 
         Args:
           value: the batch of `x`, and whether it is a single value; None: `x` is static, the same for all samples.
+          is_argument: whether the host reads the value, as it does those of arguments.
         """
         if value is None:
             return x
@@ -357,6 +358,7 @@ def size_of(
       batches: inputs and arguments.
       draws: None for each of them that is a batch; others are single values, of which each counts for all samples.
       counts: the number of keys in each key; None: it is a single key.
+      batch_size: as the user passes it; None: it is not passed.
     """
     lengths = {len(b) for b, draw in zip(batches, draws) if draw is None}
     if batch_size is not None:

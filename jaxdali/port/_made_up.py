@@ -321,6 +321,7 @@ def reader_arguments(operator: str, given: Mapping[str, Any], data: Data) -> dic
     Args:
       operator: its name, such as "readers.file".
       given: the arguments that the script passes.
+      data: makes the files.
     """
     new = dict(given)
     if operator == "readers.file":
@@ -611,6 +612,8 @@ class Guesses:
         """The value for an argument, and whether a rule has made it. The value is None if nothing is known.
 
         Args:
+          annotation: of the parameter, if it has one.
+          uses: names of the arguments that the function passes it on as.
           within: whether the argument is an attribute of `Settings`, which has no sources of data.
         """
         expected_type = annotation if isinstance(annotation, type) else _NAMED.get(str(annotation).strip("'\""))

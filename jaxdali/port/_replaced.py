@@ -158,6 +158,7 @@ class Replaced:
 
         Args:
           handle: the output's node in the user's definition.
+          output: its number.
           arguments: of the source.
         """
         for pipeline in reversed(self.pipelines):

@@ -294,6 +294,7 @@ class Trial:
 
         Args:
           name: by which the file calls it.
+          guesses: makes up the missing arguments, and records them.
         """
         target = function.__init__ if isinstance(function, type) else function
         arguments = self._arguments(target, guesses, self._written(name), bound=isinstance(function, type))
@@ -307,6 +308,7 @@ class Trial:
         """Arguments of a function: those that the file itself passes, otherwise made-up ones.
 
         Args:
+          guesses: makes up arguments, and records them.
           known: constants that the file passes by name, see `_written`.
           bound: whether the first parameter is `self`, which gets no argument.
         """
@@ -571,6 +573,7 @@ def _called(function: Any, positional: Sequence[str], arguments: dict[str, Any],
     Args:
       positional: names of its positional-only parameters.
       arguments: values by name, of these parameters as well.
+      guesses: makes up further arguments, and records them.
     """
     arguments = dict(arguments)
     first = [arguments.pop(p) for p in positional if p in arguments]
