@@ -145,7 +145,7 @@ class TracedKeys:
         return len(self.keys)
 
     def words(self, keys: Sequence[Any], N: int) -> jax.Array:
-        """See `TracedKey.words`."""
+        """Computes the key data of N samples, ``u32[N, words]``, from the keys of a call."""
         return words_of(listed([k.resolve(keys) for k in self.keys]), N)
 
 

@@ -19,7 +19,7 @@ OnPlatform = Callable[[str], Dense | NotDense]
 
 
 def bind_in_program(name: str, on_platform: OnPlatform, arrays: Sequence[Any], keys: Sequence[Any], line: str) -> Any:
-    """Makes a function of values part of the program that JAX traces. Returns its outputs, see `Dense.batches`.
+    """Makes a function of values part of the program that JAX traces. Returns its outputs: batches and single values.
 
     Args:
       name: for messages.
@@ -61,7 +61,9 @@ def bind_in_program(name: str, on_platform: OnPlatform, arrays: Sequence[Any], k
 # for each platform. The shapes and types of its results are the same on all platforms.
 @functools.cache
 def _primitive() -> Any:
-    """The primitive for functions with native kernels, see Note [Platforms of programs]."""
+    """The primitive for functions with native kernels. It is lowered differently for each platform, see Note [Platforms
+    of programs].
+    """
     from jax.extend.core import Primitive  # imported late, as it loads Pallas, which takes 50 ms
 
     primitive = Primitive("jaxdali_function")

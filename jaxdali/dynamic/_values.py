@@ -68,7 +68,9 @@ def tensor(sample: Any, layout: str | None = None) -> Tensor:
 
 
 def _as_batch(x: Any, roomy: bool = False) -> Batch:
-    """Converts samples into a batch. `roomy`: see `of_samples`."""
+    """Converts samples into a batch. `roomy`: whether its buffer is as large as a program's, which then reads it in
+    place.
+    """
     if isinstance(x, Batch):
         return x
     if isinstance(x, FILE):

@@ -126,7 +126,11 @@ class ExternalSource:
         return iter(self._source() if inspect.isgeneratorfunction(self._source) else self._source)
 
     def _output(self, i: int, x: Any, batch_size: int | None) -> Batch | Tensor:
-        """Converts the data of output `i`. `batch_size`: see `__call__`."""
+        """Converts the data of output `i`.
+
+        Args:
+          batch_size: a sample is repeated to a batch of this size; a batch must have this size. None: neither.
+        """
         dtype, layout = self._dtypes[i], self._layouts[i]
         if isinstance(x, _batch.Batch):
             if batch_size is not None and len(x) != batch_size:

@@ -58,7 +58,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
     """
 
     def _store_options(self, *args: Any, **kwargs: Any):
-        """See `DALIGenericIterator`; also forgets the peeked batch."""
+        """Stores the options as `DALIGenericIterator` does, and forgets the peeked batch."""
         self._peeked: dict[str, Any] | None = None  # the batch that `next()` will return
         self._expected: dict[str, Any] | None = None  # shapes and types of the first batch
         # Of the batch taken last: the samples of each executor, and the numbers of those that belong to the epoch.

@@ -214,8 +214,13 @@ class ColocatedIterator:
     def __init__(
         self, definition: Callable[..., Any], options: JaxOptions, host_options: dict[str, Any], arguments: Any
     ):
-        """See `_HostIterator` for `definition` and `arguments`. `host_options` are its options, and `options` the same
-        with the sharding.
+        """Makes the iterators on the hosts.
+
+        Args:
+          definition: of the pipeline.
+          options: the arguments of `data_iterator`.
+          host_options: the same without the sharding, for the iterators on the hosts.
+          arguments: ``(args, kwargs)`` of the definition.
         """
         self.output_map = list(options.output_map)
         self._closed = False

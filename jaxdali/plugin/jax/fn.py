@@ -246,8 +246,8 @@ class TraceableFunction(_JaxFunction, ProgramOperator):
     jit: bool | None
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        """See `Operator.bind`. Returns a `TracedFunction`, or an `EagerFunction` if the function can't be traced or must
-        not be a part of the program.
+        """Chooses the operator that runs in place of this one, when the specs of the inputs are known: a
+        `TracedFunction`, or an `EagerFunction` if the function can't be traced or must not be a part of the program.
         """
         functions = _shard_functions(ctx.of_shards)
         # The shards' functions are made by the same definition, so the first one stands for all.
@@ -372,7 +372,7 @@ class EagerFunction(_JaxFunction, EagerOperator):
         )
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        """See `Operator.bind`. Returns the operator with `calls` and `inputs`."""
+        """Returns the operator with `calls` and `inputs`, when the specs of the inputs are known."""
         if self.calls is not None:  # a `TraceableFunction` has made it
             return self
         # A function with a sharding is compiled if it can be traced; others are eager by the user's wish (jit=False), or
