@@ -509,6 +509,7 @@ class Batch(Arithmetic):
     @property
     def _is_uniform(self) -> bool:
         """Whether the samples have one shape. While JAX traces, a ragged batch counts as not uniform."""
+        # In a batch that `jax.tree.map` made, the shapes may be no array.
         if (
             self._shapes is None
             or not isinstance(self._shapes, (np.ndarray, jax.Array))

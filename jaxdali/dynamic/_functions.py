@@ -532,6 +532,7 @@ def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:
     module = sys.modules.get(name) or types.ModuleType(name, f"The functions of `{functions.__name__}`, of values.")
     sys.modules[name] = module
     members_of_module = Functions(functions, name)
+    # For a missing name, `Functions.__missing__` raises the AttributeError.
     vars(module).update(members_of_module, __getattr__=members_of_module.__getitem__)
     return module
 

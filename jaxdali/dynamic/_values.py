@@ -206,6 +206,7 @@ def _is_sample(x: Any) -> bool:
 
 def is_image(x: Any) -> bool:
     """Whether `x` is an image of Pillow."""
+    # Unlike arrays of other libraries, it has NumPy's interface without DLPack.
     return (
         hasattr(x, "__array_interface__")
         and not isinstance(x, (np.ndarray, np.generic))

@@ -116,6 +116,7 @@ class Data:
         root.mkdir(parents=True)
         for name in ("train", "training", "val", "valid", "validation", "test"):
             os.symlink(self.images, root / name, target_is_directory=True)
+        # The folders of the classes also lie directly in it.
         for name in os.listdir(self.images):
             os.symlink(os.path.join(self.images, name), root / name, target_is_directory=True)
         return str(root)
@@ -274,6 +275,7 @@ def _checksum(data: bytes) -> bytes:
     for byte in data:
         crc = table[(crc ^ byte) & 255] ^ crc >> 8
     crc ^= 0xFFFFFFFF
+    # The mask: a rotation to the right by 15 bits, and a constant that is added.
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 

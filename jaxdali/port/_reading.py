@@ -192,6 +192,7 @@ class _Reader(ast.NodeVisitor):
             return list(dict.fromkeys(x for _, x in sorted(findings, key=lambda item: item[0])))
 
         uses = [use for _, use in sorted(self._uses, key=lambda item: item[0])]
+        # Without a use of DALI, the file's pipelines are not DALI's.
         ranks = in_order(self._remarks["ranks"]) if uses else []
         return Reading(uses, in_order(self._remarks["unseen"]), in_order(self._remarks["hints"]), ranks)
 

@@ -219,7 +219,7 @@ class ColocatedIterator:
         Args:
           definition: of the pipeline.
           options: the arguments of `data_iterator`.
-          host_options: the same without the sharding, for the iterators on the hosts.
+          host_options: for the iterators on the hosts: the same without the sharding, and `enable_conditionals`.
           arguments: ``(args, kwargs)`` of the definition.
         """
         self.output_map = list(options.output_map)
@@ -267,6 +267,7 @@ class ColocatedIterator:
             raise ValueError(
                 f"the batches of a colocated iterator must keep their shapes and types, but {self._specs} became {specs}"
             )
+        # The list has one object, which stands for the iterators on all hosts.
         batch = self._remote_iterators[0].batch(self._token)
         return {name: self._put(name, x) for name, x in batch.items()}
 

@@ -378,6 +378,7 @@ class EagerFunction(_JaxFunction, EagerOperator):
         # A function with a sharding is compiled if it can be traced; others are eager by the user's wish (jit=False), or
         # have no result.
         functions, jit = _shard_functions(ctx.of_shards), None if self.sharding is not None else False
+        # A function with a sharding runs under the user's mesh in any case, see `call`.
         use = MeshUse.of(functions[0]) if ctx.settings.mesh is not None and self.sharding is None else MeshUse()
         return dataclasses.replace(self, inputs=specs, calls=_ShardCalls(functions, ctx, jit, use))
 
