@@ -184,7 +184,8 @@ class TraceState:
         # All operands are single values, so the result is one, too.
         if len(single_draws) == len(draws):
             return DynamicDataNode(node, index, self, max(single_draws, default=Draw.NONE))
-        # A batch and a drawn value meet. The user may mean one number for each sample, or one for all, see Note [One key].
+        # A batch and a drawn value meet. The user may mean one number for each sample, or one for all, see Note
+        # [One key].
         if Draw.ONE in single_draws and self.N != 1:
             i = draws.index(Draw.ONE)
             raise ambiguous_draw(
@@ -515,7 +516,8 @@ class Engine:
 
         Args:
           batches: the inputs, of N samples each.
-          random_keys: for the id of each random node, two numbers ``i64[N]`` that key the random numbers of its samples.
+          random_keys: for the id of each random node, two numbers ``i64[N]`` that key the random numbers of its
+            samples.
           eager_results: by step, the results of eager functions that were called for this batch already.
         """
         no_names = [""] * self._N

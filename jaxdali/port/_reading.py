@@ -81,7 +81,10 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True)
 class _Name:
-    """A name of DALI, without ``nvidia.dali.``; "" stands for ``nvidia.dali``, and "nvidia" for the enclosing package."""
+    """A name of DALI, without ``nvidia.dali.``.
+
+    "" stands for ``nvidia.dali`` itself, and "nvidia" for the enclosing package.
+    """
 
     name: str
 

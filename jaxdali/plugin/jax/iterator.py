@@ -179,8 +179,8 @@ class DALIGenericIterator(BaseIterator):
           options: the arguments of the constructor.
           shards: of the batch; None: without a sharding.
           stacked: whether the outputs get a leading axis of the shards, ``(shards, B, ...)``.
-          apart: whether each output is a tuple with an array for each shard (`ShardArrays`), for loading processes, which
-            send the shards to others.
+          apart: whether each output is a tuple with an array for each shard (`ShardArrays`), for loading processes,
+            which send the shards to others.
         """
         # With loading processes, `places[0]` has the shards of all processes: their epochs must end together.
         options.check_number(places[0].num if apart else len(pipelines))
@@ -631,8 +631,8 @@ def iterator_factory(
         def make_pipelines() -> list[Pipeline]:
             """The pipelines of this process's shards."""
             pipelines = []
-            # With loading processes, the checkpoints are those of the shards that one process loads. If there were another
-            # number of such shards, any checkpoint has the position from which the rest of the epoch is divided.
+            # With loading processes, the checkpoints are those of the shards that one process loads. If there were
+            # another number of such shards, any checkpoint has the position from which the rest of the epoch is divided.
             if loading is not None and checkpoints:
                 shard_checkpoints = (
                     checkpoints if len(checkpoints) == len(shards.ids) else [checkpoints[0]] * len(shards.ids)
