@@ -166,7 +166,7 @@ class Tensor(Operators, np.ndarray):
         ):
             # `numpy_scalar + tensor` calls the ufunc. It gets DALI's type rules, as all operators of a tensor do.
             return self._pointwise(_FUNCTIONS[ufunc], python_number(inputs[0]), *inputs[1:])
-        if out is not None:
+        if out is not None:  # a tuple with an array for each output
             keywords["out"] = tuple(map(_as_ndarray, out))
         results = getattr(ufunc, method)(*map(_as_ndarray, inputs), **{n: _as_ndarray(x) for n, x in keywords.items()})
         if out is not None:

@@ -446,6 +446,7 @@ class _Reader(ast.NodeVisitor):
         """
         parts = module.split(".") if module else []
         folder = self._path.absolute().parent
+        # A relative import goes up a folder for each dot after the first. Others are searched for in 8 folders at most.
         folders = [[folder, *folder.parents][level - 1]] if level else [folder, *folder.parents][:8]
         for base in folders:
             for path in (

@@ -632,7 +632,8 @@ def iterator_factory(
             """The pipelines of this process's shards."""
             pipelines = []
             # With loading processes, the checkpoints are those of the shards that one process loads. If there were
-            # another number of such shards, any checkpoint has the position from which the rest of the epoch is divided.
+            # another number of such shards, any checkpoint has the position from which the rest of the epoch is
+            # divided.
             if loading is not None and checkpoints:
                 shard_checkpoints = (
                     checkpoints if len(checkpoints) == len(shards.ids) else [checkpoints[0]] * len(shards.ids)

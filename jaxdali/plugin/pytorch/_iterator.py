@@ -82,6 +82,7 @@ class _TorchIterator(BaseIterator):
         finish = [_TensorMaker(names, self._forms, dynamic_shape) for _ in pipelines]
         # The numbers of the outputs that `_TensorMaker` gets as samples of their own.
         lists = tuple(i for i, form in enumerate(self._forms) if form != _DENSE)
+        # With `x64` 64-bit types are kept, whatever JAX's settings are.
         delivery = Delivery(reader=options.reader_name, x64=True, as_sample_lists=lists, names=tuple(names))
         self._start(lease(pipelines, own_places(pipelines), key=key, delivery=delivery, finish=finish), options)
 
