@@ -63,7 +63,7 @@ class AheadCompiler:
 
         Args:
           number: number of the phase.
-          needs: see `PhaseMemory`.
+          needs: elements or bytes that the batch needs of each buffer, by the buffer's number in the phase.
           earlier: the sizes of the batch's earlier phases.
         """
         phase, settled = self._phases.of(number), self._settled.get(number)
@@ -82,6 +82,7 @@ class AheadCompiler:
             """The smallest sizes of these capacities that hold the batch and whose programs are compiled; None: there
             are none.
             """
+            # Programs for a larger part of the buffers hold the batch, too. The part is counted in sixths, see `Sizes`.
             sixths = phase.sizes(capacities, needs).sixths
             return next((s for n in range(sixths, SIXTHS + 1) if is_ready(s := Sizes(capacities, n))), None)
 
@@ -100,7 +101,7 @@ class AheadCompiler:
 
         Args:
           number: number of the phase.
-          needs: see `PhaseMemory`.
+          needs: elements or bytes that the batch needed of each buffer, by the buffer's number in the phase.
           sizes: the sizes of this phase and of the earlier ones.
           compilers: returns for other sizes the functions that compile the programs.
         """
@@ -137,6 +138,8 @@ class AheadCompiler:
 
         Args:
           number: number of the phase.
+          needs: elements or bytes that the last batch needed of each buffer, by the buffer's number in the phase.
+          sizes: the sizes with which it ran, of this phase and of the earlier ones.
         """
         phase = self._phases.of(number)
         for capacities in phase.capacities.ahead():

@@ -145,7 +145,10 @@ class EagerCalls:
         """Calls a function, or returns its earlier results if the batch has them (`InFlightBatch.eager_results`).
 
         Args:
-          call: calls the function.
+          step: the step of the function.
+          op: its operator, for messages.
+          batch: gets the failures and replacements of the call.
+          call: calls the function, and returns a value for each output.
           spec_of: returns the spec of an output, from its number and its value.
 
         Raises:

@@ -133,7 +133,13 @@ class Executor:
         return cls([graph], Shards.single(device), options, VALUES, sources=sources, setups=setups)
 
     def _open(self, graphs: Sequence[Graph], opened: Mapping[int, Source], num_workers: int):
-        """Opens the sources, unless they are in `opened`."""
+        """Opens the source of each reader or other source operator, and warns of doubts about its data.
+
+        Args:
+          graphs: of all local shards, whose operators together make one source.
+          opened: sources by node id that are open already, and are used.
+          num_workers: number of threads in which a source may call a user's function.
+        """
         for i, node in enumerate(self.graph.nodes):
             if isinstance(node.op, SourceOperator):
                 try:
@@ -251,7 +257,10 @@ class Executor:
           values: the outputs of each source, by its node's id: each dense ``[N, ...]``, `Packed` or a list of samples.
             Values of sources that are not in the plan, because nothing needs them, are ignored.
           ids: the samples of the batch.
-          random_keys, eager_results: see `InFlightBatch`.
+          random_keys: by step id, two arrays ``[N]`` that take the places of epoch and position as the keys of the
+            step's random numbers.
+          eager_results: the results of eager functions, by step id, which then are not called; those of other functions
+            are added. None: all functions are called, and results are not kept.
         """
         batch = InFlightBatch({}, {}, random_keys=random_keys or {}, eager_results=eager_results)
         batch.identify(ids)
@@ -264,7 +273,9 @@ class Executor:
     def binding_facts(
         self, batch: InFlightBatch
     ) -> tuple[Mapping[Ref, tuple[int, ...]], Mapping[Ref, Sequence[np.ndarray]]]:
-        """See `HostPass.binding_facts`."""
+        """Returns the shapes of first samples, and the samples, of a batch by which steps are bound. Values of which the
+        batch has no sample are left out.
+        """
         return self._host.binding_facts(batch)
 
     def prepare(self, batch: InFlightBatch) -> InFlightBatch:
@@ -291,8 +302,8 @@ class Executor:
             with self._launching:
                 batch = self._launcher.repair(batch, bad)
         assert batch.ids is not None
-        # Note [Output reuse] says why users do not get the results themselves. A value may be several outputs, but is
-        # lent once.
+        # Users do not get the results themselves, whose memory is reused after they drop them (Note [Output reuse]). A
+        # value may be several outputs, but is lent once.
         batch.results |= {
             r: self.resources.output_reuse.lend(r, batch.results[r])
             for r in set(self.plan.outputs)
@@ -304,7 +315,7 @@ class Executor:
     def _finished(self, batch: InFlightBatch, ids: SampleIds) -> FinishedBatch:
         """Converts the outputs of a checked batch to their final form. `ids`: those of the batch."""
         plan = self.plan
-        if self.resources.as_arrays:  # for an iterator; otherwise outputs are `Value`s
+        if self.resources.as_arrays:  # for an iterator; otherwise outputs are `Value`s of the single shard
             arrays = tuple(
                 self._array(i, r, s, batch) for i, (r, s) in enumerate(zip(plan.outputs, self._shardings, strict=True))
             )

@@ -56,8 +56,9 @@ class _Pointwise:
     They run in one loop without the contexts and checks of other steps, which would take longer than the arithmetic.
 
     Attributes:
-      steps: each step with its function, and the shapes of its output.
-      fetched: see `_SingleStep`.
+      steps: each step with its function, which maps the data of its inputs to those of its output, and the shapes of
+        the output, ``i64[N, ndim]``.
+      fetched: results of programs that the steps need on the host, each with its step.
     """
 
     steps: list[tuple[Step, Callable[..., np.ndarray], np.ndarray]]
@@ -65,7 +66,7 @@ class _Pointwise:
 
     @property
     def waits(self) -> bool:
-        """See `_SingleStep`."""
+        """Whether it runs after programs, which must have succeeded."""
         return bool(self.fetched)
 
     def __call__(self, batch: InFlightBatch, meter: Meter):
@@ -90,7 +91,13 @@ class _Pointwise:
 
 
 def _items_of_phase(plan: Plan, number: int, N: int) -> list[_SingleStep | _Pointwise]:
-    """Orders the steps of a phase into the items of its host pass. `number`: of the phase."""
+    """Orders the steps of a phase into the items of its host pass. Steps that need only the data of their inputs are
+    gathered in few `_Pointwise` items.
+
+    Args:
+      number: of the phase.
+      N: samples of a batch, of all local shards.
+    """
     items: list[_SingleStep | _Pointwise] = []
     # By step: the index of the first item that can use its outputs. Later steps of a pointwise item can use the outputs
     # of its earlier ones, but a single step's outputs can be used only by the next item.
@@ -141,7 +148,7 @@ class HostPass:
         self._capacity = capacity
         self._outputs = outputs
         self._eager = EagerCalls(resources, outputs, self._buffer)
-        self._warned: set[tuple[int, str]] = set()  # what each node's data had that there was a warning of
+        self._warned: set[tuple[int, str]] = set()  # the warnings so far: node id, and a word for the property
         self._logged_fetches: set[Ref] = set()  # values that were reported as copied to the host
         # Ragged values that an operator passed on unchanged, and the outputs that they became. A buffer for the first
         # gets the capacity of the last, which a program reads.
@@ -155,11 +162,11 @@ class HostPass:
           number: of the phase.
 
         Returns:
-          Samples that failed in earlier programs, see `repair.Bad`. The pass then has stopped before the first step
-          that needs these programs.
+          Samples that failed in earlier programs and can be repaired: by the id of the native step, the status code of
+          each. The pass then has stopped before the first step that needs these programs. Empty: the pass is complete.
         """
-        # Samples that failed in an earlier launch of this batch, by the steps that made the inputs of the failed step:
-        # these must replace them, or process them on the host (`HostContext.bad`).
+        # Samples that failed in an earlier launch of this batch, with their status codes, by the steps that made the
+        # inputs of the failed step: these must replace them, or process them on the host (`HostContext.bad`).
         bad_inputs: dict[int, dict[int, int]] = {}
         for step in self._bound.plan.steps if batch.bad else ():
             for r in step.inputs if step.id in batch.bad else ():
@@ -184,7 +191,7 @@ class HostPass:
                     self._fetch(reader, ref, batch)
                 if isinstance(item, _Pointwise):
                     item(batch, self._resources.meter)
-                    if plan.awaited and self._learn(batch):
+                    if plan.awaited and self._learn(batch):  # the plan has grown: begin again with its items
                         break
                     continue
                 step = item.step
@@ -261,7 +268,7 @@ class HostPass:
 
         Args:
           batch: its `repaired` are these samples. Its values and setups are replaced.
-          bad: the samples, by the native step that failed.
+          bad: by the id of the native step that failed, the samples and their status codes.
 
         Returns:
           Whether this succeeded; False: a sample fails here, or is replaced by another.
@@ -295,7 +302,12 @@ class HostPass:
         return items
 
     def _run(self, item: _SingleStep, batch: InFlightBatch, bad: Mapping[int, int]):
-        """Runs a step on the host, its eager function, or its setup, and stores the results in the batch."""
+        """Runs a step on the host, its eager function, or its setup, and stores the results in the batch.
+
+        Args:
+          bad: the samples of the step's outputs with which a later step failed in an earlier launch of the batch, and
+            the status codes.
+        """
         step, op = item.step, item.step.op
         ctx = self.context(step, batch, bad)
         specs: tuple[Spec, ...] = ()  # of an eager function's results
@@ -333,7 +345,8 @@ class HostPass:
         """Makes the context of an operator or source in the host pass. `HostContext` documents the functions in it.
 
         Args:
-          bad: see `HostContext.bad`.
+          bad: the samples of the step's outputs with which a later step failed in an earlier launch of the batch, and
+            the status codes; see `HostContext.bad`.
         """
         resources, ids = self._resources, batch.ids
         # The key of each sample's random numbers.
@@ -411,7 +424,8 @@ class HostPass:
                     spec,
                 )
                 shapes = data.shapes
-                for r in step.inputs:  # see `_buffer`
+                # The operator passed an input on unchanged. `_buffer` sizes the input's buffer for the reader of `ref`.
+                for r in step.inputs:
                     if batch.values[r].data is data:
                         self._passed_on[r] = ref
             present = batch.present_in(step.presence)

@@ -75,7 +75,7 @@ class Launcher:
         self.ran: dict[int, tuple[Program, Any]] = {}
 
     def prepare(self, batch: InFlightBatch):
-        """Runs the host pass of the first phase, which needs no program.
+        """Runs the host pass of the first phase (number 0), which needs no program.
 
         Raises:
           SampleError: a sample failed on the host.
@@ -84,6 +84,7 @@ class Launcher:
         if batch.failures:  # a sample failed while it was read, and no host step may follow
             step, i, code, reason = batch.failures[0]
             raise repair.sample_error(step, batch, i, code, reason)
+        # Only programs return samples that failed, and none has run before the first phase.
         if self._host.run(0, batch):
             raise AssertionError("a program has run")
 
@@ -134,7 +135,8 @@ class Launcher:
         repaired = np.zeros(self._resources.N, bool)
         repaired[[i for samples in bad.values() for i in samples]] = True
         # A second batch in which only the repaired samples are present. `run_alone` replaces values and setups in it,
-        # and `_run_program` its results, so it has its own dicts. Its results are then copied into the first.
+        # and `_run_program` its results, so it has its own dicts. Its results are then copied into the first. The cache
+        # `_present_in` begins empty, because other samples are present.
         copies = {"values": dict(batch.values), "setups": dict(batch.setups), "results": dict(batch.results)}
         repair_batch = dataclasses.replace(
             batch, **copies, status=[], failures=[], replaced=[], repaired=repaired, _present_in={}
@@ -210,7 +212,11 @@ class Launcher:
         refer to the batch, whose memory it would keep.
 
         Args:
+          number: number of the phase.
+          phase: the programs of the phase.
+          segment: the steps of the program.
           memory: the memory of this phase and of the earlier ones, with the other sizes.
+          batch: a batch that the program has just run, from which the shapes and types of its arguments are taken.
         """
         operands = self._operands(phase, segment, memory[number], batch, pool=None)
         program_number = phase.first + phase.segments.index(segment)
@@ -256,6 +262,10 @@ class Launcher:
         """Collects the operands of a program.
 
         Args:
+          phase: the phase of the program.
+          segment: the steps of the program.
+          memory: what the batch needs of the phase's buffers, and the sizes that were chosen for them.
+          batch: has the host values and the setups of the steps.
           pool: the pool of their buffers; None: the buffers have no memory, only shapes and types.
         """
         resources, sizes = self._resources, memory.sizes.capacities
@@ -395,7 +405,9 @@ class Launcher:
 
 
 def _out_of_memory_error(segment: Segment, batch: InFlightBatch, reason: str) -> OperatorError:
-    """The error if a program gets no memory. It names the step with the largest output, and its largest sample."""
+    """The error if a program gets no memory. It names the step with the largest output, and its largest sample.
+    `reason`: the first line of JAX's message.
+    """
     outputs = ((s, batch.values[r].shapes) for s in segment.steps if not s.fused for r in s.outputs)
     # The largest by the elements of all samples together.
     step, shapes = max(outputs, key=lambda x: x[1].prod(axis=1).sum())

@@ -54,6 +54,7 @@ class BatchReader:
         self._setups = setups
         self._is_set_up = False  # whether `set_up_first` has called `setups` for the first batch
         named = [n for n in self._nodes if n.name == name]
+        # The source of this name; if there is none, the first source; if there are no sources, None.
         self.primary = (named or self._nodes or [None])[0]
 
     @property
@@ -172,7 +173,10 @@ class BatchReader:
             batch.identify(SampleIds(np.full(resources.N, state["epoch"]), position, names=no_names, paths=no_names))
 
     def _read(self, nodes: Sequence[Node], batch: InFlightBatch):
-        """Reads a batch of some sources. All are read even if one fails or has ended, so that they stay in step."""
+        """Reads a batch of some sources. All are read even if one fails or has ended, so that they stay in step. Stores
+        their values, their new cursors (in `batch.after`) and the ids of their samples in the batch. Stores the first
+        error as `batch.error`, and an end as `batch.ended`.
+        """
         for k, node in enumerate(nodes):
             entry = batch.after["sources"][node.name]
             source, cursors, step = self._sources[node.id], entry["cursors"], self._bound.plan.step(node.id)

@@ -39,9 +39,10 @@ class WorkerSpec:
       graphs: the graphs of the local shards.
       shard_ids: the places of the local shards among the `num_shards` shards.
       options: how batches are made.
-      reader: see `Delivery.reader`.
+      reader: name of the source that determines the epoch and position of samples; None: the first.
       padded: the names of the sources that pad their rounds to full batches.
-      fingerprints: for each local shard, the fingerprints of the sources by their names.
+      fingerprints: for each local shard, by the names of the sources, the values that identify their data. A worker
+        must find the same.
     """
 
     graphs: Sequence[Graph]
@@ -60,8 +61,8 @@ class ShardBatch:
     Attributes:
       values: the outputs.
       present: ``bool[B]``, the samples that the shard has; None: all.
-      unread: see `SampleIds`.
-      replaced: see `FinishedBatch`.
+      unread: the samples that could not be read, by their places in the shard, with the reasons.
+      replaced: (file, reason) of each sample that was replaced or skipped.
       error: the exception of making the shard; the other attributes are then empty.
     """
 
@@ -85,6 +86,7 @@ class BatchMaker:
         """
         try:
             executor = self._executor(shard)
+            # After a checkpoint was restored, the iterator goes on with the checkpoint's seed.
             if state["seed"] != executor.resources.seed:
                 executor.reseed(state["seed"])
             with own_settings():
@@ -225,6 +227,7 @@ class RemoteExecutor(Executor):
             options=self._options,
             reader=self._delivery.reader,
             padded=tuple(name for name, s in named.items() if any(w.pad_last_batch for w in s.walks)),
+            # A source has one fingerprint for each local shard.
             fingerprints=[{name: s.fingerprint()[i] for name, s in named.items()} for i in range(len(self._graphs))],
         )
 
@@ -255,6 +258,7 @@ class RemoteExecutor(Executor):
                     error.index += s * self.B  # from a place in the shard to one in the batch
                 raise error
         # Only the workers have read the samples, so only they know which are missing.
+        # With replacements (`on_error="replace"`) no sample is missing, but some are unread.
         if any(shard.present is not None for shard in shards):
             present = np.concatenate(
                 [np.ones(self.B, bool) if shard.present is None else shard.present for shard in shards]
@@ -307,7 +311,9 @@ def _on_host(data: Any) -> np.ndarray | Packed:
 
 
 def _joined(parts: Sequence[Value]) -> Value:
-    """Joins values, each of one shard, into one of all these shards."""
+    """Joins values, each of one shard, into one of all these shards. Dense ones are joined along the samples; each
+    ragged one has one row, and these become rows of equal length.
+    """
     first = parts[0]
     if len(parts) == 1:
         return first

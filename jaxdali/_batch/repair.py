@@ -142,7 +142,7 @@ def _with_rows(old: jax.Array, new: jax.Array, is_new: np.ndarray) -> jax.Array:
     new_of_device = {s.device: s.data for s in new.addressable_shards}
     parts = []
     for shard in old.addressable_shards:
-        start, stop, _ = shard.index[0].indices(len(old))
+        start, stop, _ = shard.index[0].indices(len(old))  # the part of the first axis that this device has
         # The first axis of `old` may be longer, as that of a flat buffer whose rows are blocks, or shorter, as that of
         # ``[S, B, ...]`` whose rows are samples.
         is_new_here = is_new[start * len(is_new) // len(old) : stop * len(is_new) // len(old)]

@@ -27,13 +27,17 @@ class RunResources:
 
     Args:
       shards: the local shards.
-      options, delivery: see `Executor`.
+      options: how batches are made.
+      delivery: the form in which batches are delivered.
 
     Attributes:
       S: number of local shards; B: samples of each; N: samples of all.
       cpu_shards: the shards on CPU devices, for operators that the user did not place on the accelerator.
       kernels: the native kernels that all accelerators have; empty if the shards are on the CPU.
-      seed, as_arrays, x64: see the options and the delivery; the seed may come from a checkpoint.
+      seed: of all random numbers; it may come from a checkpoint.
+      as_arrays: whether outputs are global jax.Arrays (for an iterator); otherwise values of the single shard.
+      x64: whether these arrays keep 64-bit types.
+      accelerator: whether the shards' devices are not JAX's CPU devices.
       settings: JAX's settings in the user's thread.
       meter: measures all stages.
       of_operators: objects that operators share or keep, by the names of their nodes, see `HostContext.resource`.
@@ -73,7 +77,7 @@ class RunResources:
         self._thread_pools: dict[int, int] = {}  # pool ids by number of threads
         if options.pool_id is None:
             self.use_threads(options.num_threads)
-        else:
+        else:  # a pool of the caller, who also destroys it
             self.num_threads, self.pool_id = options.num_threads, options.pool_id
 
     def use_threads(self, num_threads: int):
@@ -110,7 +114,7 @@ class RunResources:
         return np.ones(self.N, bool)
 
     def resource(self, name: str, make: Callable[[], Any]) -> Any:
-        """See `HostContext.resource`."""
+        """Returns the object of an operator, by the name of its node. Calls `make` for it the first time."""
         with self._of_operators_lock:
             if name not in self.of_operators:
                 self.of_operators[name] = make()

@@ -59,7 +59,7 @@ class Tuner:
     def note_taken(self) -> bool:
         """Notes that the user has taken a batch. Returns whether `threads` or `depth` changed."""
         self._num_taken += 1
-        if self._num_taken % WINDOW:
+        if self._num_taken % WINDOW:  # it decides only at the end of a window of batches
             return False
         times = self._clock(), self._meter.seconds("wait", "user"), self._meter.seconds("wait", "queue")
         start, self._window_start = self._window_start, times

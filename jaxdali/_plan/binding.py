@@ -104,7 +104,12 @@ class BoundPlan:
         self.plan = fused(plan, self._context.kernels) if self._context.options.fuse else plan
 
     def learn(self, first_shapes: Mapping[Ref, tuple[int, ...]], first_samples: Mapping[Ref, Sequence[np.ndarray]]):
-        """Stores the shapes of first samples, and binds the steps that awaited them."""
+        """Stores what the first batch shows, and binds the steps that awaited it.
+
+        Args:
+          first_shapes: the shapes of the first samples of awaited values.
+          first_samples: all samples of these values that are on the host; they are dropped when the steps are bound.
+        """
         self._is_read = True
         self._context.first_shapes.update(first_shapes)
         self._context.first_samples.update(first_samples)
@@ -118,6 +123,8 @@ class BoundPlan:
         """Stores the specs of an eager function's first results, and binds the steps that need them.
 
         Args:
+          step: the step of the function.
+          specs: of its outputs.
           first_shapes: the shapes of the results whose samples agree.
         """
         self._is_read = True
@@ -128,6 +135,11 @@ class BoundPlan:
 
 def bound(plan: Plan, context: BindingContext, kind: type[Operator] = Operator) -> Plan:
     """Binds every step whose operator is of a kind and whose inputs are known. Returns the same plan if there is none.
+
+    Args:
+      plan: the plan, of which some steps may be bound already.
+      context: the context of binding.
+      kind: the class of the operators.
 
     Errors name the operator and the user's line.
     """

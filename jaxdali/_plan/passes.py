@@ -197,12 +197,14 @@ def _with_operator(step: Step, op: Operator, inputs: tuple[Ref, ...], spec: Call
 
 
 def _chained_on_cpu(plan: Plan, first: Step, step: Step, kernels: frozenset[str]) -> bool:
-    """Whether the CPU can run two steps in one call."""
+    """Whether the CPU can run two steps in one native call. `first` makes the image that `step` reads."""
     return _is_stage(plan, first, kernels) and _is_stage(plan, step, kernels)
 
 
 def _chained_on_device(plan: Plan, first: Step, step: Step, kernels: frozenset[str]) -> bool:
-    """Whether the accelerator can run two steps in one call: a resize or a warp, and a window."""
+    """Whether the accelerator can run two steps in one native call: a resize or a warp, and the window that reads its
+    image.
+    """
     for s in (first, step):
         if not isinstance(s.op, StageOperator) or s.op.num_outputs > 1 or not s.known or s.stage != "device":
             return False
@@ -282,7 +284,8 @@ def compact(plan: Plan, kernels: frozenset[str], placed: frozenset[Ref], sources
     """Lets sources give their first output in a smaller form, if only the accelerator reads it. See Note [The cut].
 
     Args:
-      kernels, placed: as in `cut`.
+      kernels: the native kernels of the accelerator.
+      placed: the outputs that are put on the accelerator in any case.
       sources: by the id of their step.
     """
     steps, replacements = list[Step](), dict[Ref, Ref]()

@@ -104,7 +104,8 @@ class LoadedOperands:
     """The operands of one shard in a program, as `Layout.read` extracts them.
 
     Attributes:
-      controls, values: see `Layout`.
+      controls: the control operands of native calls, one for each set of samples that steps work on.
+      values: the segment's operands, in its order: arrays, or `Ragged`.
       steps: for each step, the places of its outputs, its parameters by name, and its working memory in bytes.
     """
 
@@ -170,6 +171,7 @@ class Layout:
         """Reads the fields by a native call. Empty fields are made without it."""
         nonempty = [f for f in self.fields if f.size]
         types = [jax.ShapeDtypeStruct(f.shape, np.uint8 if f.dtype == np.bool_ else f.dtype) for f in nonempty]
+        # `places`: the byte at which each field begins; `first` counts words of 4 bytes.
         arrays = (
             jax.ffi.ffi_call("jaxdali_unpack", types)(row, places=np.array([4 * f.first for f in nonempty], np.int64))
             if nonempty
@@ -304,10 +306,12 @@ class Operands:
         return args
 
     def _add_field(self, x: np.ndarray):
+        """Adds an array ``[S*B, ...]`` to the argument buffer."""
         assert len(x) == self._S * self._B, x.shape
         self._fields.append(x.reshape(self._S, self._B, *x.shape[1:]))
 
     def _add_offsets_and_shapes(self, offsets: np.ndarray, shapes: np.ndarray):
+        """Adds the two fields of a ragged value. Programs have shapes in 32 bits."""
         self._add_field(offsets)
         self._add_field(shapes.astype(np.int32))
 

@@ -51,7 +51,9 @@ def capacities_for(key: Any, samples: int, roomy: bool) -> Capacities:
 
     Args:
       key: the key of the programs.
-      samples, roomy: see `Capacities`.
+      samples: number of samples in a batch of one shard.
+      roomy: whether unused parts of buffers cost neither time nor memory, so that the first buffers may be much larger
+        than needed.
     """
     with _programs_lock:
         return _capacities.setdefault((key, samples), Capacities(samples, roomy))
@@ -71,7 +73,10 @@ def program_for(
     """Returns the program of a segment, from the cache or newly made.
 
     Args:
+      segment: the steps of the program.
       layout: the layout of the operands, which contains the capacities of ragged values.
+      shards: the local shards, on whose devices it runs.
+      B: samples in each shard.
       out_shardings: the sharding of each export (for a ragged one, that of each of its three parts).
       narrowed: whether exports are narrowed to 32 bits.
       stacked: whether dense exports get a leading axis of the shards.
@@ -96,7 +101,9 @@ def program_for(
 def _donated(
     segment: Segment, layout: Layout, B: int, narrowed: bool, stacked: bool
 ) -> dict[Ref, jax.ShapeDtypeStruct]:
-    """The exports for which arrays are donated: large ones that steps of the segment make."""
+    """The exports for which arrays are donated, with shape and type of the array: large ones that steps of the segment
+    make. Of a ragged export, its flat data.
+    """
     donated: dict[Ref, jax.ShapeDtypeStruct] = {}
     for step, step_layout in zip(segment.steps, layout.steps, strict=True):
         for ref, spec, out in zip(step.outputs, step.specs, step_layout.outputs, strict=True):
@@ -122,9 +129,15 @@ def _jit(
     """Jits the function `Program.run`.
 
     Args:
-      donated_exports: numbers of the exports that reuse memory.
-
-    The others are those of `program_for`.
+      segment: the steps of the program.
+      layout: the layout of the operands.
+      shards: the local shards, on whose devices it runs.
+      B: samples in each shard.
+      out_shardings: the sharding of each export (for a ragged one, that of each of its three parts).
+      narrowed: whether exports are narrowed to 32 bits.
+      stacked: whether dense exports get a leading axis of the shards.
+      donated_exports: places in `segment.exports` of those that are written into donated arrays. Only for one device.
+      timed: whether it returns the times of its native steps. Only on the CPU.
     """
 
     def jaxdali_pipeline(
@@ -135,7 +148,8 @@ def _jit(
         Returns:
           The exports, the status ``i32[B, native steps]``, and the times, which are None unless the program is timed.
         """
-        arguments = layout.read(args[0], buffers, shards.devices[0][0].platform == "cpu")
+        # All shards run on devices of one platform.
+        arguments = layout.read(args[0], buffers, on_cpu=shards.devices[0][0].platform == "cpu")
         values: dict[Ref, Any] = dict(zip(segment.operands, arguments.values, strict=True))
         values |= zip(segment.carried, carried, strict=True)
         controls = [arguments.controls[segment.presences[s.presence]] for s in segment.steps]
@@ -165,7 +179,7 @@ def _jit(
             donate_argnames="donated",
             keep_unused=True,  # XLA must keep `donated`, whose contents the program does not use
         )
-    S = len(shards.devices) // len(set(shards.primaries))  # shards on each device
+    S = len(shards.devices) // len(set(shards.primaries))  # shards on each device, which all have as many
     on_device: Callable[..., Any] = jaxdali_pipeline
     if S > 1:  # a device, such as the CPU beside several accelerators, runs its shards one after the other
 
@@ -216,6 +230,7 @@ def lowered(
         times_of_step = None if times is None else times.get(step.id)
         specs = tuple(map(plan.spec, step.inputs))
         ctx = LowerContext(B, specs, step.specs, control, out, params, scratch, times_of_step)
+        # The step is a stage of a native call: its own image, or that of the step before it, has no buffer.
         if step.fused or (step.inputs and step.inputs[0] in chains):
             assert isinstance(op, StageOperator)
             image, earlier_stages = chains.get(step.inputs[0]) or (values[step.inputs[0]], [])

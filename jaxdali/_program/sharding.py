@@ -46,6 +46,7 @@ class Shards:
         """
         slices = slices_of(sharding, batch_size)
         process = jax.process_index()
+        # (number of the slice, this process's devices that hold it)
         local = [(i, [d for d in ds if d.process_index == process]) for i, ds in enumerate(slices)]
         local = [(i, sorted(ds, key=lambda d: d.id)) for i, ds in local if ds]
         if not local:
@@ -120,7 +121,8 @@ def slices_of(sharding: Sharding, batch_size: int) -> list[list[jax.Device]]:
     """
     total = sharding.num_devices
     slices: dict[tuple[int, int], list[jax.Device]] = {}
-    # Any dimension of extent `total` is divisible by every product of mesh axes.
+    # The slices of an imaginary batch, which does not depend on `batch_size`: any dimension of extent `total` is
+    # divisible by every product of mesh axes. The first axis is that of the batch.
     for device, index in sharding.devices_indices_map((total,) * _rank(sharding)).items():
         start, stop, _ = index[0].indices(total)
         slices.setdefault((start, stop), []).append(device)
@@ -146,7 +148,7 @@ def assemble(parts: Sequence[Any], shards: Shards, sharding: Sharding) -> jax.Ar
     Raises:
       ValueError: the sharding has more axes than the arrays, or does not cut the batch into these shards.
     """
-    per_shard = parts[0].shape[0]
+    per_shard = parts[0].shape[0]  # samples of a shard; all parts have one shape
     shape = (shards.num * per_shard, *parts[0].shape[1:])
     if _rank(sharding) > len(shape):
         raise ValueError(f"{sharding} names {_rank(sharding)} axes, the batch has {len(shape)}")
@@ -154,7 +156,8 @@ def assemble(parts: Sequence[Any], shards: Shards, sharding: Sharding) -> jax.Ar
     arrays = []
     for device, index in sharding.addressable_devices_indices_map(shape).items():
         assert index is not None
-        start, stop, _ = index[0].indices(shape[0]) if index else (0, shape[0], 1)  # the samples that it holds
+        # The samples that it holds. An empty index stands for the whole array.
+        start, stop, _ = index[0].indices(shape[0]) if index else (0, shape[0], 1)
         part = part_of_shard[start // per_shard]
         if stop - start != per_shard:
             raise ValueError(

@@ -222,7 +222,7 @@ class Transfer:
         shape = (self._loading.num * spec.shape[0], *spec.shape[1:])
         pieces = {}
         for d, index in spec.sharding.devices_indices_map(shape).items():
-            start, stop, _ = index[0].indices(shape[0])
+            start, stop, _ = index[0].indices(shape[0])  # along the batch axis
             shard = self._shard_of_holder[d]
             if (start, stop) != (shard * spec.shape[0], (shard + 1) * spec.shape[0]):
                 raise ValueError(
@@ -242,6 +242,7 @@ class Transfer:
         shape = spec.sharding.shard_shape((self._loading.num * spec.shape[0], *spec.shape[1:]))
         arrays = []
         for d in self._local_devices:
+            # None: another device has more receivers than this one, or this one only receives.
             receiver = self._receiver_of[r].get(d)
             if receiver is not None:
                 arrays.append(jax.device_put(_piece(part[self._shard_of_holder[receiver]], pieces[receiver]), d))

@@ -94,7 +94,7 @@ class Prefetch:
         self._executor = executor
         self.state = state
         self.depth = depth
-        self._tuner = executor.tuner(depth)
+        self._tuner = executor.tuner(depth)  # None: the numbers of threads and of batches made ahead are fixed
         self._exclusive_use = ExclusiveUse("pipeline or iterator")
 
         # Requests: batches whose sources in the user's thread have been read, for jaxdali-produce.
@@ -120,7 +120,8 @@ class Prefetch:
         self._dispatch_slots = threading.Semaphore(executor.max_dispatched)
 
         # Results, from jaxdali-check to the user's thread. `_capacity` limits the batches between the beginning of
-        # jaxdali-produce's work and `get`.
+        # jaxdali-produce's work and `get`: `depth` finished ones, and one that is being made. With jaxdali-read, up to
+        # `max_dispatched` batches are computed at the same time, so that there is room for all but one of these.
         self._capacity = depth + max(1, executor.max_dispatched - 1 if self._has_reader_thread else 0)
         self._free_slots = threading.Semaphore(self._capacity)
         self._finished_items: collections.deque[_Item] = collections.deque()
@@ -187,6 +188,7 @@ class Prefetch:
                 self._num_requests -= 1
                 self.state = state
                 self._free_slots.release()
+        # True: the tuner has changed the number of threads or of batches made ahead.
         if self._tuner is not None and self._tuner.note_taken():
             self._executor.resources.use_threads(self._tuner.threads)
             self._increase_depth(self._tuner.depth)
@@ -281,13 +283,14 @@ class Prefetch:
                 if source.ends_reads:
                     source.close()  # a thread may wait for data there
             self._wake()
-            # For the garbage collector nobody waits again, after `park` or an earlier `close` has waited in vain.
+            # After a wait in vain, by `park` or an earlier `close`, the garbage collector does not wait again. The exit
+            # always waits: a thread that is then in JAX would abort the process.
             if not (collected and was_stopping) or shutdown.exiting():
                 shutdown.wait_for(self._threads, self._executor.resources, collected=collected)
         self._finished_items.clear()
 
     def _wake(self):
-        """Makes waiting threads notice that they must stop."""
+        """Makes waiting threads notice that they must stop: releases everything that a thread may wait for."""
         self._requests.put(None)
         self._read_items.put(None)
         self._free_slots.release()
@@ -334,7 +337,9 @@ class Prefetch:
             t.join()
 
     def _run_reader(self):
-        """The thread jaxdali-read."""
+        """The thread jaxdali-read: reads one batch after the other into `_read_items`, each when the one before was
+        taken. At the end of the data it waits for the next epoch. It ends when the threads must stop.
+        """
         try:
             with own_settings():
                 while not self._stopping:
@@ -368,13 +373,16 @@ class Prefetch:
             return "error", e, self._read_state
 
     def _run_producer(self):
-        """The thread jaxdali-produce."""
+        """The thread jaxdali-produce: reads each batch, or takes it from jaxdali-read, prepares it, dispatches its
+        programs, and passes it on in `_dispatched_items`. It ends when the threads must stop, with None.
+        """
         try:
             with own_settings():
                 while not self._stopping and self._wait_for_slot() and (item := self._next_item()) is not None:
                     # Prepared before it waits, so that it can be dispatched at once.
                     item = _apply_step(item, self._executor.prepare)
                     self._dispatch_slots.acquire()
+                    # Closed for good: the batch is dropped. Parked (only `_stopping`), it is dispatched and kept.
                     if self._closing:
                         break
                     self._dispatched_items.put(_apply_step(item, self._executor.dispatch))
@@ -396,7 +404,7 @@ class Prefetch:
 
     def _next_item(self) -> _Item | None:
         """The next item: from jaxdali-read, or read here. None: the thread must stop."""
-        waits = self._end_read and self._read_items.empty()
+        waits = self._end_read and self._read_items.empty()  # there is no item before the next epoch
         with (
             self._executor.resources.meter.stage("wait", "for the next epoch", "queue")
             if waits
@@ -420,7 +428,9 @@ class Prefetch:
         return self._read_next(request)
 
     def _run_checker(self):
-        """The thread jaxdali-check. It ends with the None that jaxdali-produce puts last."""
+        """The thread jaxdali-check: waits for the programs of each dispatched batch, repairs its samples, and adds it to
+        `_finished_items`. It ends with the None that jaxdali-produce puts last.
+        """
         with own_settings():
             while (item := self._dispatched_items.get()) is not None:
                 item = _apply_step(item, self._executor.check)
@@ -428,7 +438,7 @@ class Prefetch:
                 with self._item_finished:
                     self._finished_items.append(item)
                     self._item_finished.notify_all()
-                del item
+                del item  # this thread must not keep the batch's memory while it waits
 
 
 def _apply_step(item: _Item, step: Callable[[Any], Any]) -> _Item:

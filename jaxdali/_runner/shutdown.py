@@ -46,13 +46,14 @@ _INTERRUPT_DELAY = 0.25  # seconds
 
 _JAX = os.path.join(os.path.dirname(jax.__file__), "")
 _log = logging.getLogger("jaxdali")
-_deadline: float | None = None
+_deadline: float | None = None  # see `_exit_deadline`; None: the process is not exiting
 _live: weakref.WeakSet[Runner] = weakref.WeakSet()  # runners that have threads
 _closers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # threads that close executors when they are idle
 
 
 def close_together(runners: Sequence[Runner], executors: Sequence[Executor], *, collected: bool):
-    """Closes runners, then their executors.
+    """Closes runners, then their executors: at once, or when the runners' last thread has ended. If the caller is one of
+    our own threads, which can't wait for itself, a new thread does it.
 
     Args:
       collected: whether they were garbage-collected; otherwise the user closes them.
@@ -61,12 +62,12 @@ def close_together(runners: Sequence[Runner], executors: Sequence[Executor], *, 
     def close():
         for r in runners:
             r.close(collected)
-        when_idle(runners, executors)
+        close_executors_when_idle(runners, executors)
 
     (close_collected if collected else close_aside)(close)
 
 
-def when_idle(runners: Sequence[Runner], executors: Sequence[Executor]):
+def close_executors_when_idle(runners: Sequence[Runner], executors: Sequence[Executor]):
     """Closes the executors of closed runners: at once, or when the last of their threads has ended."""
 
     def close():
@@ -75,6 +76,7 @@ def when_idle(runners: Sequence[Runner], executors: Sequence[Executor]):
         for e in executors:
             e.close()
 
+    # A thread may be in a user's function that never returns, so the exit of the process must not wait for it.
     if any(r.busy for r in runners):
         _start(close, daemon=True)
     else:
@@ -108,7 +110,8 @@ def _close_and_interrupt(close: Callable[[], None]):
     """Raises KeyboardInterrupt in the main thread, after the finalizer has returned there, and calls `close`."""
     time.sleep(_INTERRUPT_DELAY)
     if not exiting():
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # this also wakes the main thread
+        # This also wakes the main thread. Its `ident` is None only before it starts (0 is for the type checker).
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
     close()
 
 

@@ -40,8 +40,8 @@ class Synchronous:
         return self.at_end
 
     @property
-    def _end_requested(self) -> bool:
-        """Whether the last request met the end of the data. Then nothing can be requested before `restart`."""
+    def _end_is_queued(self) -> bool:
+        """Whether the newest item is the end of the data. Then nothing can be requested before `restart`."""
         kind = self._items[-1][0] if self._items else ""
         return kind == "end"
 
@@ -50,10 +50,10 @@ class Synchronous:
         `Runner.request`.
         """
         self._exclusive_use.check()
-        for num_launched in range(batches):
-            if not self._end_requested:
+        for num_launched in range(batches):  # the batches launched by this call so far
+            if not self._end_is_queued:
                 self._items.append((*self._launch(), self._launched_state))
-            if self._end_requested:
+            if self._end_is_queued:
                 return num_launched
         return batches
 
