@@ -67,6 +67,7 @@ class BaseIterator:
         if self._stream.closed:
             return None
         executor = self._stream.executors[0]
+        # The costs of the steps, which the graph shows if they are measured.
         rows = self.statistics() if executor.resources.meter.enabled else ()
         return f"<pre>{html.escape(repr(self))}</pre>{draw(executor.plan, self.output_map, self.batch_size, rows)._repr_html_()}"
 

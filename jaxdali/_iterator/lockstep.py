@@ -76,7 +76,7 @@ class Lockstep:
 
     def _padded(self, batches: Sequence[FinishedBatch | None]) -> list[FinishedBatch]:
         """Replaces each None by a copy of another runner's batch in which no sample is present."""
-        taken = [b for b in batches if b is not None]
+        taken = [b for b in batches if b is not None]  # at least one: not all are padded, see `_is_padded`
         if len(taken) == len(batches):
             return taken
         return [b or _without_samples(taken[0], e, r.state) for b, e, r in zip(batches, self._executors, self._runners)]
@@ -97,7 +97,7 @@ class Lockstep:
         return [r.at_end for r in self._runners]
 
     def restart(self):
-        """Continues after the end of the data."""
+        """Continues with the next epoch. Has no effect on runners that are not at the end of their data."""
         for r in self._runners:
             r.restart()
 

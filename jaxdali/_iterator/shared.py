@@ -35,7 +35,7 @@ class Facts:
       batch_size: samples of a shard.
       metadata: the names of the outputs that are metadata.
       enable_checkpointing: the argument of the pipelines.
-      state_warning: see `BatchStream.state_warning`.
+      state_warning: a warning that states can't be resumed with other shards; "" if they can.
     """
 
     batch_size: int
@@ -46,7 +46,7 @@ class Facts:
 
 @dataclasses.dataclass
 class _Position:
-    """The position of a stream, by the attributes of `BatchStream`."""
+    """The position of a stream: the values of the `BatchStream`'s attributes of these names."""
 
     epoch: int
     num_taken: int
@@ -196,8 +196,8 @@ class SharedStream:
     def set_state(self, state: Mapping[str, Any] | Sequence[bytes], *, restart_epoch: bool = False):
         """As `BatchStream.set_state`, in all processes."""
         with self.turn:
-            self._run_step(lambda inner: inner.set_state(state, restart_epoch=restart_epoch))
-            self._peeked = None
+            self._run_step(lambda local_stream: local_stream.set_state(state, restart_epoch=restart_epoch))
+            self._peeked = None  # it was the batch after the old state
 
     # --- batches ------------------------------------------------------------------------------------------------
 
@@ -208,31 +208,33 @@ class SharedStream:
         refuse_tracing(f"next() of {self._user}")
         with self.turn:
             peeked, self._peeked = self._peeked, None
-            return self._batch(lambda inner: inner.take(), peeked)
+            # An earlier look() has the result already; this process's stream is still advanced.
+            return self._batch(lambda local_stream: local_stream.take(), ready=peeked)
 
     def look(self) -> tuple[list[FinishedBatch], Any]:
         """Returns or raises the same as the next `take`, with the same arrays, without taking the batch."""
         refuse_tracing(f"peek() of {self._user}")
         with self.turn:
             if self._peeked is None:
-                self._peeked = self._batch(lambda inner: inner.look())
+                self._peeked = self._batch(lambda local_stream: local_stream.look())
             return self._peeked
 
     def peek(self) -> list[FinishedBatch]:
         """The next batch, even if it belongs to the next epoch."""
         with self.turn:
-            batches, _ = self._batch(lambda inner: (inner.peek(), None))  # None: all samples belong to the epoch
+            # None: all samples belong to the epoch.
+            batches, _ = self._batch(lambda local_stream: (local_stream.peek(), None))
             return batches
 
     def begin_loop(self, level: int = logging.WARNING):
         """As `BatchStream.begin_loop`, in all processes."""
         with self.turn:
-            self._run_step(lambda inner: inner.begin_loop(level))
+            self._run_step(lambda local_stream: local_stream.begin_loop(level))
 
     def reset(self, level: int = logging.WARNING):
         """As `BatchStream.reset`, in all processes."""
         with self.turn:
-            self._run_step(lambda inner: inner.reset(level))
+            self._run_step(lambda local_stream: local_stream.reset(level))
 
     def mask(self, rows: np.ndarray | None, sharding: Sharding) -> jax.Array:
         """Returns the mask of a batch: ``rows[shards, B]`` as an array over the batch axis; None: all True."""
@@ -256,7 +258,7 @@ class SharedStream:
         # The arrays of this process's shards, by the number of the array: an output is one array, or samples and
         # lengths.
         local_arrays: dict[int, Any] = {}
-        ids = self._loading.made_by(jax.process_index())
+        ids = self._loading.made_by(jax.process_index())  # the numbers of this process's shards
 
         def step(inner: BatchStream) -> _Message:
             """Takes the batch of this process. Its arrays go to `local_arrays`, everything else into the message."""
@@ -337,9 +339,11 @@ class SharedStream:
         """
         if self._closed:
             raise RuntimeError("the iterator is closed")
+        # A process without pipelines takes part in the exchange, and sends nothing.
         message, own_error = _Message(), None
         if jax.process_index() in self._loading.processes:
             try:
+                # The first step, of `begin`, makes the stream.
                 result = act() if self._inner is None else act(self._inner)
                 message = result if isinstance(result, _Message) else message
             except StopIteration:

@@ -91,7 +91,7 @@ class BatchStream:
                     if padded and options.reader_name is not None:
                         _pad_rounds(e, options.reader_name)
                     for source in e.sources.values() if padded else ():
-                        source.give_rest()
+                        source.give_rest()  # its last batch may be short
                 lease.check_outputs()
                 names, outputs = list(options.output_map), num_outputs(lease.pipelines[0])
                 if len(names) > outputs:
@@ -125,6 +125,8 @@ class BatchStream:
         try:
             if not may_be_at_end and self._counter is not None and self._counter.is_over:
                 raise StopIteration
+            # `peek` raises the error of the first batch, or StopIteration at the end of the data, where only a restored
+            # stream may be.
             if self._runners.wait() or not may_be_at_end:
                 self._runners.peek()
         except StopIteration:
@@ -234,6 +236,7 @@ class BatchStream:
         self._runners.begin_batches()
         # An epoch whose samples are counted may have ended before the runners met the end of their data. Then that end
         # comes before the first batch of the next epoch, and is passed over.
+        # With `pads_ended`, `wait` is True as long as a runner has data, so the end of each is looked at, too.
         while not self._runners.wait() or (self._may_restart and not self.num_taken and any(self._runners.at_end)):
             if not self._may_restart or self.num_taken:
                 return False
@@ -261,7 +264,7 @@ class BatchStream:
 
         Args:
           ids: the ids of the batches.
-          valid: as `take` returns it.
+          valid: for each pipeline, the number of its first samples that belong to the epoch; None: all belong to it.
         """
         B = self.batch_size
         rows = np.arange(B) < (
@@ -292,7 +295,9 @@ class BatchStream:
         return sum(int((~supplied_samples(b.ids)).sum()) for b in batches) if self._runners.pads_ended else 0
 
     def _count(self, num_missing: int) -> tuple[int, ...] | None:
-        """Counts a batch that is taken, with its empty places. Returns the numbers of valid samples, see `take`."""
+        """Counts a batch that is taken, with its empty places. Returns for each pipeline the number of the batch's first
+        samples that belong to this epoch; None: all belong to it.
+        """
         self.num_taken += 1
         if self.num_taken == self._endless_at:
             self._warn_endless()
@@ -347,7 +352,9 @@ class BatchStream:
         return -(-_num_samples(meta) // self.executors[0].B)
 
     def _warn_endless(self):
-        """Warns that the loop has taken all samples of the only reader and goes on, see `_endless_at`."""
+        """Warns that the loop has taken all samples of the only reader and goes on. `_endless_at` is set only if there is
+        such a reader.
+        """
         reader = self._only_reader()
         assert reader is not None
         node, meta = reader
@@ -460,12 +467,12 @@ class BatchStream:
           records: the states of the shards.
           position: the position of the iterator, if the state has one.
           stop: stops the runners. It is called when it is certain that the state can be resumed.
-          restart_epoch: see `BaseIterator.set_state`.
+          restart_epoch: whether the epoch of the state begins anew.
         """
         resume = checkpoint.restart if restart_epoch else checkpoint.resume
         states, counter = resume(self.executors, records, position, self._epochs, self._plan)
         stop()
-        if restart_epoch:
+        if restart_epoch:  # nothing of the epoch was taken then
             position = None
         self._counter = counter
         self.num_taken = self.num_resumed = position["given"] if position is not None else 0

@@ -69,6 +69,7 @@ def for_pipelines(checkpoints: Sequence[bytes] | None, num_pipelines: int, num_s
     """
     if not checkpoints:
         return [None] * num_pipelines
+    # The position of the iterator, which each checkpoint has, too, is not needed here.
     records = [from_bytes(c, f"checkpoints[{i}]: ")[0] for i, c in enumerate(checkpoints)]
     if len(checkpoints) == num_pipelines:
         return list(checkpoints)
@@ -235,7 +236,7 @@ def resume(
       records: of its pipelines, of those in another process, or of another number of shards.
       iterator: the saved position of the iterator; None: the pipelines ran without an iterator.
       epochs: the properties of its epochs now.
-      plan: the same in numbers; None: only the end of the data determines the epochs.
+      plan: the numbers of samples and batches of its epochs now; None: only the end of the data determines the epochs.
 
     Raises:
       RuntimeError: see `state_of`; also if the rest of an epoch can't be redistributed. It says so if `restart` is
@@ -313,7 +314,7 @@ def restart(
             for entry in saved:
                 check_source(entry, source, f"sources.{name}")
         saved_counter, _ = _counter_of(executors[0], first_record, iterator, epochs.reader_name)
-        saved_counter.settle()
+        saved_counter.settle()  # goes to the next epoch if this one was over
         counter = EpochCounter(plan)
         counter.begin(saved_counter.epoch)
         size = sources[epochs.reader_name].walks[0].size
@@ -345,7 +346,7 @@ def restart(
 
 
 def _states(executors: Sequence[Executor], records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The state from which each executor continues, see `state_of`."""
+    """The state from which each executor continues. Raises RuntimeError if the records belong to another pipeline."""
     return [state_of(e, records, p) for e, p in zip(executors, shard_places(executors), strict=True)]
 
 
@@ -361,7 +362,10 @@ def _redistribute(
     epoch is divided among the new ones.
 
     Args:
-      executors, records, iterator, plan: see `resume`.
+      executors: the executors of the iterator.
+      records: of the old shards.
+      iterator: the saved position of the iterator.
+      plan: the numbers of samples and batches of its epochs now.
       reader: the name of the reader that determines the epochs.
     """
     _states(executors, records)  # for its checks
@@ -417,9 +421,9 @@ def _skip_batches(executor: Executor, record: Mapping[str, Any], batches: int) -
     """The record with its cursors moved on by a number of batches, which are dropped."""
     sources = {}
     for name, saved in record["sources"].items():
-        walks = executor.reader.named[name].walks
+        walks = executor.reader.named[name].walks  # of this process's shards; below, one gets the record's shard
         cursor = saved["cursor"]
-        if walks:
+        if walks:  # other sources than readers have none
             fingerprint = saved["fingerprint"]
             walk = dataclasses.replace(walks[0], num_shards=fingerprint["num_shards"], shard_id=fingerprint["shard_id"])
             for _ in range(batches):

@@ -127,7 +127,7 @@ def _rewrite(f: Any) -> Any:
     code = _factory_code_of(f)
     if code is None:
         return f
-    # The code is cached, but each function has cells of its own.
+    # The code is cached, but each function has cells (the values of its free variables) of its own.
     cells = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
     factory = types.FunctionType(code, f.__globals__, f.__name__, (), tuple(cells[n] for n in code.co_freevars))
     rewritten = factory(_operators())
@@ -340,6 +340,7 @@ def either(condition: DataNode, if_true: Callable[[], Any], if_false: Callable[[
     """Returns the result of one of two functions for each sample, as a rewritten `if` does; for code that is not
     rewritten.
     """
+    # One variable, whose name stands in messages.
     return _run_branches(condition, lambda: (if_true(),), lambda: (if_false(),), ("of each branch",))[0]
 
 
@@ -401,6 +402,7 @@ def _merge_values(a: Any, b: Any, predicate: DataNode, name: str, location: str)
     """
     from malt.operators.variables import Undefined, UndefinedReturnValue
 
+    # autograph's placeholders of a variable, or of the function's result, that has no value.
     undefined = [isinstance(x, (Undefined, UndefinedReturnValue)) for x in (a, b)]
     if all(undefined):
         return a
@@ -429,7 +431,15 @@ def _merge_values(a: Any, b: Any, predicate: DataNode, name: str, location: str)
 
 
 def _merge_leaves(a: Any, b: Any, predicate: DataNode, name: str, location: str) -> Any:
-    """Merges two elements of the values that the branches gave to a variable into one node."""
+    """Merges two elements of the values that the branches gave to a variable into one node, which takes each sample from
+    its branch.
+
+    Args:
+      a, b: the elements of the `if` and of the `else` branch.
+      predicate: true for the samples of the `if` branch.
+      name: of the variable, for messages.
+      location: of the `if` statement, for messages.
+    """
     if a is b:  # neither branch changed it
         return a
     try:

@@ -130,12 +130,13 @@ class Evaluation:
 
     def __init__(self, session: DebugSession):
         self._session = session
-        self._nodes: list[Node] = []
-        self._values: dict[int, _NodeValue] = {}
-        self._sources: dict[int, _OpenSource] = {}
+        self._nodes: list[Node] = []  # the definition adds to it
+        self._values: dict[int, _NodeValue] = {}  # of nodes that are not sources, by id
+        self._sources: dict[int, _OpenSource] = {}  # by the ids of their nodes
         self._num_calls: collections.Counter[str] = collections.Counter()  # of source operators, by name
         self._deferred: list[Node] = []  # nodes that wait for the first source
         self._conditional: set[int] = set()  # ids of nodes in branches, and of nodes that depend on these
+        # The ids that were used before the first source was read; None: none were.
         self._assumed_ids: SampleIds | None = None
 
     @property
@@ -144,8 +145,9 @@ class Evaluation:
         return self._nodes
 
     def evaluate(self, node: Node) -> None:
-        """See `Evaluator`. Sources are opened at once. Nodes in branches, and those that depend on them, are left to
-        `value`. All others are evaluated when the ids of the samples are known, see Note [Debug].
+        """Takes a node that the definition has just made. A source is opened at once. A node in a branch, or one that
+        depends on such a node, is left to `value`. All others are evaluated when the ids of the samples are known, see
+        Note [Debug].
         """
         if isinstance(node.op, SourceOperator):
             self._open(node)
@@ -160,7 +162,7 @@ class Evaluation:
                 self._evaluate(deferred_node)
 
     def text(self, x: DataNode) -> str:
-        """See `Evaluator`."""
+        """The text of a node's value, for `print` in the definition: its type and shape, and its first samples."""
         value = self.value(x)
         if isinstance(value, list):  # metadata
             return repr(value)
@@ -173,7 +175,9 @@ class Evaluation:
         return "\n".join((repr(value), *samples, *ellipsis))
 
     def value(self, x: DataNode) -> Any:
-        """See `Evaluator`."""
+        """The value of a node for this batch: a tensor list, or a list of objects if it is metadata. Reads or computes it
+        if that was not done yet.
+        """
         if x.node.id in self._sources:
             return self._read_value(x)
         if x.node.id not in self._values:
@@ -309,7 +313,7 @@ class Evaluation:
         for i, node_value in node_values.items():
             assert node_value.data is not None
             values[i] = node_value.data
-            names = node_value.names
+            names = node_value.names  # for each output; `SampleIds.names` are those of the first
             origins[i] = dataclasses.replace(
                 ids, names=names[0], paths=node_value.paths, of_output=names.__getitem__, unread={}
             )
@@ -450,7 +454,11 @@ class DebugSession(ApiUse):
         return tensor_lists(batch)
 
     def executor_of(self, graph: Graph, sources: Mapping[int, Source]) -> Executor:
-        """An executor of a part of the definition."""
+        """An executor of a part of the definition, which uses the session's threads.
+
+        Args:
+          sources: the session's sources in the graph, by node id. It neither reads nor closes them.
+        """
         assert self._device is not None
         options = dataclasses.replace(self._settings.run_options(self._seed), pool_id=self._pool_id, tuned=())
         return Executor.of_values(

@@ -59,7 +59,7 @@ class Lease:
           RuntimeError: another iterator uses them, or was closed, or had other arguments.
         """
         leases = [internals_of(p).session.lease for p in pipelines]
-        lease = leases[0]
+        lease = leases[0]  # all must have this one
         if not any(leases):
             return None
         if lease is None or any(x is not lease for x in leases) or lease.pipelines != list(pipelines):
@@ -112,6 +112,7 @@ class Lease:
             return None
         if not all(starts):
             raise RuntimeError("some pipelines have a checkpoint and some have none: pass one to each, or to none")
+        # The iterator has one position, which each checkpoint repeats.
         records, positions = zip(*(r for r in starts if r is not None))
         if any(p != positions[0] for p in positions):
             raise RuntimeError(
@@ -121,7 +122,7 @@ class Lease:
 
     def check_outputs(self):
         """Checks the outputs against the pipelines' arguments. Pipelines of one executor share its graph."""
-        for p, _ in zip(self.pipelines, self.executors):
+        for p, _ in zip(self.pipelines, self.executors):  # of one executor, the first pipeline only
             internals_of(p).session.check_outputs()
 
     def reseed(self, states: Sequence[dict[str, Any]]):
@@ -253,6 +254,8 @@ def lease(
                 internals_of(first).settings.run_options(first.seed),
                 dataclasses.replace(delivery, finish=finish_function),
                 setups=[setup for p in group for setup in internals_of(p).setups],
+                # One pipeline's open sources serve its executor. For several, a source reads the data of all shards, so
+                # the executor opens its own.
                 sources=sources[0] if len(sources) == 1 else None,
             )
             executors.append(executor)

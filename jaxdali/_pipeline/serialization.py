@@ -65,6 +65,7 @@ def dump(graph: Graph, arguments: Mapping[str, Any]) -> bytes:
       ArgumentError: an argument can't be written as text: a Python function, an iterator, a device.
     """
     calls = _calls(graph)
+    # By node id and output: the number of the call that returned the output, and its place in the call's result.
     # Backwards, so that the first call that returned a node counts.
     places = {
         (x.node.id, x.index): (i, k) for i, call in reversed(list(enumerate(calls))) for k, x in enumerate(call.outputs)
@@ -239,7 +240,7 @@ def _decode_call(item: dict[str, Any], results: Results, branches: dict[Any, Bra
     Args:
       item: the call, as `_encode_call` returned it.
       results: of the calls before it.
-      branches: see `_decode_branch`.
+      branches: those made so far, by their paths: the predicates and sides of a branch and of those around it.
     """
     function, line = _lookup_function(item["function"]), item["line"]
     inputs = [_decode(x, results) for x in item["inputs"]]

@@ -121,8 +121,8 @@ def slices_of(sharding: Sharding, batch_size: int) -> list[list[jax.Device]]:
     """
     total = sharding.num_devices
     slices: dict[tuple[int, int], list[jax.Device]] = {}
-    # The slices of an imaginary batch, which does not depend on `batch_size`: any dimension of extent `total` is
-    # divisible by every product of mesh axes. The first axis is that of the batch.
+    # An array of extents `total` stands for the batch, because `total` is divisible by every product of mesh axes. Its
+    # first axis is that of the batch.
     for device, index in sharding.devices_indices_map((total,) * _rank(sharding)).items():
         start, stop, _ = index[0].indices(total)
         slices.setdefault((start, stop), []).append(device)

@@ -46,7 +46,7 @@ _INTERRUPT_DELAY = 0.25  # seconds
 
 _JAX = os.path.join(os.path.dirname(jax.__file__), "")
 _log = logging.getLogger("jaxdali")
-_deadline: float | None = None  # see `_exit_deadline`; None: the process is not exiting
+_deadline: float | None = None  # of `_exit_deadline`, on the monotonic clock; None: it was not called yet
 _live: weakref.WeakSet[Runner] = weakref.WeakSet()  # runners that have threads
 _closers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # threads that close executors when they are idle
 

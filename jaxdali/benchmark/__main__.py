@@ -166,7 +166,7 @@ def _compare_decoders(args: argparse.Namespace):
             groups, failed = _decoders.compare(files, decoders, args.rounds, tick)
     finally:
         close_bar()
-    # The name of a decoder is that of its library and the version.
+    # The name of a decoder is that of its library and the version; the keys of `unusable` are names of libraries.
     installed_names = {d.name.split()[0] for d in decoders} | unusable.keys()
     missing_names = [name for name in _decoders.library_names() if name not in installed_names]
     print("", *_comparison.tables(groups), *_comparison.notes(failed, bad, unusable, missing_names), sep="\n")
@@ -206,7 +206,7 @@ def _write_page(path: pathlib.Path, title: str, parts: Sequence[str]):
 
 def _load_warning() -> str:
     """A sentence for a machine with other work, else ""."""
-    load, _, _ = os.getloadavg()  # over the last minute
+    load, _, _ = os.getloadavg()  # processes that run or wait for a core, on average over the last minute
     return (
         f"The machine has other work (load {load:.1f}), so these are not its best figures."
         if load > 0.25 * available_cpus()

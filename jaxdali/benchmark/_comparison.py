@@ -49,7 +49,14 @@ def table_rows(group: Group) -> tuple[str, list[tuple[str, ...]]]:
 def notes(
     failed: Mapping[str, Mapping[str, str]], bad: Mapping[str, str], unusable: Mapping[str, str], missing: Sequence[str]
 ) -> Iterator[str]:
-    """Yields sentences about the columns, and about files and decoders without results."""
+    """Yields sentences about the columns, and about files and decoders without results.
+
+    Args:
+      failed: for each decoder, by its name, the files that it does not decode: the reason by path.
+      bad: the files that can't be read as images: the reason by path.
+      unusable: the libraries that are installed but can't be used: the reason by name.
+      missing: the names of libraries that are not installed.
+    """
     yield f'"from {REFERENCE}" is the mean difference of the pixels, in levels of 0 to 255. Each library decodes in one thread.'
     for name, files in failed.items():
         if files:
@@ -67,7 +74,7 @@ def _count_files(n: int) -> str:
 
 
 def _listed(files: Mapping[str, str]) -> str:
-    """The first files with their reasons, and "..." if there are more."""
+    """The first files with their reasons, and "..." if there are more. `files`: the reason by path."""
     named = [f"{path} ({reason})" for path, reason in list(files.items())[:_MAX_LISTED]]
     return ", ".join([*named, *["..."] * (len(files) > _MAX_LISTED)])
 
