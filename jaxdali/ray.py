@@ -164,7 +164,9 @@ class _Task:
     """A batch that an actor makes.
 
     Attributes:
-      shard, state: arguments of `Worker.make`.
+      shard: number of the local shard.
+      state: the state before the batch.
+      actor: the actor that makes it now.
       ref: Ray's reference to the result; None: it was taken.
       attempts: number of actors that tried.
     """
@@ -196,7 +198,9 @@ class _Pool:
             )
 
     def _start_actor(self, number: int, generation: int = 0) -> _Actor:
-        """Creates an actor, see `_create_actor`, which runs as soon as its `start_ref` is ready."""
+        """Creates an actor, which runs as soon as its `start_ref` is ready. `generation` > 0: in place of one that was
+        killed.
+        """
         handle = self._create_actor(number, generation)
         return _Actor(handle, number, start_ref=handle.process.remote())
 
@@ -273,6 +277,7 @@ class _Pool:
                 return result
 
     def _finish(self, task: _Task):
+        """Counts a task as finished."""
         with self._lock:
             task.actor.num_tasks -= 1
             task.ref = None
@@ -292,7 +297,7 @@ class _Pool:
             if isinstance(error, GetTimeoutError) and failed in self._actors:
                 ray.kill(failed.handle)
                 self._actors[self._actors.index(failed)] = self._start_actor(failed.number, task.attempts)
-            elif failed.start_ref is None:
+            elif failed.start_ref is None:  # Ray restarts it: until it runs again, it gets no tasks
                 failed.start_ref = failed.handle.process.remote()
         self._await_worker()
         with self._lock:

@@ -64,7 +64,8 @@ class EagerResults:
     Attributes:
       outputs: the result of `EagerOperator.call` or `SampleOperator.call_samples`.
       specs: the spec of each output.
-      failures, replaced: those that the call added to the batch, see `InFlightBatch`.
+      failures: (step, sample, code, reason) of the samples that the call marked as failed.
+      replaced: (file, reason) of the samples that the call reported as replaced.
     """
 
     outputs: Sequence[Any]
@@ -83,7 +84,8 @@ class InFlightBatch:
       values: the shapes of all values, and the data of host values.
       setups: the setups of steps in programs, by the steps' ids.
       origins: the ids of the samples of each source, by its node's id.
-      names: where the samples of values came from, see `origins.py`.
+      names: where the samples of a value came from, such as their files; None: it is not known. Values are added when
+        somebody asks for them, see `origins.py`.
       ids: epoch and position of each sample.
       random_keys: by step, the keys of its random numbers if they are not epoch and position: two ``[N]`` arrays that
         take the places of these.

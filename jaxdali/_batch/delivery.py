@@ -22,7 +22,7 @@ class ShardArrays(tuple[jax.Array, ...]):
         return sum(x.nbytes for x in self)
 
 
-Finish = Callable[[Plan, tuple[Any, ...]], tuple[Any, ...]]  # see `Delivery.finish`
+Finish = Callable[[Plan, tuple[Any, ...]], tuple[Any, ...]]  # converts a batch's arrays, see `Delivery.finish`
 
 
 @dataclasses.dataclass(frozen=True)

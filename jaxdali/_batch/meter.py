@@ -159,7 +159,7 @@ class Meter:
 
     def took(self, stage: str, step: str, seconds: float, samples: int):
         """Adds the time of one call, which was measured elsewhere."""
-        self._add(Measured(stage, step, seconds, 1, samples))
+        self._add(Measured(stage, step, seconds, calls=1, samples=samples))
 
     @contextlib.contextmanager
     def _timed(self, annotation: TraceAnnotation, stage: str, step: str) -> Iterator[None]:
@@ -169,7 +169,7 @@ class Meter:
             with annotation:
                 yield
         finally:
-            self._add(Measured(stage, step, time.perf_counter() - start, 1))
+            self._add(Measured(stage, step, time.perf_counter() - start, calls=1))
 
     def _add(self, row: Measured):
         """Adds to the row of a stage and step."""

@@ -40,7 +40,9 @@ class Phase:
     last: bool
 
     def sizes(self, capacities: Mapping[int, int], needs: Mapping[int, int]) -> Sizes:
-        """The smallest sizes of these capacities that hold the needs of a batch, see `PhaseMemory`."""
+        """The smallest sizes of these capacities that hold what a batch needs. Both are elements, or bytes of scratch, by
+        the number of the buffer.
+        """
         return Sizes.least(capacities, {k: needs[k] for k in self.on_accelerator & needs.keys()})
 
 

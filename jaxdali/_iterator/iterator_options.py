@@ -53,6 +53,7 @@ class IteratorOptions:
     workers: WorkerBackend | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self):
+        """Checks the options. `output_map` becomes a list, and `auto_reset` a bool."""
         self._set("output_map", self._names())
         check_fields("iterator", self, _CHECKED)
         if self.workers is not None and not callable(getattr(self.workers, "start", None)):

@@ -239,8 +239,8 @@ def resume(
       plan: the numbers of samples and batches of its epochs now; None: only the end of the data determines the epochs.
 
     Raises:
-      RuntimeError: see `state_of`; also if the rest of an epoch can't be redistributed. It says so if `restart` is
-        possible.
+      RuntimeError: the records belong to another pipeline or iterator, the state to continue from is unknown, or the
+        rest of an epoch can't be redistributed. It says so if `restart` is possible.
     """
     try:
         return _resume(executors, records, iterator, epochs, plan)

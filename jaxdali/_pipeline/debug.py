@@ -474,7 +474,7 @@ class DebugSession(ApiUse):
             self._epoch += 1
 
     def bad_samples(self) -> list[BadSample]:
-        """See `Executor.bad_samples`."""
+        """The samples that were replaced or left out in the batches taken so far."""
         return [BadSample(file, reason, count) for (file, reason), count in self._bad_counts.items()]
 
     def close(self):
@@ -567,7 +567,7 @@ class DebugSession(ApiUse):
             self._early_data[name].append((data, layout))
 
     def metas(self) -> dict[str, dict[str, int]]:
-        """See `Session.metas`."""
+        """The metadata of each reader, by its name. Raises RuntimeError before the first batch."""
         if not self.complete:
             raise RuntimeError("with debug=True the readers are known after the first batch")
         return {x.node.name: dict(x.source.metas[0]) for x in self._sources.values() if x.source.metas}

@@ -65,14 +65,14 @@ class Definition:
         return self._graph is not None or self._outputs is not None or self._function is not None
 
     def set_outputs(self, outputs: Sequence[Any]):
-        """See `Pipeline.set_outputs`."""
+        """Sets the outputs, replacing earlier ones: DataNodes, or numbers and arrays, which become constants."""
         self._check_open("set_outputs")
         self._check_not_debug("set_outputs")
         with building(self._scope()):
             self._outputs = _as_outputs(outputs)
 
     def add_sink(self, edge: DataNode):
-        """See `Pipeline.add_sink`."""
+        """Keeps an operator that no output depends on, by one of its results, so that it runs with each batch."""
         self._check_open("add_sink")
         if not isinstance(edge, DataNode):
             raise TypeError(f"add_sink takes a DataNode, got {type(edge).__name__}")

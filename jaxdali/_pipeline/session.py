@@ -134,7 +134,7 @@ class Session(ApiUse):
         super().check_use(api)
 
     def schedule(self):
-        """See `Schedule.schedule`."""
+        """Schedules one batch; the first time, as many as are made ahead."""
         assert self._schedule is not None
         self._schedule.schedule()
 
@@ -163,7 +163,7 @@ class Session(ApiUse):
             close_aside(self._schedule.close)
 
     def bad_samples(self) -> list[BadSample]:
-        """See `Executor.bad_samples`."""
+        """The samples that were replaced or left out in the batches taken so far."""
         return self.executor.bad_samples() if self.executor is not None else []
 
     # --- sources ------------------------------------------------------------------------------------------------

@@ -163,6 +163,7 @@ def _outputs(batch: Any) -> dict[str, Any]:
     """The outputs of a batch by name, or by number if they have no names."""
     if isinstance(batch, Mapping):
         return {str(k): x for k, x in batch.items()}
+    # A list or tuple of arrays of two or three axes is one output, and each array an image.
     one_per_sample = isinstance(batch, (list, tuple)) and all(
         not _is_tensor_list(x) and np.ndim(x) in (2, 3) for x in batch
     )

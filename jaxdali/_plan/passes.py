@@ -120,6 +120,7 @@ def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
         ):
             continue
         run_together = (first.phase, first.presence) == (step.phase, step.presence)
+        # A call has at most MOST_STAGES stages, of which `step` is one.
         if run_together and num_uses[step.inputs[0]] == 1 and num_fused_before[first.id] < MOST_STAGES - 1:
             steps[first.id] = dataclasses.replace(first, fused=True)
             num_fused_before[step.id] = num_fused_before[first.id] + 1

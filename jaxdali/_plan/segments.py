@@ -90,6 +90,7 @@ def segments(
         # Even levels run on the CPU, odd ones on the accelerator. A native operator whose kernel the accelerator lacks
         # runs on the CPU, and its results are transferred.
         on_device = step.stage == "device" and (not isinstance(step.op, NativeOperator) or step.op.kernel in kernels)
+        # With an accelerator: `earliest`, or the next level if that one is on the other side.
         level[step.id] = earliest if not accelerator else earliest + (earliest % 2 != on_device)
     levels = sorted(set(level.values()))
     result = []

@@ -48,6 +48,7 @@ class Compilation(Thread):
         self._claim = threading.Lock()
 
     def start(self):
+        """Starts the thread, or cancels the compilation if that is not possible or the process is exiting."""
         try:
             super().start()
         except (RuntimeError, MemoryError):
@@ -55,10 +56,11 @@ class Compilation(Thread):
             self.cancel()
         else:
             _live.add(self)
-            if _exiting:
+            if _exiting:  # `_at_exit` may have looked at `_live` already
                 self.cancel()
 
     def run(self):
+        """Compiles the programs when it is this thread's turn, unless it was cancelled before."""
         with _turn:
             if not self._claim.acquire(blocking=False):  # cancelled
                 return

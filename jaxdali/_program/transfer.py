@@ -40,7 +40,7 @@ class Loading:
         shards are divided evenly.
 
         Raises:
-          ValueError: see `slices_of`; or there are more loading processes than shards.
+          ValueError: the shards don't divide the batch, or there are more loading processes than shards.
         """
         holders = slices_of(sharding, batch_size)
         order = sorted(processes)

@@ -13,6 +13,12 @@ class ExclusiveUse:
     """A lock for objects that several threads may use, one at a time, see Note [Shared by threads].
 
     A forked process lacks our threads, so there it raises an error.
+
+    Args:
+      what: a word for the object, for messages.
+
+    Attributes:
+      process: the id of the process that made the object.
     """
 
     def __init__(self, what: str):

@@ -121,6 +121,7 @@ def _of_turbojpeg(turbojpeg: Any) -> Decoder:
 
 
 def _of_opencv(cv2: Any) -> Decoder:
+    """OpenCV's decoder, in one thread."""
     cv2.setNumThreads(1)
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
 
@@ -141,6 +142,7 @@ def _of_opencv(cv2: Any) -> Decoder:
 
 
 def _of_imagecodecs(imagecodecs: Any) -> Decoder:
+    """The decoders of imagecodecs, which has a function for each format. An installation may lack some."""
     names_of_formats = {
         "JPEG": "jpeg8",
         "PNG": "png",
@@ -167,6 +169,7 @@ def _of_imagecodecs(imagecodecs: Any) -> Decoder:
 
 
 def _of_torchvision(torchvision: Any) -> Decoder:
+    """torchvision's decoder, in one thread."""
     import torch
 
     torch.set_num_threads(1)
@@ -180,6 +183,7 @@ def _of_torchvision(torchvision: Any) -> Decoder:
 
 
 def _of_torchcodec(torchcodec: Any) -> Decoder:
+    """torchcodec's decoder of images, in one thread."""
     import torch
 
     torch.set_num_threads(1)

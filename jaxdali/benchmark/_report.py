@@ -85,6 +85,7 @@ def verdict(run: Run, costs: Sequence[Cost], bound: Bound, depth: int, is_busy: 
         else f"{bound.share:.0%} of a batch's time"
     )
     cores = available_cpus()
+    # The limit is one of the kinds in `_NAMES`, or an operator.
     yield f"Bound by: {_NAMES.get(bound.kind, bound.operator)} ({share}; {run.cores:.1f} of {cores} cores busy)"
     settings = f"num_threads={run.num_threads}, batch_size={run.batch_size}, prefetch_queue_depth={depth}"
     if is_busy:
