@@ -297,7 +297,7 @@ class _Pool:
             if isinstance(error, GetTimeoutError) and failed in self._actors:
                 ray.kill(failed.handle)
                 self._actors[self._actors.index(failed)] = self._start_actor(failed.number, task.attempts)
-            elif failed.start_ref is None:  # Ray restarts it: until it runs again, it gets no tasks
+            elif failed.start_ref is None:  # Ray restarts it. Until then tasks go to others, if any run
                 failed.start_ref = failed.handle.process.remote()
         self._await_worker()
         with self._lock:

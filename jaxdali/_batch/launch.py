@@ -348,7 +348,8 @@ class Launcher:
             arguments = (packed, buffers, carried, resources.output_reuse.take(program.donated, shards.primaries[0]))
             if self._over_processes:
                 arguments = jax.device_put(arguments, shards.local)
-            # See Note [Pinned memory].
+            # The operands' buffers are page-locked where possible, so that a GPU copies them directly, and the program
+            # need not wait for another copy on the host (Note [Pinned memory]).
             placed = jax.device_put(arguments, shards.local) if shards.accelerator else arguments
             # The first run compiles the program, unless that was done ahead.
             with contextlib.nullcontext() if program in self._compiled else stored():

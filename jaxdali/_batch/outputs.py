@@ -37,10 +37,9 @@ class Outputs:
         self._shards = resources.shards
         self._B = resources.B
         self._x64 = resources.x64
-        # See `Delivery`.
-        self.stacked = delivery.stacked
-        self._padded = delivery.padded
-        self._per_shard = delivery.per_shard
+        self.stacked = delivery.stacked  # whether outputs get a leading axis of the shards
+        self._padded = delivery.padded  # whether batches keep their size if samples are missing
+        self._per_shard = delivery.per_shard  # whether outputs are `ShardArrays`, instead of global arrays
         # The shape of the last samples of each ragged value: a later batch without samples gets the same.
         self._last_shapes: dict[Ref, tuple[int, ...]] = {}
 

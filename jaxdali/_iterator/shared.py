@@ -94,7 +94,7 @@ class SharedStream:
       masked: whether incomplete batches are allowed.
     """
 
-    executors: Sequence[Any] = ()
+    executors: Sequence[Any] = ()  # of this process's stream; none if it loads nothing
     counts_samples = False
 
     def __init__(self, loading: Loading, shardings: Sequence[tuple[Sharding, Sharding]], user: str, masked: bool):

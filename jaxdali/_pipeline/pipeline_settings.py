@@ -65,7 +65,7 @@ class PipelineSettings:
         return cls(**{f.name: arguments[f.name] for f in dataclasses.fields(cls)})
 
     def __post_init__(self):
-        """Checks types and values, and turns DALI's other forms of "not given" into None."""
+        """Checks types and values. Forms of an argument that are equal in DALI, such as -1 and None, become one."""
         for name in (f.name for f in dataclasses.fields(self) if f.default is True and getattr(self, f.name) is None):
             self._set(name, False)  # None is False, as in DALI
         if isinstance(self.seed, bool):

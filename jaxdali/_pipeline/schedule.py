@@ -36,11 +36,11 @@ class Schedule:
         self._by_user = by_user or not pipelined
         # Made when the first batch is scheduled, because it may read the sources at once.
         self._runner: Runner | None = None
-        self._start = state
+        self._start = state  # before the first batch
         self._depth = depth if pipelined else 1
         self._fed_sources = [s for s in executor.sources.values() if s.fed]
         self._has_setups = executor.reader.sets_up
-        self._is_filled = False
+        self._is_filled = False  # whether as many batches as are made ahead were scheduled in this epoch
         self._pending = 0  # batches that are scheduled and not taken
         self._num_taken = 0  # batches of this epoch
         self._closed = False

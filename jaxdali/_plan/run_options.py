@@ -12,7 +12,7 @@ Tuned = Literal["num_threads", "prefetch_queue_depth"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """The options for making batches. For a pipeline, `Settings.run_options` returns them.
+    """The options for making batches. For a pipeline, `PipelineSettings.run_options` returns them.
 
     Attributes:
       batch_size: samples per shard.

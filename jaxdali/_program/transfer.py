@@ -197,6 +197,7 @@ class Transfer:
         """
         with own_settings():
             pieces_of_arrays = [self._pieces(spec) for spec in specs]
+            # By array, then by round.
             sent = [
                 [self._sent_in_round(spec, pieces, part, r) for r in range(len(self._rounds))]
                 for spec, pieces, part in zip(specs, pieces_of_arrays, parts)

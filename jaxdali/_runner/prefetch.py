@@ -88,6 +88,13 @@ class Prefetch:
 
     Attributes:
       state: the executor's state after the batch that `get` returned last, regardless of batches made ahead.
+      depth: number of finished batches to keep ready.
+
+    Args:
+      executor: makes the batches.
+      state: the state before the first batch.
+      depth: the initial number of finished batches to keep ready.
+      ahead: number of batches whose sources are read ahead, for sources that belong to the caller's thread.
     """
 
     def __init__(self, executor: Executor, state: dict, depth: int, ahead: int):

@@ -44,7 +44,7 @@ BATCH_PATIENCE = 60.0  # seconds
 # end of a garbage collection.
 _INTERRUPT_DELAY = 0.25  # seconds
 
-_JAX = os.path.join(os.path.dirname(jax.__file__), "")
+_JAX = os.path.join(os.path.dirname(jax.__file__), "")  # the folder of JAX's modules
 _log = logging.getLogger("jaxdali")
 _deadline: float | None = None  # of `_exit_deadline`, on the monotonic clock; None: it was not called yet
 _live: weakref.WeakSet[Runner] = weakref.WeakSet()  # runners that have threads
@@ -206,7 +206,7 @@ def _any_alive(threads: Sequence[threading.Thread]) -> bool:
 
 def _in_jax(threads: Sequence[threading.Thread]) -> bool:
     """Whether a thread is in JAX, for example compiling: that will end, and can't be interrupted."""
-    frames = sys._current_frames()
+    frames = sys._current_frames()  # the innermost frame of each thread, by its id
     return any(frames[t.ident].f_code.co_filename.startswith(_JAX) for t in threads if t.ident in frames)
 
 
