@@ -39,7 +39,15 @@ class EagerCalls:
     def call(
         self, plan: Plan, step: Step, op: EagerOperator, batch: InFlightBatch, ctx: HostContext
     ) -> tuple[Spec, ...]:
-        """Calls the function of a step, and stores its results in the batch. Returns the specs of its outputs."""
+        """Calls the function of a step, and stores its results in the batch. Returns the specs of its outputs.
+
+        Args:
+          plan: has the steps that make the inputs, and those that use the results.
+          step: the step of the function.
+          op: the operator of the step, which calls the function.
+          batch: has the inputs.
+          ctx: the context of the call: `ctx.present` are the samples that the function gets.
+        """
         self._resources.note_call(step.node)
         try:
             if isinstance(op, SampleOperator):
@@ -174,7 +182,8 @@ class EagerCalls:
 
 def _expected(plan: Plan, step: Step, op: EagerOperator) -> tuple[Spec, ...] | None:
     """The specs of a function's outputs in a branch that no sample takes. If the function was never called, these are
-    the specs of the values with which an `if` joins the outputs. None: they are not known.
+    the specs of the values with which an `if` joins the outputs, or else of those that the operator declares for this
+    case (`EagerOperator.unseen`). None: they are not known.
     """
     if step.known:
         return step.specs

@@ -288,7 +288,14 @@ class Launcher:
         return operands
 
     def _run_program(self, phase: Phase, segment: Segment, memory: PhaseMemory, batch: InFlightBatch):
-        """Dispatches a program, and stores its results and status in the batch."""
+        """Dispatches a program, and stores its results and status in the batch.
+
+        Args:
+          phase: the phase of the program.
+          segment: the steps of the program.
+          memory: what the batch needs of the phase's buffers, and the sizes that were chosen for them.
+          batch: has the host values, the setups of the steps, and the results of earlier programs.
+        """
         resources, number = self._resources, phase.first + phase.segments.index(segment)
         label = f"{number}: {segment.name}"
         with resources.meter.stage("launch", segment.names, label):
@@ -313,7 +320,9 @@ class Launcher:
     def _placement(
         self, ref: Ref, phase: Phase, memory: PhaseMemory, batch: InFlightBatch
     ) -> tuple[int, np.ndarray, np.ndarray] | None:
-        """Capacity, offsets and shapes of a value that a program makes; None if all its samples have one shape."""
+        """Capacity (in elements), offsets ``i32[N]`` (in units of `ALIGNMENT` elements) and shapes ``i64[N, ndim]`` of a
+        value that a program makes; None if all its samples have one shape.
+        """
         if self._bound.plan.spec(ref).shape is not None:
             return None
         if ref in phase.ragged:
@@ -336,8 +345,15 @@ class Launcher:
     def _dispatch(
         self, number: int, segment: Segment, phase: Phase, operands: Operands, batch: InFlightBatch
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Dispatches a program. Returns two arrays that are not ready yet: the status of its native steps, and the
-        times that they take (None: not measured).
+        """Dispatches a program, and stores its results in the batch. Returns two arrays that are not ready yet: the status
+        of its native steps, and the times that they take (None: not measured).
+
+        Args:
+          number: of the program, counted over all phases.
+          segment: the steps of the program.
+          phase: the phase of the program.
+          operands: its operands from the host.
+          batch: has the results of earlier programs.
         """
         resources = self._resources
         layout, program, shards = self._program(number, segment, phase, operands)
@@ -373,13 +389,16 @@ class Launcher:
     def _program(
         self, number: int, segment: Segment, phase: Phase, operands: Operands
     ) -> tuple[Layout, Program, Shards]:
-        """Returns the layout of the operands, the program for their shapes, and the shards on whose devices it runs."""
+        """Returns the layout of the operands, the program for their shapes, and the shards on whose devices it runs.
+        `number`: of the program, counted over all phases.
+        """
         key = number, operands.key
         entry = self._programs.get(key)
         if entry is None:
             resources, plan = self._resources, segment.plan
             layout = operands.layout()  # the operands of a later batch with this key have the same
             shards = resources.shards if segment.on_device else resources.cpu_shards
+            # The last program makes the outputs in the form in which an iterator delivers them.
             is_last = phase.last and segment is phase.segments[-1] and resources.as_arrays
             # If an output is needed on several shardings, the program writes the first one: in reverse order the first
             # one replaces the others in the dict.

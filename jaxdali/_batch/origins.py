@@ -17,6 +17,8 @@ def source_info(batch: InFlightBatch, x: DataNode, B: int) -> Names:
     """Returns the source of each sample of a value, such as its file; None: it is not known for any sample.
 
     Args:
+      batch: keeps the result, and those of the values from which this one was made.
+      x: the value.
       B: samples of a shard.
     """
     names = batch.names
@@ -32,7 +34,9 @@ def source_info(batch: InFlightBatch, x: DataNode, B: int) -> Names:
 
 
 def _source_info(batch: InFlightBatch, x: DataNode, B: int) -> Names:
-    """As `source_info`, if `batch.names` has the inputs of the value's operator."""
+    """As `source_info`, if `batch.names` has the inputs of the value's operator: from the source that made the value, or
+    from the inputs. None: it is not known for any sample.
+    """
     node = x.node
     ids = batch.origins.get(node.id)
     if ids is not None:

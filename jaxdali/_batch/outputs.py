@@ -97,8 +97,15 @@ class Outputs:
         return self._assembled(parts, step, sharding)
 
     def _assembled(self, parts: list[Any], step: Step, sharding: Sharding | None) -> Any:
-        """Makes one array, or `ShardArrays`, of the local shards' arrays ``[samples, ...]``. `sharding`: of the array;
-        None: it is put on the one device.
+        """Makes one array, or `ShardArrays`, of the local shards' arrays ``[samples, ...]``.
+
+        Args:
+          parts: the array of each local shard, in NumPy or jax.
+          step: the step that has made the output.
+          sharding: of the array; None: it is put on the one device.
+
+        Raises:
+          OperatorError: the shards have different numbers of samples, or the output does not fit its sharding.
         """
         if len({p.shape[0] for p in parts}) > 1:
             raise step.node.error(
@@ -259,6 +266,9 @@ class Outputs:
         as NumPy or on its device.
 
         Args:
+          ref: the value.
+          step: the step that makes the value, for messages.
+          batch: has the value.
           present: ``bool[N]``, the samples; None: all.
           narrowed: whether to narrow 64-bit types to 32 bits.
 

@@ -100,6 +100,9 @@ def steps_to_run_again(plan: Plan, batch: InFlightBatch, bad: Bad) -> frozenset[
     steps that failed, and those that depend on them, in programs that have run.
 
     None: these samples can't be made again alone, because some failed in another way, or other samples depend on them.
+
+    Args:
+      bad: by the id of the native step that failed, the samples and their status codes.
     """
     if any(code != Status.REFUSED for samples in bad.values() for code in samples.values()):
         return None

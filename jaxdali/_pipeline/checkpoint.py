@@ -258,7 +258,7 @@ def _resume(
     epochs: Epochs,
     plan: EpochPlan | None,
 ) -> tuple[list[dict[str, Any]], EpochCounter | None]:
-    """Does the work of `resume`, without advice in its errors."""
+    """Does the work of `resume`, without advice in its errors. Arguments and results are those of `resume`."""
     with _checkpoint_errors():
         counter = EpochCounter(plan) if plan is not None else None
         if iterator is None:
@@ -291,6 +291,13 @@ def restart(
     Only the seed and the number of the epoch come from the records. So shards, batch size, padding and the last-batch
     policy may all have changed. Readers with another number of samples than the reader `reader_name` begin their own
     round anew.
+
+    Args:
+      executors: the executors of the iterator.
+      records: of its pipelines, of those in another process, or of another number of shards.
+      iterator: the saved position of the iterator; None, for pipelines without an iterator, is an error.
+      epochs: the properties of its epochs now.
+      plan: the numbers of samples and batches of its epochs now.
 
     Raises:
       RuntimeError: the records are of other data or of another order, or a source is not a reader.

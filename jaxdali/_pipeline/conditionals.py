@@ -381,6 +381,11 @@ def _run_branches(
 ) -> list[Any]:
     """Runs both sides of an `if`, each in its branch, and merges the values that they give to the variables `names`.
     Returns a value for each name.
+
+    Args:
+      condition: one number for each sample.
+      if_true, if_false: run a side, and return the values of the variables.
+      names: of the variables, for messages.
     """
     location, outer_branch = user_line(), current_branch()
     check_reach(condition, outer_branch, f"by the `if` at {location}")
@@ -394,6 +399,12 @@ def _run_branches(
 
 def _merge_values(a: Any, b: Any, predicate: DataNode, name: str, location: str) -> Any:
     """Merges the values that the branches gave to a variable: numbers, DataNodes, or lists, tuples and dicts of these.
+
+    Args:
+      a, b: the values of the `if` and of the `else` branch.
+      predicate: true for the samples of the `if` branch.
+      name: of the variable, for messages.
+      location: of the `if` statement, for messages.
 
     Raises:
       OperatorError: only one branch gave it a value.

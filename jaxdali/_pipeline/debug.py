@@ -297,8 +297,12 @@ class Evaluation:
     def _make_batch(
         self, executor: Executor, sources: Mapping[int, _OpenSource], node_values: Mapping[int, _NodeValue]
     ) -> InFlightBatch:
-        """Makes the batch of a graph from the values of its sources and of its evaluated nodes, by their ids in the
-        graph.
+        """Makes the batch of a graph from the values of its sources and of its evaluated nodes.
+
+        Args:
+          executor: runs the graph.
+          sources: the session's sources, which were read, by their ids in the graph.
+          node_values: the values of evaluated nodes, by their ids in the graph. They have data.
         """
         ids = self._sample_ids()
         values: dict[int, Sequence[Any]] = {}
@@ -375,7 +379,13 @@ class DebugSession(ApiUse):
         return self._device is not None
 
     def build(self, setups: Sequence[Callable[[], None]], device: jax.Device, seed: int):
-        """Prepares for the first batch. The operators are made with that."""
+        """Prepares for the first batch. The operators are made with that.
+
+        Args:
+          setups: user functions that are called before each batch.
+          device: the device of "mixed" and "gpu" operators.
+          seed: the seed of the pipeline.
+        """
         if self.start is not None:
             raise RuntimeError("a pipeline with debug=True can't start from a checkpoint: leave debug out")
         self._device, self._seed, self._setups = device, seed, setups

@@ -222,8 +222,12 @@ def _encode_branches(call: Call, places: Places) -> dict[str, Any]:
 
 
 def _decode_branch(item: dict[str, Any], results: Results, branches: dict[Any, Branch]) -> Branch | None:
-    """The branch of a call, the innermost of its entry ``when``; None: it is in none. `branches` are those made so far,
-    by their path.
+    """The branch of a call, the innermost of its entry ``when``; None: it is in none.
+
+    Args:
+      item: the call, as `_encode_call` returned it.
+      results: of the calls before it.
+      branches: those made so far, by their paths; new ones are added.
     """
     branch, path = None, ()  # the path: predicates and sides of the branches so far
     for reference, side in item.get("when", ()):
@@ -259,7 +263,7 @@ def _lookup_function(name: str) -> Callable[..., Any]:
 
 
 def _needed_outputs(item: dict[str, Any], outputs: list[DataNode]) -> list[DataNode]:
-    """One output of each node that a call returned and that the graph had."""
+    """One output of each node that a call returned and that the serialized graph had."""
     nodes = {x.node.id: x for x in outputs}
     if not item["names"]:  # the call made no node, as .gpu() of a value on the GPU
         return []
@@ -267,7 +271,13 @@ def _needed_outputs(item: dict[str, Any], outputs: list[DataNode]) -> list[DataN
 
 
 def _restore_nodes(item: dict[str, Any], outputs: list[DataNode], graph: Graph):
-    """Gives a call's nodes their original names and random numbers."""
+    """Gives a call's nodes their original names and the indices by which they draw random numbers.
+
+    Args:
+      item: the call, as `_encode_call` returned it.
+      outputs: the results of the call.
+      graph: has the nodes, as copies of those that the call made.
+    """
     if not item["names"]:
         return
     call = outputs[0].node.call

@@ -75,7 +75,14 @@ class Session(ApiUse):
         return self._is_leased or self._schedule is not None
 
     def build(self, graph: Graph, setups: Sequence[Callable[[], None]], device: jax.Device, seed: int):
-        """Makes the executor and the schedule of a stand-alone pipeline. `setups` are called before each batch."""
+        """Makes the executor and the schedule of a stand-alone pipeline.
+
+        Args:
+          graph: the graph of the pipeline.
+          setups: user functions that are called before each batch.
+          device: the device of "mixed" and "gpu" operators.
+          seed: the seed of the pipeline.
+        """
         settings = self._settings
         executor = Executor.of_values(graph, device, settings.run_options(seed), setups=setups)
         self.executor, self._graph = executor, graph

@@ -205,7 +205,14 @@ def _captions(
     classes: Sequence[str] | None,
     num_images: int,
 ) -> list[str]:
-    """The text above each image, from `labels` or from the outputs with one number per image; empty if there are none."""
+    """The text above each image, from `labels` or from the outputs with one number per image; empty if there are none.
+
+    Args:
+      outputs: all outputs of the batch, by name.
+      images: the outputs that are images.
+      labels, classes: the arguments of `show`.
+      num_images: number of images in an output.
+    """
     if isinstance(labels, str):
         if labels not in outputs:
             raise ValueError(f"there is no output {labels!r} for the labels: {_describe(outputs)}")
@@ -245,7 +252,7 @@ def _label(x: Any, classes: Sequence[str] | None) -> str:
 
 
 def _boxes(outputs: Mapping[str, Any], boxes: str | Sequence[Any], ltrb: bool, num_images: int) -> list[np.ndarray]:
-    """The boxes of each image, ``f64[n, 4]``: left, top, right, bottom."""
+    """The boxes of each image, ``f64[n, 4]``: left, top, right, bottom. `boxes` and `ltrb`: the arguments of `show`."""
     if isinstance(boxes, str) and boxes not in outputs:
         raise ValueError(f"there is no output {boxes!r} for the boxes: {_describe(outputs)}")
     samples = _samples(outputs[boxes] if isinstance(boxes, str) else boxes)
@@ -256,7 +263,7 @@ def _boxes(outputs: Mapping[str, Any], boxes: str | Sequence[Any], ltrb: bool, n
         if array.size and (array.ndim != 2 or array.shape[1] != 4):
             raise ValueError(f"boxes must be [n, 4] for each image, got {list(array.shape)}")
         corners = array.astype(np.float64).reshape(-1, 4)
-        if not ltrb:
+        if not ltrb:  # from width and height
             corners[:, 2:] += corners[:, :2]
         corners_of_images.append(corners)
     return corners_of_images

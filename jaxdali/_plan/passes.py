@@ -308,7 +308,12 @@ def compact(plan: Plan, kernels: frozenset[str], placed: frozenset[Ref], sources
 
 
 def _only_on_device(plan: Plan, ref: Ref, kernels: frozenset[str], placed: frozenset[Ref]) -> bool:
-    """Whether all steps that read a value, or a copy of it, run on the accelerator, and no output is on the host."""
+    """Whether all steps that read a value, or a copy of it, run on the accelerator, and no output is on the host.
+
+    Args:
+      kernels: the native kernels of the accelerator.
+      placed: the outputs that are put on the accelerator in any case.
+    """
     predicates = {r for s in plan.steps for r in s.needs[len(s.inputs) :]}  # `needs`: the inputs, then the predicates
     if (
         ref in plan.sinks

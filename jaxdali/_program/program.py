@@ -102,7 +102,7 @@ def _donated(
     segment: Segment, layout: Layout, B: int, narrowed: bool, stacked: bool
 ) -> dict[Ref, jax.ShapeDtypeStruct]:
     """The exports for which arrays are donated, with shape and type of the array: large ones that steps of the segment
-    make. Of a ragged export, its flat data.
+    make. Of a ragged export, its flat data. The arguments are those of `program_for`.
     """
     donated: dict[Ref, jax.ShapeDtypeStruct] = {}
     for step, step_layout in zip(segment.steps, layout.steps, strict=True):
@@ -144,6 +144,12 @@ def _jit(
         args: jax.Array, buffers: Sequence[jax.Array], carried: Sequence[Any], donated: Sequence[jax.Array]
     ) -> tuple[tuple[Any, ...], jax.Array, jax.Array | None]:
         """Computes one shard: the only row of `args` and of each buffer. XLA uses only the memory of `donated`.
+
+        Args:
+          args: ``i32[1, words]``, the argument buffer.
+          buffers: the other operands, each ``[1, ...]``.
+          carried: the values of earlier programs: arrays ``[B, ...]``, or `Ragged`.
+          donated: arrays in whose memory XLA may write exports.
 
         Returns:
           The exports, the status ``i32[B, native steps]``, and the times, which are None unless the program is timed.

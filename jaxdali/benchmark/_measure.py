@@ -118,7 +118,12 @@ def operators_in_programs(make: Make, num_threads: int, batch_size: int, batches
 
 
 def _profile(make: Make, num_threads: int, batch_size: int, batches: int) -> dict[str, float]:
-    """Seconds per batch of each native call in programs, by the names of its operators, separated by spaces."""
+    """Seconds per batch of each native call in programs, by the names of its operators, separated by spaces.
+
+    Args:
+      make: makes the pipeline.
+      batches: number of batches to take under JAX's profiler.
+    """
     with _warm_pipeline(make, num_threads, batch_size) as pipeline, tempfile.TemporaryDirectory() as folder:
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0  # Python's calls are not needed, and would slow the pipeline down
