@@ -75,6 +75,7 @@ class Delivery:
     ragged: tuple[RaggedForm | None, ...] = ()
 
     def __post_init__(self):
+        """Checks the fields, and that they can be combined. Raises TypeError or ValueError."""
         check_fields("iterator", self)
         if not self.as_arrays and (
             self.shardings or self.stacked or self.per_shard or self.finish or self.as_sample_lists or self.ragged

@@ -153,6 +153,7 @@ class HostPass:
         # Ragged values that an operator passed on unchanged, and the outputs that they became. A buffer for the first
         # gets the capacity of the last, which a program reads.
         self._passed_on: dict[Ref, Ref] = {}
+        # By number of the phase: its items, and the plan of which they were made.
         self._items_by_phase: dict[int, tuple[Plan, list[_SingleStep | _Pointwise]]] = {}
 
     def run(self, number: int, batch: InFlightBatch) -> dict[int, dict[int, int]]:

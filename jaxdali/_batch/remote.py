@@ -112,7 +112,7 @@ class BatchMaker:
             for name, source in executor.reader.named.items():
                 if name in spec.padded:
                     source.pad_rounds()
-                # The executor has one shard, so there is one fingerprint.
+                # A worker's machine may have other files. The executor has one shard, so there is one fingerprint.
                 (fingerprint,), expected = source.fingerprint(), spec.fingerprints[shard][name]
                 if fingerprint != expected:
                     different = ", ".join(

@@ -70,6 +70,7 @@ def dump(graph: Graph, arguments: Mapping[str, Any]) -> bytes:
     places = {
         (x.node.id, x.index): (i, k) for i, call in reversed(list(enumerate(calls))) for k, x in enumerate(call.outputs)
     }
+    # The graph has copies of the nodes that the calls returned. By the identity of a copy, the original's id.
     original_ids = {id(node): number for number, node in graph.copies.items()}
     tree = {
         "format": FORMAT,
@@ -101,7 +102,7 @@ def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
         )
     try:
         nodes, results, branches = list[Node](), list[list[DataNode]](), dict[Any, Branch]()
-        with building(Scope(None, nodes)):
+        with building(Scope(None, nodes)):  # None: the pipeline does not exist yet
             for item in tree["calls"]:
                 results.append(_decode_call(item, results, branches))
         needed = [x for item, outputs in zip(tree["calls"], results) for x in _needed_outputs(item, outputs)]
@@ -115,6 +116,7 @@ def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:
         if unknown := tree.keys() - {"format", "version", "arguments", "calls", "outputs", "decoders", CHECKSUM}:
             raise ValueError(f"it has an entry {min(unknown)!r}, which is unknown")
         decoders = [str(name) for name in tree.get("decoders", ())]
+        # A text without a checksum is accepted.
         if tree.get(CHECKSUM, expected := digest(tree)) != expected:
             raise ValueError(
                 f"its checksum is {tree[CHECKSUM]}, that of what it holds is {expected}: it was changed since it was written"

@@ -186,7 +186,8 @@ def _wait_at_exit(threads: Sequence[threading.Thread], resources: RunResources):
     """Waits for threads while the process exits, and interrupts a thread in a user's function."""
     deadline = _exit_deadline()
     join(threads, deadline)
-    # For example tracing, which may take long, and whose result is no longer needed.
+    # A thread is in a user's function. That may be traced, for example, which takes long, and the result is no longer
+    # needed.
     if resources.called_node is not None:
         for t in threads:
             if t.is_alive():  # raises SystemExit in the thread
