@@ -302,8 +302,8 @@ class Executor:
             with self._launching:
                 batch = self._launcher.repair(batch, bad)
         assert batch.ids is not None
-        # Users do not get the results themselves, whose memory is reused after they drop them (Note [Output reuse]). A
-        # value may be several outputs, but is lent once.
+        # Users get arrays that borrow the memory of results. When they drop these, later runs reuse the memory (Note
+        # [Output reuse]). A value may be several outputs, but is lent once.
         batch.results |= {
             r: self.resources.output_reuse.lend(r, batch.results[r])
             for r in set(self.plan.outputs)

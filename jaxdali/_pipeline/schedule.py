@@ -40,7 +40,7 @@ class Schedule:
         self._depth = depth if pipelined else 1
         self._fed_sources = [s for s in executor.sources.values() if s.fed]
         self._has_setups = executor.reader.sets_up
-        self._is_filled = False  # whether as many batches as are made ahead were scheduled in this epoch
+        self._is_filled = False  # whether batches were scheduled in this epoch: later calls schedule one
         self._pending = 0  # batches that are scheduled and not taken
         self._num_taken = 0  # batches of this epoch
         self._closed = False
