@@ -131,7 +131,7 @@ def overwritten(old: Any, new: Any, repaired: np.ndarray, offsets: np.ndarray | 
         return _with_rows(old, new, repaired)
     assert offsets is not None
     # Each sample of a ragged value is a run of blocks, so blocks are the rows that are replaced.
-    # The number of parts of the arrays, which are on one device each. The first axis is that of the samples.
+    # The number of parts of the arrays: each device has one. The first axis of `shapes` is that of the samples.
     shards = len(repaired) // old.shapes.sharding.shard_shape(old.shapes.shape)[0]
     is_repaired_block = np.zeros((shards, old.data.shape[0] // shards // ALIGNMENT), bool)
     for i in np.flatnonzero(repaired).tolist():
