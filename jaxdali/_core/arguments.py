@@ -36,7 +36,8 @@ class Arguments:
     Attributes:
       static: (name, value) pairs; numbers, or tuples of numbers.
       inputs: names of the arguments that are inputs: the last inputs of the node, in this order.
-      measured: how many numbers some inputs have in their source's first sample, see `measure`.
+      measured: (name, number) pairs: how many numbers the first sample of a source has, for inputs of which nothing
+        else tells it. `measure` fills it in.
     """
 
     static: tuple[tuple[str, Any], ...] = ()
@@ -144,7 +145,7 @@ class Values:
     ):
         """Takes the node's inputs, of which the last ones are arguments. `ctx` None: only static arguments are read."""
         self.samples = N
-        self._declared = declared[operator]()
+        self._declared = declared[operator]()  # the declaration of each argument, by name
         self._arguments = arguments
         self._ctx = ctx
         self._inputs = inputs
@@ -206,6 +207,7 @@ class Values:
         declaration = self._declared[name]
         value = self._arguments.get(name)
         try:
+            # The first kind of values determines the type of the array.
             x = _repeated(value, self.samples, declaration.kinds[0].dtype or float)
         except OverflowError:
             raise ArgumentError(f"argument {name} must fit into 64 bits, got {value!r}") from None

@@ -31,7 +31,7 @@ from .tracebacks import is_ours
 from .words import of_values, sample_advice
 
 # Of each thread, absent until it is first set: `stack`, the scopes of the definitions that run; `branch`, the branch
-# that is being defined; `draws`, see `replaying_draws`; `deferred`, the lists of the `DeferredWarnings` that are entered.
+# that is being defined; `draws`, the random numbers that are replayed; `deferred`, the lists of the `DeferredWarnings` that are entered.
 _local = threading.local()
 _numbers = itertools.count()  # counts all nodes, in the order of creation
 _pipelines = itertools.count(1)  # numbers of definitions; 0 stands for nodes outside of any
@@ -62,7 +62,7 @@ def building(scope: Scope):
     stack = _local.__dict__.setdefault("stack", [])
     stack.append(scope)
     try:
-        with inside(None):
+        with inside(None):  # a branch of an outer definition is none of this one
             yield
     except (TypeError, ValueError) as e:
         _add_line(e)
@@ -110,6 +110,7 @@ def _add_line(e: Exception):
             line, called_frame = f"{frame.f_code.co_filename}:{number}", None
         elif frame.f_globals["__name__"] != calls.__name__:
             called_frame = called_frame or frame
+    # A message of JAX about a node in place of an array.
     if type(e) is TypeError and line and re.search(r"(got|of type|Value) [^,]*DataNode", str(e)) and _is_from_jax(e):
         e.args = (f"{not_array_message('functions of JAX take', None)} (at {line}): {e}",)
         return

@@ -77,7 +77,7 @@ class Argument:
       gaps: whether elements of a list may be None.
       nested: whether elements of a list may be lists themselves.
       takes_none: whether None is a valid value.
-      extents: whether fractions in an array are dropped, see `Mark.EXTENTS`.
+      extents: whether the values are extents: of those in an array fractions are dropped, and they become at least 1.
     """
 
     name: str
@@ -183,7 +183,8 @@ class Argument:
                 if self.per_sample and not self.nested and hasattr(x, "__array__"):
                     # A matrix is flattened, as a matrix that comes per sample is.
                     x = np.ravel(x)
-                    x = np.maximum(1, np.trunc(x)) if self.extents else x  # see `Mark.EXTENTS`
+                    # DALI takes extents in an array for values per sample, which it makes whole.
+                    x = np.maximum(1, np.trunc(x)) if self.extents else x
                 # A list of lists becomes a tuple of tuples.
                 convert_element = (
                     dataclasses.replace(self, nested=False).convert
@@ -235,6 +236,7 @@ def is_key(x: Any) -> bool:
     """Whether `x` is a key of `jax.random`, typed or, as `jax.random.PRNGKey` makes them, of numbers."""
     if not isinstance(x, jax.Array):
         return False
+    # Of numbers, a key has two for the generator "threefry2x32", and four for "rbg".
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key) or (x.dtype == np.uint32 and x.ndim == 1 and x.size in (2, 4))
 
 
@@ -362,6 +364,8 @@ def check_fields(owner: str, settings: Any, names: Collection[str] | None = None
     None becomes the default, or stays None if the annotation allows it.
 
     Args:
+      owner: the class in the words of messages.
+      settings: the dataclass.
       names: the fields that are checked; None: all.
 
     Raises:
@@ -391,5 +395,6 @@ def arguments_of(
     Args:
       signature: of the function.
       hints: its resolved annotations (`typing.get_type_hints` with ``include_extras=True``).
+      skipped: types in annotations that stand for a value per sample, and say nothing about a single value.
     """
     return {n: parse(n, hints.get(n, object), p.default, skipped) for n, p in signature.parameters.items()}

@@ -58,6 +58,7 @@ class OperatorError(RuntimeError):
     Attributes:
       operator: the name of the operator, e.g. ``"decoders.image"``.
       where: ``"file:line"`` where the user created it.
+      reason: the cause in words, without credentials.
     """
 
     __module__ = "jaxdali"  # where users find it

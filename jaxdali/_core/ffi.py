@@ -288,6 +288,8 @@ def call(
 
     Args:
       kernel: the kernel's name; the target is ``jaxdali_<kernel>``.
+      ctx: the context of the operator's `lower`, which has the control operand. It gets the call's time if times are
+        measured.
       image: the batch, dense ``[B, ...]`` or `Ragged`.
       spec: of the output.
       out: layout of a ragged output, None if `spec.shape` is static.
@@ -422,7 +424,9 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype, device: jax.Device) -> jax.s
 
 
 def _result(B: int, spec: Spec, out: Out | None) -> tuple[jax.ShapeDtypeStruct, tuple[Any, Any]]:
-    """The result of a call, and the operands that describe its layout: offsets and shapes."""
+    """The type and shape of a call's result, and the operands that describe its layout: offsets and shapes. These are
+    empty for a dense result, with `out` None.
+    """
     if out is None:
         assert spec.shape is not None
         dense = jax.ShapeDtypeStruct((B, *spec.shape), spec.dtype)

@@ -653,5 +653,5 @@ def answer(name: str, use: Use = "name", takes: Collection[str] = ()) -> str:
         for row in _index().get((use, squashed(name)), ()):
             if not row.takes or row.takes in takes:
                 return row.answer
-        _, _, name = name.partition(".")
+        _, _, name = name.partition(".")  # without the first module: "a.b.name", "b.name", "name"
     return ""

@@ -145,7 +145,8 @@ class Frames(Operator):
         static_extents = tuple(n for n in extents if n is not None)
         is_static = len(static_extents) == len(extents) and (spec.shape is not None or self._reads_on_host(i))
         shape, dims = (static_extents, None) if is_static else (None, extents)
-        return Spec(spec.dtype, len(extents), shape, _layout(spec, a)[1:].strip("*"), dims)
+        layout = _layout(spec, a)[1:].strip("*")  # without "F", and without axes that have no names
+        return Spec(spec.dtype, len(extents), shape, layout, dims)
 
     def _reads_on_host(self, i: int) -> bool:
         """Whether `inner` reads the data of input `i` on the host."""
@@ -208,7 +209,7 @@ class Frames(Operator):
         if data is None:
             return Value(spec, shapes)
         present = None if value.present is None else np.repeat(value.present, K)
-        if not self.sequences[i]:
+        if not self.sequences[i]:  # all frames of a sample get its value
             if isinstance(data, Packed):
                 return Value(spec, shapes, Packed(data.data, np.repeat(data.offsets, K), shapes), present)
             return Value(spec, shapes, np.repeat(data, K, axis=0), present)
@@ -261,6 +262,7 @@ class _InProgram(Frames, NativeOperator):
 
     @property
     def kernel(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The kernel of `inner`. If it has none, "window", which copies frames of ragged sequences."""
         return self.inner.kernel if isinstance(self.inner, NativeOperator) else "window"
 
     @property

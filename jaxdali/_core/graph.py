@@ -340,7 +340,7 @@ class Graph:
         """The node that a user's `DataNode` or a name refers to; None: it is not in this graph."""
         if isinstance(handle, DataNode):
             node = self.copies.get(handle.node.id)
-            return node if node in self.nodes else None
+            return node if node in self.nodes else None  # `copies` also has nodes that were left out
         return next((n for n in self.nodes if n.name == handle), None)
 
     def add(

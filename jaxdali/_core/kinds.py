@@ -43,7 +43,7 @@ class Range:
             return is_inside | np.isnan(x) if self.infinite else is_inside & np.isfinite(x)
 
     def holds_all(self, x: np.ndarray) -> bool:
-        """Whether all numbers are inside the range. This is faster than `holds`."""
+        """Whether all numbers are certainly inside the range. If False, `holds` decides. This is faster than `holds`."""
         if not x.size or self == Range(infinite=True):
             return True
         # Both are NaN if there is a NaN.
@@ -53,7 +53,9 @@ class Range:
 
     @property
     def inside(self) -> float:
-        """A number inside the range: 0, or a number near it."""
+        """A number inside the range: 0, or the limit nearest to it. In place of an excluded `low` it is ``low + 1``, or
+        the middle of a short range.
+        """
         nearest = min(max(0.0, self.low), self.high)
         return nearest if not self.above or nearest > self.low else min(self.low + 1, (self.low + self.high) / 2)
 
@@ -243,7 +245,7 @@ def member_kind(kind: type[enum.IntEnum], allowed: Sequence[Any]) -> ValueKind:
         return member
 
     names = ", ".join(f"types.{m.name}" for m in allowed)
-    return ValueKind(f"one of {names}", f"of {names}", convert, int, tuple(map(int, allowed)), kind)
+    return ValueKind(f"one of {names}", f"of {names}", convert, dtype=int, members=tuple(map(int, allowed)), enum=kind)
 
 
 def is_foreign(x: Any, kind: type[enum.IntEnum]) -> bool:
@@ -278,9 +280,10 @@ def member_named(x: Any, kind: type[enum.IntEnum]) -> str:
 
 
 def device_named(name: Any) -> Any:
-    """A device by DALI's name: "tpu" is another name of "gpu", the accelerator that JAX has. Anything else is returned
-    unchanged.
+    """A device by DALI's name. DALI knows "cpu", "mixed" and "gpu" only; "gpu" means the accelerator that JAX has, so
+    users of TPUs may call it "tpu". Anything but "tpu" is returned unchanged.
     """
+    # Only strings are compared: an array would be compared element by element.
     return "gpu" if isinstance(name, str) and name == "tpu" else name
 
 
@@ -365,6 +368,7 @@ def dtype_kind(allowed: tuple[np.dtype, ...] | None) -> ValueKind:
     """Numeric types, in any form that `types.numpy_dtype` takes. `allowed`: the only ones; None: all."""
 
     def convert(x: Any) -> np.dtype | None:
+        """The NumPy type; None for NO_TYPE. Raises TypeError for a type that is not allowed."""
         dtype = _dtype(x)
         if dtype is not None and allowed is not None and dtype not in allowed:
             raise TypeError

@@ -206,6 +206,7 @@ def rounded_up(n: int) -> int:
 
     There are eight sizes for each power of two, so that few programs are compiled.
     """
+    # An eighth of the largest power of two below n.
     step = max(ALIGNMENT, 1 << max(n - 1, 1).bit_length() >> 4)
     return -(-n // step) * step
 
@@ -390,6 +391,9 @@ def lend(owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype, free
 
     Args:
       owner: the object that keeps the memory allocated.
+      address: of the first element.
+      shape, dtype: of the array.
+      free: a list of memory that can be used again.
     """
     if dtype.kind != "V":
         return np.asarray(_Memory(owner, address, shape, dtype.str, free))

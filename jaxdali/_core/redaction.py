@@ -60,9 +60,9 @@ def keep_secret(options: Mapping[str, Any]) -> None:
         else:  # an object such as aiohttp.BasicAuth
             for name in ("login", "password", "token", "key") if is_secret else ():
                 if isinstance(value := getattr(x, name, None), str):
-                    collect(value, True)
+                    collect(value, is_secret=True)
 
-    collect(options, False)
+    collect(options, is_secret=False)
 
 
 def redacted(text: str) -> str:

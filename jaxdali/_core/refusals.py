@@ -97,6 +97,9 @@ _CHECKS_WITH_OWN_TEXT = frozenset(("bind", "shaped_abstractify", "typeof"))
 def refuse_jax(node: _Node, caller: types.FrameType):
     """Raises an error if a function of JAX checks whether a node can be an array. JAX's own messages differ from
     function to function.
+
+    Args:
+      caller: the frame that looked for `__jax_array__` of the node.
     """
     name = caller.f_code.co_name
     if name not in _ARRAY_CHECKS or caller.f_globals.get("__name__", "").partition(".")[0] != "jax":

@@ -61,7 +61,7 @@ class ArchiveSamples:
     Attributes:
       bounds: ``i64[archives + 1]``, the first sample of each archive, and the number of samples.
       _selection: the arguments of `_cpu.TarSamples` that select members.
-      _widths: words for each member in a line, for each index; see `_WIDTHS`.
+      _widths: for each index, the number of words for each member in its lines, which its version determines.
 
     Args:
       files: the archives.
@@ -113,7 +113,7 @@ class ArchiveSamples:
         """The extensions of the members of the first archive, or of the first part of a long index."""
         # A line of an index has a few words for each member of a sample, of which the first is the extension.
         if self._indices is None:
-            lines, _, _ = _cpu.tar_index(os.fsencode(self._files.path(0)), lambda size: None)
+            lines, _, _ = _cpu.tar_index(os.fsencode(self._files.path(0)), progress=lambda size: None)
             width = _WIDTHS[b"v1.2"]
         else:
             _, _, lines = next(chunks(self._indices[0], self._files.store)).partition(b"\n")  # without the head
@@ -173,6 +173,7 @@ class ArchiveSamples:
                 head, _, lines = lines.partition(b"\n")
                 version, _, number = head.removeprefix(codecs.BOM_UTF8).partition(b" ")
                 width, offset = _WIDTHS.get(version, 0), len(head) + 1
+                # A number of 20 digits or more is damaged: it is too large for 64 bits.
                 count = int(number) if number.strip().isdigit() and len(number) < 20 else -1
                 if not width or count < 0:
                     break

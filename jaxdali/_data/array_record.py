@@ -60,10 +60,12 @@ class BlockedRanges(Ranges):
 
     @staticmethod
     def _file_extents(start: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Ranges._file_extents`. The bytes in the file include the headers of blocks that lie between them."""
         first = physical(start)
         return first, np.where(size > 0, physical(start + size - 1) + 1 - first, 0)
 
     def read(self, i: int) -> bytes:
+        """See `Ranges.read`. Leaves out the headers of blocks."""
         return joined(super().read(i), self._file_extent(i)[0])
 
 
@@ -259,21 +261,21 @@ def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
     if fields.get(2) != _MAGIC:
         raise ValueError("it is not an ArrayRecord file: there is no postscript in its last 64 KB")
     footer, end = int(logical(fields.get(1, 0))), int(logical(size))
-    sizes, values = _sizes_and_parts(files, i, footer, end)
+    sizes, parts = _sizes_and_parts(files, i, footer, end)
     if not len(sizes):
         raise ValueError("it has no metadata")
     buffer, options_size = b"", int(sizes[0])
     while len(buffer) < options_size:
-        buffer += _damaged() if (part := next(values, None)) is None else part
+        buffer += _damaged() if (part := next(parts, None)) is None else part
     # Field 1 of the first record is the metadata of the file, whose field 4 is the text of the options.
     options = dict(_fields(dict(_fields(memoryview(buffer)[:options_size]))[1]))[4].tobytes().decode("utf-8", "replace")
     if "transpose:true" in options:
         raise ValueError("it was written with transpose:true, which is not supported")
     start, sizes_in_bytes, records = np.empty(len(sizes) - 1, np.int64), [], []
     rows, num_chunks, last_position, remainder = np.empty((_AT_ONCE, 3), np.int64), 0, 0, buffer[options_size:]
-    del sizes, buffer
+    del sizes, buffer  # they may be large
     while True:
-        part = next(values, None)
+        part = next(parts, None)  # None: there are no more, so what remains must be complete rows
         data, offset = np.frombuffer(remainder + (part or b""), np.uint8), 0
         # Parses the complete rows (position, size, number of records). The rest stays for the next part.
         while True:
@@ -432,7 +434,9 @@ def _decompress_whole(compression: int, packed: memoryview, size: int) -> memory
     except (pa.ArrowException, OSError) as e:
         raise ValueError(f"a chunk can't be decompressed: {e}") from e
     if len(data) != size:
-        raise ValueError(f"a chunk has {size} bytes, {name} made of it {len(data)}{' or more' * (len(data) > size)}")
+        raise ValueError(
+            f"a chunk has {size} bytes, {name} made of it {len(data)}{' or more' if len(data) > size else ''}"
+        )
     return data
 
 

@@ -237,7 +237,7 @@ class Extents:
     def fetched(self, i: int) -> bytes:
         """The bytes of a remote record; empty if its size is 0. Raises OSError if it can't be read."""
         offset, size = self.table[i].tolist()
-        file_size = int(self.stamps[2 * int(self.file_of(i))])
+        file_size = int(self.stamps[2 * int(self.file_of(i))])  # stamps are (size, time) of one file after another
         if offset < 0 or size < 0 or size > file_size - offset:
             text = f"it lies outside the file, which has {file_size} bytes: the index is of another file, or the file is truncated"
             raise OSError(errno.EIO, text, self.path(i))
@@ -251,8 +251,10 @@ class RecordParts:
       parts: for each part, its extents of all records.
 
     Attributes:
-      _files: the files, their stamps and bounds, see `Extents`; all parts have the same.
-      _tables, _checked: `Extents.table` and `Extents.checked` of each part.
+      _files: what all parts share: the files as native code takes them; their stamps, size and modification time of
+        each; the first record of each and the number of records.
+      _tables: of each part ``i64[n, 2]``, offset and size in its file for each record.
+      _checked: of each part ``u8[n]``, 1 for records that were checked before.
     """
 
     def __init__(self, parts: Sequence[Extents]):
@@ -267,7 +269,8 @@ class RecordParts:
         """
         oversized = dict[int, str]()
         _, stamps, bounds = self._files
-        # The size of each record's file. A record outside its file gets another error, below.
+        # The size of each record's file: stamps are (size, time) of one file after another. A record outside its file
+        # gets another error, below.
         in_file = stamps[2 * (np.searchsorted(bounds, index, "right") - 1)]
         for table in self._tables:
             sizes = table[index, 1]
@@ -278,7 +281,8 @@ class RecordParts:
             for k, reason in oversized.items():
                 batch.fail(k, f"{self._parts[0].name(int(index[k]))}: {reason}")
             return
-        # The bytes of all parts of all records, in this order; b"" for those with an error.
+        # The bytes of all parts of all records, in this order; b"" for those with an error. A record that is too large is
+        # not fetched.
         contents, errors = [], oversized
         for k, i in enumerate(index.tolist()):
             for part in self._parts:
@@ -311,7 +315,7 @@ class ExtentRecords(ContainerRecords):
 
     def __init__(self, extents: Extents):
         self.stored = self.extents = extents
-        self.scan = RecordParts([extents]).scan
+        self.scan = RecordParts([extents]).scan  # in place of the method: a record has a single part
         self.bounds = extents.bounds
         self.digest = extents.digest
 
@@ -325,6 +329,7 @@ class ExtentRecords(ContainerRecords):
         return super().facts() | self.extents.facts()
 
     def new_layout(self) -> _cpu.RecordLayout:
+        # The native code gets the number of the fields of a record, up to the last one that is read.
         return _cpu.RecordLayout(self.format, self.names, max((f.number for f in self.fields), default=-1) + 1)
 
 

@@ -161,6 +161,7 @@ def _list_directories(
                     files.append(entry.name)
                 elif keep_dir(entry.name):
                     folders.append(entry.name)
+        # With `include_root` the root itself is the first directory, ".".
         folders = [b"."] * include_root + sorted(folders)
         listing.in_root = 0 if include_root else _count_visible(files, is_sample)
         for folder in folders:
@@ -176,6 +177,7 @@ def _list_directories(
                     elif is_sample(entry.name) and entry.is_file():
                         listing.leave_out(entry.name)
                         continue
+                    # One more than the limit, so that `_count_deeper` knows that it does not look at all of them.
                     if (
                         folder != b"."
                         and len(deeper) <= _DEEPER_FOLDERS
@@ -209,6 +211,7 @@ def _list_urls(
     listing.in_root = (
         0 if include_root else _count_visible((os.fsencode(entry.name) for entry in top if not entry.is_dir), is_sample)
     )
+    # With `include_root` the root itself is the first directory, ".".
     for folder, entries in [(".", top)] * include_root + list(zip(folders, contents)):
         names = []
         for entry in entries:

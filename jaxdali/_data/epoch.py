@@ -122,7 +122,9 @@ class EpochCounter:
         """Computes the numbers that `valid` and `is_over` need, when an epoch starts and when its batches have empty places."""
         sizes = self._sizes()
         remaining = sizes - self._ahead - self._taken_before
+        # By the pipelines' first shards: the samples of this epoch that remained before `_num_batches` began to count.
         self._remaining: list[int] = remaining.tolist()
+        # Then `_batches`: the number of batches at which this epoch is over.
         if self.plan.policy == "DROP":  # the first shard that can't fill another batch ends the epoch
             self._batches = (int(sizes.min()) - self._taken_before) // self.plan.unit
         else:
@@ -162,7 +164,7 @@ class EpochCounter:
         """Whether the epoch has ended: `reset` starts the next one."""
         return self._ended or self._num_batches >= self._batches
 
-    can_reset = is_over
+    can_reset = is_over  # `reset` requires it
 
     def valid(self) -> tuple[int, ...]:
         """The number of samples of the next batch that belong to this epoch, for each pipeline. They are its first

@@ -83,7 +83,7 @@ def _message(x: int | memoryview) -> memoryview:
 def _varint(data: memoryview, offset: int) -> tuple[int, int]:
     """(a varint of Protocol Buffers, the offset after it)."""
     x = shift = 0
-    while offset < len(data) and shift < 70:
+    while offset < len(data) and shift < 70:  # at most ten bytes, of 7 bits each
         byte = data[offset]
         x |= (byte & 127) << shift
         offset, shift = offset + 1, shift + 7

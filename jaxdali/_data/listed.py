@@ -166,7 +166,7 @@ class Records:
 
         samples = [(records, i) for records, index in parts for i in index.tolist()]
         # Several samples for each task: handing them over one by one takes as long as reading small records. Four tasks
-        # for each thread balance the load.
+        # for each thread balance the load. With one thread, the calling one reads all.
         samples_per_task = -(-len(samples) // (4 * ctx.num_threads))
         tasks = [samples[k : k + samples_per_task] for k in range(0, len(samples), samples_per_task)]
         rows = [
@@ -283,6 +283,7 @@ class Mixed(Records):
     def read_batch(
         cls, ctx: HostContext, parts: Sequence[tuple[Mixed, np.ndarray]], threads: ThreadPoolExecutor
     ) -> tuple[Any, ...]:
+        """See `Records.read_batch`. The class of the lists that are mixed reads the batch."""
         return parts[0][0]._records.read_batch(ctx, [(m._records, m._index[index]) for m, index in parts], threads)
 
 
@@ -459,6 +460,7 @@ class Reader(SourceOperator, Order):
             if key not in lists:  # shards with the same arguments share one list
                 lists[key] = op.open() if op.weights is None else Mixed(op.open(), as_list(op.weights))
             list_of_shard.append(lists[key])
+        # For all shards, on_error and metadata are those of the first one.
         return ListSource(list_of_shard, ops, seed, ops[0].on_error, ops[0].metadata_names)
 
 
@@ -511,7 +513,7 @@ class ListSource(Source):
       records: the list of each local shard.
       orders: the order of each.
       seed: the pipeline's seed, for a reader without a seed.
-      on_error: see `Reader`.
+      on_error: the reaction to a record that can't be read: "raise", "replace" or "skip", see `Reader`.
       metadata: names of the metadata that are outputs after the arrays.
 
     Attributes:
@@ -573,6 +575,9 @@ class ListSource(Source):
         self.metas = tuple(w.meta() for w in self.walks)
 
     def fingerprint(self) -> list[dict[str, Any]]:
+        """See `Source.fingerprint`. A seed of the reader's own belongs to it; a pipeline's seed is stored elsewhere in
+        the checkpoint.
+        """
         reader_seed = {"seed": self._reader_seed} if self._reader_seed >= 0 else {}
         return [{"files": r.digest, **w.fingerprint(), **reader_seed} for r, w in zip(self._records, self.walks)]
 
@@ -759,6 +764,7 @@ def _cursor(walk: Walk, saved: Sequence[Saved]) -> dict[str, Any]:
     for s in same_division:
         if s.fingerprint["shard_id"] == walk.shard_id:
             return s.cursor
+    # Any state will do, because one cursor determines those of all shards.
     state = (same_division or saved)[0]
     if same_division:
         return dataclasses.replace(walk, shard_id=state.fingerprint["shard_id"]).cursor_of_shard(

@@ -18,7 +18,7 @@ _lock = threading.Lock()  # guards `_open`: the package refuses to open a databa
 
 
 class Lmdb:
-    """A database that is opened for reading. A process may open a database only once: see `open_lmdb`.
+    """A database that is opened for reading. A process may open a database only once, so `open_lmdb` makes these.
 
     Attributes:
       path: the user's path.

@@ -35,7 +35,14 @@ Item = tuple[int, int]  # (number of the data set, index in it)
 
 
 class Row:
-    """An item that was read: `keys`, `arrays` and `objects` as returned by `source_worker.leaves`, or an `error`."""
+    """An item that was read: the result of `source_worker.leaves`, or an error.
+
+    Attributes:
+      keys: the names of the arrays if the item is a dictionary, their number if it is a tuple, None for a single value.
+      arrays: the values.
+      objects: the values that are returned unchanged, as metadata.
+      error: the exception with its traceback; "" if there is none.
+    """
 
     def __init__(self, keys: Any, arrays: Sequence[np.ndarray], objects: Sequence[Any], error: str = ""):
         self.keys, self.arrays, self.objects, self.error = keys, arrays, objects, error
@@ -55,7 +62,7 @@ class Processes:
       datasets: the data sets, which are pickled once.
       number: number of processes.
       name: name of the data sets in messages.
-      metadata: keys of items whose values are returned unchanged; see `source_worker.leaves`.
+      metadata: keys of items (then dictionaries) whose values are returned unchanged, as Python objects.
     """
 
     def __init__(self, datasets: Sequence[Any], number: int, name: str, metadata: Sequence[str] = ()):
@@ -167,9 +174,9 @@ class Processes:
 
     def _pickled(self) -> bytes:
         """The data sets and the names of metadata, pickled. Uses cloudpickle if that is needed and installed."""
-        payload, by_value = (self._datasets, self._metadata), _cloudpickle()
+        payload, cloudpickle = (self._datasets, self._metadata), _cloudpickle()
         try:
-            if by_value is None:
+            if cloudpickle is None:
                 return pickle.dumps(payload)  # the process answers whether it can load them
             if not self._by_value:
                 # Classes of a main module that is no file can't be imported by other processes.
@@ -178,9 +185,9 @@ class Processes:
                     if _main_is_a_file() or b"__main__" not in data:
                         return data
             self._by_value = True
-            return by_value.dumps(payload)
+            return cloudpickle.dumps(payload)
         except Exception as e:
-            advice = _MODULE_ADVICE if by_value is None else ""
+            advice = _MODULE_ADVICE if cloudpickle is None else ""
             if isinstance(e, TypeError):  # raised by Python for locks, connections, generators and the like
                 advice = "leave out in __getstate__ what can't be pickled, and make it in __setstate__, or when it is first used"
             self._fail(
@@ -204,7 +211,7 @@ class Processes:
         worker_of_sentinel = {w.process.sentinel: w for w in self._workers}
         for ready in multiprocessing.connection.wait([*connections, *worker_of_sentinel]):
             self._check_open()
-            if isinstance(ready, int):
+            if isinstance(ready, int):  # a sentinel: the process has ended
                 self._raise_ended(worker_of_sentinel[ready])
             worker = connections[ready]
             try:
@@ -234,14 +241,17 @@ class Processes:
                 self._rows.update(
                     zip(
                         items,
-                        (Row(None, (), (), ready) if isinstance(ready, str) else Row(*ready) for ready in rows),
+                        (
+                            Row(keys=None, arrays=(), objects=(), error=row) if isinstance(row, str) else Row(*row)
+                            for row in rows
+                        ),
                         strict=True,
                     )
                 )
 
     def _raise_ended(self, worker: _Worker):
         """Raises RuntimeError for a process that ended by itself, with the cause and the phase in which it ended."""
-        worker.process.join(5)
+        worker.process.join(timeout=5)
         code = worker.process.exitcode
         self._check_open()
         if code is not None and code < 0:
@@ -402,7 +412,7 @@ def _end_workers(workers: list[_Worker]):
         if worker.process.exitcode is None:
             worker.process.terminate()
     for worker in workers:
-        worker.process.join(5)
+        worker.process.join(timeout=5)
         if worker.process.exitcode is None:
             worker.process.kill()
             worker.process.join()

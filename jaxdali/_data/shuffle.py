@@ -73,7 +73,8 @@ class _Reshuffled:
         with self._lock:
             if epoch < self._epoch:  # the order before is not known any more
                 self._restart()
-            shuffle_epochs(self._order, self._seed, self._epoch + 2, epoch + 1)  # DALI counts shuffles from 1
+            # From the shuffle after that of the stored epoch to that of this one: DALI counts shuffles from 1.
+            shuffle_epochs(self._order, self._seed, self._epoch + 2, epoch + 1)
             self._epoch = epoch
             return self._order.copy()
 
@@ -93,7 +94,7 @@ def epoch_order(n: int, seed: int, epoch: int, containers: tuple[int, ...] = ())
         order = _reshuffled(n, seed).at(epoch)
     else:
         container_order = np.arange(len(containers) - 1)
-        shuffle_epochs(container_order, seed % 2**64, epoch + 1, epoch + 1)
+        shuffle_epochs(container_order, seed % 2**64, epoch + 1, epoch + 1)  # only the shuffle of this epoch
         order = np.concatenate([np.arange(containers[k], containers[k + 1]) for k in container_order])
     order.flags.writeable = False
     return order
@@ -232,6 +233,7 @@ def spread(
     time = times * np.repeat(leaves - enters, sizes)
     time += np.repeat(enters, sizes)
     if moves is not None:
+        # Each entry moves to a random time between `first` and the last one that it may have, which `time` becomes.
         reach = (fill - 1) / 2
         first = np.maximum(time - reach, np.repeat(enters, sizes))
         time += reach

@@ -250,6 +250,7 @@ def check_fingerprints(
       ignored: names of values that may differ.
     """
     for i, state in enumerate(saved):
+        # There may be more states than shards here: those of other shards are compared with the last one.
         fingerprint = fingerprints[min(i, len(fingerprints) - 1)]
         # The names of the values of both, each once.
         names = [n for n in (*fingerprint, *(n for n in state.fingerprint if n not in fingerprint)) if n not in ignored]

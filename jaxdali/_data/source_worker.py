@@ -18,7 +18,7 @@ from multiprocessing import reduction
 import numpy as np
 
 SHARED = 1 << 14  # arrays with at least this many bytes go through shared memory instead of the pipe
-ALIGNMENT = 64
+ALIGNMENT = 64  # bytes: each array begins at a multiple in the file
 
 
 def leaves(item, metadata=()):
@@ -178,7 +178,7 @@ def main(connection):
             with file:
                 if _send(connection, "file", rows_in_file):
                     with socket.socket(fileno=os.dup(connection.fileno())) as channel:
-                        socket.send_fds(channel, [b"f"], [file.fileno()])
+                        socket.send_fds(channel, [b"f"], [file.fileno()])  # a descriptor comes with at least a byte
     except (EOFError, BrokenPipeError, ConnectionError):  # the parent has ended, or closed the connection
         pass
 

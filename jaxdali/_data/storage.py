@@ -380,12 +380,13 @@ class Store:
     def _submit(self, byte_range: ByteRange) -> Future[bytes]:
         """Requests a range in one of the store's threads, which the first request makes."""
         with self._lock:
+            # At least 8, because `read_ahead` may be 0.
             threads = self._threads = self._threads or _Threads(max(self.settings.read_ahead, 8))
         return threads.submit(self._fetch, byte_range)
 
     def _request_all(self, paths: Sequence[str], f: Callable[..., Any]) -> list[Any]:
-        """Calls ``f(filesystem, name, **timeout)`` for all paths at the same time, with retries. Its threads end with
-        the call.
+        """Calls ``f(filesystem, name, **timeout)`` for all paths at the same time, with retries, in up to 32 threads.
+        These end with the call.
         """
         if not paths:
             return []
@@ -404,7 +405,9 @@ class Store:
             raise TimeoutError(errno.ETIMEDOUT, text, redacted(path)) from None
 
     def _fetch(self, byte_range: ByteRange, ended: threading.Event) -> bytes:
-        """The bytes of a range, from the cache on disk or by a request. `ended`: see `_retry`."""
+        """The bytes of a range, from the cache on disk or by a request. `ended` is set when the result is no longer
+        needed.
+        """
         path, start, size = byte_range
         if self._cache is not None and (data := self._cache.get(byte_range, size)) is not None:
             self._count(cached=1)

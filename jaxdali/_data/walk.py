@@ -72,6 +72,7 @@ def _in_groups(walk: Walk, groups: Groups, number: int) -> tuple[np.ndarray, np.
     # The number of entries of each group that the shard reads: less than the group has at the ends of the shard.
     sizes = np.diff(np.clip(np.cumsum([0, *groups.sizes[order]]), first, end))
     order, sizes = order[sizes > 0], sizes[sizes > 0]
+    # When each entry comes while its group is in the buffer, and how far `initial_fill` moves it then; None: not at all.
     times, moves = fractions(seed, Draw.SPREAD, epoch, shard, end - first), None
     if walk.random_shuffle and walk.initial_fill > 1:
         moves = fractions(walk.seed, Draw.MOVES, number, shard, end - first)
@@ -223,7 +224,8 @@ class Walk(Order):
 
     Shard i of S holds the entries ``floor(i*N/S) .. floor((i+1)*N/S) - 1``. A *round* is one pass over a shard. Unless
     the reader sticks to its shard, the next round is that of the next shard. A *cursor* ``{"round": r, "offset": o}``
-    is the position of the next sample to read. Everything else is a function of it.
+    is the position of the next sample to read. Everything else is a function of it. The number of a round is called
+    `number` in this class.
 
     All shards advance in lockstep, so one cursor determines those of all shards (`cursor_of_shard`). After a change of
     the number of shards (`redistributed`) the cursor has a third entry, ``"rest": {"start": r, "num_shards": S,

@@ -19,6 +19,7 @@ def as_images(samples: Sequence[np.ndarray], layout: str) -> list[np.ndarray]:
     Args:
       layout: of the samples; "" if it is not known.
     """
+    # Numbers, bools, and types such as bfloat16 ("V").
     if not samples or any(s.dtype.kind not in "biufV" or 0 in s.shape for s in samples):
         return []
     images = []
@@ -53,7 +54,7 @@ def scale_of(images: Sequence[np.ndarray]) -> tuple[float, float]:
     )
     if low >= 0 and high <= 255:
         return 0.0, 1.0 if high <= 1 else 255.0
-    return low, max(high, low + 1e-6)
+    return low, max(high, low + 1e-6)  # never equal, as `pixels_of` divides by the difference
 
 
 def pixels_of(image: np.ndarray, scale: tuple[float, float]) -> np.ndarray:
@@ -68,7 +69,7 @@ def page_of(title: str, samples: Sequence[np.ndarray], layout: str, total: int) 
 
     Args:
       samples: the first of `total` samples.
-      layout: see `as_images`.
+      layout: of the samples, such as "HWC"; "" if it is not known.
     """
     images = as_images(samples, layout)
     if not images:

@@ -198,7 +198,8 @@ def apply_auto_augment(policy: Policy, data: DataNode, seed: int | None = None, 
 
     Args:
       policy: the policy.
-      data, seed: see `auto_augment`.
+      data: the samples, of which each gets one of the sequences of the policy.
+      seed: the seed of all draws; None: the pipeline's.
       **kwargs: further arguments of the augmentations; each gets those that it accepts.
     """
     if not isinstance(policy, Policy):
@@ -260,7 +261,8 @@ def get_image_net_policy(
 
     Args:
       use_shape: whether translations are fractions of the image's shape.
-      max_translate_abs, max_translate_rel: see `auto_augment`.
+      max_translate_abs: without `use_shape`, the largest translation in pixels, or (along y, along x). Default: 250.
+      max_translate_rel: with `use_shape`, the largest translation as a fraction. Default: 1.
     """
     return _policy(
         "ImageNetPolicy",
@@ -300,7 +302,8 @@ def _policy(name: str, rows: Sequence[str], translations: Sequence[Augmentation]
     """Makes a policy with the ranges of magnitudes of the paper.
 
     Args:
-      rows: sub-policies as text: ``"equalize 0.8; shear_y 0.8 4"``, see `_IMAGE_NET`.
+      rows: sub-policies as text: ``"equalize 0.8; shear_y 0.8 4"``. Each step has a name, a probability, and a magnitude
+        bin from 0 to 10, unless it has no magnitudes.
       translations: the augmentations translate_x and translate_y; empty: the policy has none.
     """
     # Ranges from the first to the last bin: fractions for shears, degrees, factors, bits, and values of pixels.

@@ -95,7 +95,11 @@ def apply_rand_augment(
 
     Args:
       augmentations: to choose from.
-      data, n, m, num_magnitude_bins, seed: see `rand_augment`.
+      data: the samples.
+      n: the number of augmentations that each sample gets.
+      m: their magnitude bin, 0 to ``num_magnitude_bins - 1``.
+      num_magnitude_bins: the number of magnitude bins.
+      seed: the seed of all draws; None: the pipeline's.
       **kwargs: further arguments of the augmentations; each gets those that it accepts.
     """
     _check_integer("n", n, minimum=0)
@@ -136,7 +140,8 @@ def get_rand_augment_suite(
 
     Args:
       use_shape: whether translations are fractions of the image's shape.
-      max_translate_abs, max_translate_rel: see there.
+      max_translate_abs: without `use_shape`, the largest translation in pixels, or (along y, along x). Default: 100.
+      max_translate_rel: with `use_shape`, the largest translation as a fraction. Default: 100 / 224.
     """
     return [
         *_geometric(use_shape, max_translate_abs, max_translate_rel),
@@ -176,7 +181,7 @@ def get_rand_augment_tensorflow_suite(max_translate_abs: _suites.Extent = None) 
     """The augmentations of `rand_augment` with suite="tensorflow", whose magnitudes are those of the levels 0 to 30.
 
     Args:
-      max_translate_abs: see there; of level 10.
+      max_translate_abs: the largest translation of level 10 in pixels, or (along y, along x). Default: 100.
     """
     height, width = _suites.height_and_width(
         "max_translate_abs", 100 if max_translate_abs is None else max_translate_abs

@@ -62,7 +62,9 @@ def apply_trivial_augment(
 
     Args:
       augmentations: to choose from.
-      data, num_magnitude_bins, seed: see `trivial_augment_wide`.
+      data: the samples.
+      num_magnitude_bins: the number of magnitude bins.
+      seed: the seed of all draws; None: the pipeline's.
       **kwargs: further arguments of the augmentations; each gets those that it accepts.
     """
     if isinstance(num_magnitude_bins, bool) or not isinstance(num_magnitude_bins, int) or num_magnitude_bins < 1:
@@ -85,7 +87,8 @@ def get_trivial_augment_wide_suite(
 
     Args:
       use_shape: whether translations are fractions of the image's shape.
-      max_translate_abs, max_translate_rel: see there.
+      max_translate_abs: without `use_shape`, the largest translation in pixels, or (along y, along x). Default: 32.
+      max_translate_rel: with `use_shape`, the largest translation as a fraction. Default: 1.
     """
     return [
         *_suites.translations(use_shape, max_translate_abs, max_translate_rel, default_abs=32, default_rel=1.0),

@@ -207,6 +207,7 @@ def _count_records(packing: Packing) -> int:
     try:
         if packing.image is not None and packing.image not in names:
             raise ArgumentError(f"--image {packing.image}: the outputs are {', '.join(names)}")
+        # `open_reader` gives the reader this name. It reads all records as its only shard.
         return executor.reader.named["reader"].metas[0]["epoch_size"]
     finally:
         executor.close()

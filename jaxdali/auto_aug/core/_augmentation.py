@@ -80,8 +80,12 @@ class Augmentation:
 
     Args:
       op: the function of the data and the parameter.
-      mag_range, randomly_negate, mag_to_param, param_device, name: see `augmentation`; None: not set. The properties of
-        these names have the defaults.
+      mag_range: the magnitudes of the first and the last bin, or of all bins.
+      randomly_negate: whether the magnitude is negated for a random half of the samples.
+      mag_to_param: makes the parameter from a magnitude.
+      param_device: where the parameter is: "cpu", "gpu", or "auto" for the place of the data.
+      name: the name, instead of the function's. All of these may be None, which is not set; the property of the same
+        name has the default.
 
     Attributes:
       op: the function.
@@ -273,7 +277,12 @@ class Augmentation:
 
 
 class MissingArgument(ArgumentError):
-    """An argument that an augmentation's function needs was not given."""
+    """An argument that an augmentation's function needs was not given.
+
+    Attributes:
+      augmentation: the augmentation.
+      names: the names of all such arguments.
+    """
 
     def __init__(self, message: str, augmentation: Augmentation, names: tuple[str, ...]):
         super().__init__(message)
