@@ -169,6 +169,7 @@ def load_kernels(devices: Iterable[jax.Device | TargetDevice]):
     """
     gpus = {d.local_hardware_id: d for d in devices if not isinstance(d, TargetDevice) and is_cuda(d)}
     with _loading:
+        # (library, number of a GPU) of the kernels to load. Ours are left out where a GPU is too old for them.
         missing = [(library, i) for i in gpus for library in _loaders if (library, i) not in _loaded]
         missing = [(library, i) for library, i in missing if library != _OURS or not why_no_kernels(gpus[i])]
         if not missing:

@@ -203,6 +203,7 @@ def _sizes_and_values(chunk: bytes, settings: Storage) -> tuple[np.ndarray, memo
     if len(chunk) < CHUNK_HEADER:
         raise ValueError(f"a chunk of {len(chunk)} bytes has no header")
     data, kind, decoded_size = _checked_data(memoryview(chunk))
+    # The lowest byte of `kind` is a letter, and the number of records is above it.
     num_records = kind >> 8
     if kind & 255 != ord("r"):
         raise ValueError(f"a chunk is of the kind {chr(kind & 255)!r}, which is not supported")
@@ -331,12 +332,15 @@ def _sizes_and_parts(files: Files, i: int, start: int, end: int) -> tuple[np.nda
       start: logical position of the chunk.
       end: logical position of the end of the file.
     """
+    # The chunk's header, and the begin of its data: the kind of compression (1 byte), and the size of the compressed
+    # sizes (at most 10). The sizes follow, and then the values.
     head = _logical_bytes(files, i, start, min(CHUNK_HEADER + 16, end - start))
     if len(head) < CHUNK_HEADER:
         raise ValueError(f"a chunk of {len(head)} bytes has no header")
     size, data_hash, kind, decoded_size = _checked_header(head)
     if not size or size > end - start - CHUNK_HEADER:
         raise ValueError(f"a chunk of {size} bytes is cut off after {end - start - CHUNK_HEADER}")
+    # The lowest byte of `kind` is a letter, and the number of records is above it.
     if kind & 255 != ord("r"):
         raise ValueError(f"a chunk is of the kind {chr(kind & 255)!r}, which is not supported")
     if reason := files.store.settings.too_large(decoded_size):

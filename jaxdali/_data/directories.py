@@ -241,7 +241,7 @@ def _count_deeper(listing: Listing, store: Store, folders: list[bytes], is_sampl
         below = []
         for folder, entries in zip(folders, _first_entries(listing, store, folders)):
             count = _count_visible((name for name, is_dir in entries if not is_dir), is_sample)
-            listing.example = listing.example or os.fsdecode(folder) * bool(count)
+            listing.example = listing.example or (os.fsdecode(folder) if count else "")
             listing.deeper += count
             listing.complete &= len(entries) < _DEEPER_ENTRIES
             below += [folder + b"/" + name for name, is_dir in entries if is_dir and not _is_system_folder(name)]

@@ -75,6 +75,7 @@ def _leads_out(name: str, remote: bool) -> bool:
     depth = 0
     for part in name.split("/"):
         part = part.split(";")[0].strip() if remote else part  # some servers treat ..;x as ..
+        # "" and "." stay in the same folder.
         depth += -1 if part == ".." else part not in ("", ".")
         if depth < 0:
             return True

@@ -337,6 +337,7 @@ class _Worker:
         """Receives the file descriptor that follows an answer. Raises OSError if there is none."""
         # The socket object closes its descriptor at the end, hence `dup`.
         with socket.socket(fileno=os.dup(self.connection.fileno())) as connection:
+            # It comes with one byte, which has no meaning.
             _, descriptors, *_ = socket.recv_fds(connection, bufsize=1, maxfds=1)
         if not descriptors:
             raise OSError(errno.EPIPE, "the process ended before it sent its arrays")

@@ -161,6 +161,7 @@ def open_reader(packing: Packing, shard: int, shards: int) -> tuple[Executor, li
       shard, shards: the reader's `shard_id` and `num_shards`.
     """
     function = reader_of(packing.reader)
+    # device_id=None: the records stay on the CPU.
     with Pipeline(batch_size=_BATCH, num_threads=packing.num_threads, device_id=None, seed=0) as pipe:
         outputs = function(
             **packing.arguments, num_shards=shards, shard_id=shard, on_error=packing.on_error, name="reader"
@@ -224,6 +225,7 @@ def _records(
                     raise sample_error(step, batch, i, code, reason)
                 indices = range(min(_BATCH, end - start))  # the samples behind the shard's end are of the next round
                 bad += [(batch.ids.paths[i], reason) for i, reason in batch.ids.unread.items() if i in indices]
+                # The values of the outputs: `batch.values` has them by node and output.
                 values = [batch.values[Ref(x.node.id, x.index)] for x in executor.graph.outputs]
                 is_present = np.ones(_BATCH, bool) if batch.ids.present is None else batch.ids.present
                 records: list[Record | None] = [
@@ -272,6 +274,7 @@ def _encode(packing: Packing, batch: list[Record | None], paths: list[str], bad:
         try:
             images = dynamic.decoders.image([data for *_, data in images_to_encode])
             shapes = np.array([x.shape for x in images])
+            # Those whose shorter side, of height and width, is larger than wanted.
             large = [k for k, shape in enumerate(shapes) if min(shape[:2]) > shorter]
             if large:
                 resized = dynamic.resize(

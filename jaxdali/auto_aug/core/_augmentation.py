@@ -176,7 +176,8 @@ class Augmentation:
 
         Args:
           data: the samples.
-          magnitude_bin: number of the bin, from 0, of all samples or per sample.
+          magnitude_bin: number of the bin, from 0, of all samples or per sample; or a `signed_bin`, which also tells
+            for each sample whether the magnitude is negated.
           num_magnitude_bins: the number of bins.
           **kwargs: further arguments of the function; arguments that it does not take are ignored.
 
