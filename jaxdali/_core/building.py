@@ -112,7 +112,7 @@ def _add_line(e: Exception):
             called_frame = called_frame or frame
     # A message of JAX about a node in place of an array.
     if type(e) is TypeError and line and re.search(r"(got|of type|Value) [^,]*DataNode", str(e)) and _is_from_jax(e):
-        e.args = (f"{not_array_message('functions of JAX take', None)} (at {line}): {e}",)
+        e.args = (f"{not_array_message('functions of JAX take', node=None)} (at {line}): {e}",)
         return
     # The call itself may not fit the signature, which Python finds before the operator runs. Then no frame of the
     # operator is in the traceback.

@@ -327,7 +327,7 @@ def call_chain(
     Returns:
       (result of the last stage, status ``i32[B]`` of each stage).
     """
-    *inner_stages, (_, last, _) = stages
+    *inner_stages, (_, last, _) = stages  # each stage has one output
     B, spec, out = last.B, last.spec, last.out[0]
     result, layout = _result(B, spec, out)
     # For each intermediate value, an array without samples that tells its type and static shape, and its shapes if it

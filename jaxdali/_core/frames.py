@@ -320,7 +320,9 @@ class _InProgram(Frames, NativeOperator):
         return Setup((np.concatenate([counts[:, None], frame_shapes[:, 0]], axis=1),), params, frame_setup.scratch)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
-        """Lowers `inner` for the B * K frames of a shard. The status of a sample is that of one of its frames."""
+        """Lowers `inner`, which has one output, for the B * K frames of a shard. The status of a sample is that of one
+        of its frames.
+        """
         frame_params = {n: x for n, x in ctx.params.items() if n.startswith("frames.")}
         K = frame_params["frames.present"].shape[1]
         B = ctx.B * K
@@ -405,5 +407,7 @@ def _copy_rows(ctx: LowerContext, x: Ragged, out: Out) -> tuple[Any, Any]:
     zeros, ones, none = jnp.zeros_like(out.shapes), jnp.ones_like(out.shapes), jnp.zeros((ctx.B, 0), jnp.float32)
     fill = jnp.zeros((ctx.B, 1), jnp.float32)
     params = (zeros, ones, out.shapes, fill, none, none)
-    y, code = _ffi.call("window", ctx, x, Spec(x.dtype, 2, None), out, *params, permutation=(0, 1), channel=-1)
+    y, code = _ffi.call(
+        "window", ctx, x, Spec(x.dtype, ndim=2, shape=None), out, *params, permutation=(0, 1), channel=-1
+    )
     return y.data, code

@@ -291,7 +291,7 @@ class Graph:
           OperatorError: two nodes have the same name, or a node was made in another pipeline.
         """
         for x in outputs:
-            check_reach(x, None, "as an output")
+            check_reach(x, branch=None, usage="as an output")
         # All nodes of the definition, and those from outside that these or the outputs depend on.
         nodes_by_id = {n.id: n for n in nodes}
         own_ids, next_number = set(nodes_by_id), len(nodes_by_id)

@@ -399,7 +399,7 @@ class StageOperator(NativeOperator):
         raise NotImplementedError(self.name)
 
     def lower(self, ctx: LowerContext, image: Any, *arguments: Any) -> Any:
-        """Calls the kernel with the operands of `call`."""
+        """Calls the kernel with the operands of `call`. It has one output."""
         call = self.call(ctx)
         y, status = _ffi.call(self.kernel, ctx, image, ctx.spec, ctx.out[0], *call.params, **call.attrs)
         return (y,), status

@@ -66,7 +66,8 @@ class BlockedRanges(Ranges):
 
     def read(self, i: int) -> bytes:
         """See `Ranges.read`. Leaves out the headers of blocks."""
-        return joined(super().read(i), self._file_extent(i)[0])
+        first, _ = self._file_extent(i)
+        return joined(super().read(i), first)
 
 
 def record_begin(size: np.ndarray) -> np.ndarray:
@@ -189,9 +190,10 @@ def _checked_data(chunk: memoryview) -> tuple[memoryview, int, int]:
 
 
 def _checked_header(chunk: bytes | memoryview) -> tuple[int, int, int, int]:
-    """The fields of a chunk's header: size and checksum of the data after it, kind and number of records, decompressed
-    size.
+    """The fields of a chunk's header: size and checksum of the data after it, kind and number of records (in one number:
+    the kind is its lowest byte), decompressed size.
     """
+    # Five numbers of 64 bits, of which the first is the checksum of the others.
     header_hash, size, data_hash, kind, decoded_size = struct.unpack_from("<QQQQQ", chunk)
     if header_hash != _cpu.highway_hash(np.frombuffer(chunk[8:CHUNK_HEADER], np.uint8)):
         raise ValueError("the checksum of a chunk's header is wrong")

@@ -540,7 +540,7 @@ class ListSource(Source):
             raise ValueError(f"the lists of the shards differ in type or dimensions: {[r.specs for r in records]}")
         self._records = records
         self._on_error = on_error
-        self._reader_seed = orders[0].seed
+        self._reader_seed = orders[0].seed  # for all shards, that of the first one
         for r in records:
             r.read_by(sum(x is r for x in records))
         # A list is asked for groups only if it is read in random order.
@@ -719,6 +719,7 @@ class ListSource(Source):
         lists = {id(r): r for r in self._records}
         per_shard = max(-(-self._read_ahead // len(self.walks)), B)
         current = index.reshape(len(self.walks), B)
+        # `take` returns the numbers of the records first.
         following = np.stack([walk.take(cursor, per_shard, B)[0] for walk, cursor in zip(self.walks, cursors)])
         for key, records in lists.items():
             reads_list = [id(r) == key for r in self._records]
@@ -747,7 +748,7 @@ def _metadata(records: Records, name: str) -> Callable[[int], Any]:
     """The function for metadata of this name, see `Records.metadata`. Raises ArgumentError if there is none."""
     function = records.metadata(name)
     if function is None:
-        similar = did_you_mean(name, records.facts(), None)
+        similar = did_you_mean(name, records.facts(), use=None)
         raise ArgumentError(f"there is no metadata {name!r}; there are {', '.join(records.facts())}{similar}")
     if name in ("filename", "source_info"):  # a URL may have credentials
         return lambda i: redacted(function(i))

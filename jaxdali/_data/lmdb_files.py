@@ -42,7 +42,7 @@ class Lmdb:
             self._env = lmdb.open(
                 self.path, subdir=self._file != self.path, readonly=True, lock=False, max_readers=1 << 10
             )
-            # Pages up to the last one that is used, times the size of a page.
+            # Pages up to the last one that is used, times the size of a page. The stamp begins with the file's size.
             size_in_use = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
             if self._stamp[0] < size_in_use:
                 raise RuntimeError(

@@ -263,6 +263,7 @@ class Processes:
             cause = f"with exit code {code}"
         if worker.ready:
             items = worker.requests[0] if worker.requests else []
+            # An item is (number of the data set, index in it).
             phase = f"while it read item {items[0][1]}" if items else ""
             if len(items) > 1:
                 phase += f" or one of the {len(items) - 1} after it"

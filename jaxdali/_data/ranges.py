@@ -76,7 +76,8 @@ class Ranges:
 
     def name(self, i: int) -> str:
         """File and position, for messages."""
-        return f"{self.files.path(int(self.file[i]))}, {self.size[i]} bytes from {self._file_extent(i)[0]} on"
+        first, _ = self._file_extent(i)
+        return f"{self.files.path(int(self.file[i]))}, {self.size[i]} bytes from {first} on"
 
     def oversized(self, index: np.ndarray) -> bool:
         """Whether one of the ranges `index` is larger than a record may be. Then `read` refuses that range, and

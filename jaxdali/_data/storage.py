@@ -290,6 +290,7 @@ class Store:
             return not set("?[{").isdisjoint(path) and (existing[path] if path in existing else self._exist([path])[0])
 
         def matches(path: str) -> Sequence[str]:
+            """The files that match wildcards: paths, or the full URLs that a server lists."""
             if not is_url(path):
                 return [m for m in glob.glob(path, recursive=True) if not os.path.isdir(m)]
             (files,) = self._request_all(

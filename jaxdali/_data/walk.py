@@ -293,14 +293,13 @@ class Walk(Order):
         remainder = self._remainder(number, cursor.get("rest"))
         if remainder is None:
             return None
+        index, _ = remainder
         walks = [dataclasses.replace(self, shard_id=i) for i in range(self.num_shards)]
-        return [
-            end - first
-            for first, end in (shard_bounds(len(remainder[0]), w.num_shards, w._shard(number)) for w in walks)
-        ]
+        return [end - first for first, end in (shard_bounds(len(index), w.num_shards, w._shard(number)) for w in walks)]
 
     def round_size(self, cursor: dict[str, Any]) -> int:
         """Number of samples that this shard reads in the whole round of a cursor, including padding."""
+        # (index, position) of what all shards together read in a round that other shards began; None: all samples.
         remainder = self._remainder(cursor["round"], cursor.get("rest"))
         if self.pad_last_batch:
             return -(-(self.size if remainder is None else len(remainder[0])) // self.num_shards)
@@ -312,8 +311,9 @@ class Walk(Order):
         """
         remainder = self._remainder(number, division)
         if remainder is not None:
-            first, end = shard_bounds(len(remainder[0]), self.num_shards, self._shard(number))
-            return remainder[0][first:end], remainder[1][first:end]
+            index, position = remainder
+            first, end = shard_bounds(len(index), self.num_shards, self._shard(number))
+            return index[first:end], position[first:end]
         return _whole_round(self, number)
 
     def take(
@@ -339,6 +339,7 @@ class Walk(Order):
             entries, places = self._round(number, division)
             count = len(entries)
             if self.pad_last_batch:
+                # (index, position) of what all shards together read in a round that other shards began; None: all samples.
                 remainder = self._remainder(number, division)
                 # No sample remains for this shard: the last sample of another shard fills its batches.
                 if remainder is not None and not count:
@@ -392,7 +393,7 @@ class Walk(Order):
             # The sizes of rounds repeat, so whole periods are skipped at once.
             rounds, period = self._period(first_whole)
             cycles, extra_rounds = divmod(cursor["round"] - first_whole, rounds)
-            num_taken += cycles * period + sum(self._count(first_whole + k, None) for k in range(extra_rounds))
+            num_taken += cycles * period + sum(self._count(first_whole + k, division=None) for k in range(extra_rounds))
         while num_taken >= (count := other_walk._count(number, division)):
             cycle_rounds, cycle_samples = other_walk._period(number)
             if number >= first_whole and num_taken >= cycle_samples:
@@ -403,6 +404,7 @@ class Walk(Order):
 
     def _count(self, number: int, division: dict[str, Any] | None) -> int:
         """Number of samples that this shard reads in a round, without padding."""
+        # (index, position) of what all shards together read in a round that other shards began; None: all samples.
         remainder = self._remainder(number, division)
         first, end = shard_bounds(
             self.size if remainder is None else len(remainder[0]), self.num_shards, self._shard(number)
@@ -412,7 +414,7 @@ class Walk(Order):
     def _period(self, number: int) -> tuple[int, int]:
         """(number of rounds, number of samples) after which this walk reads the same shard again."""
         if self.stick_to_shard or self.anew:
-            return 1, self._count(number, None)
+            return 1, self._count(number, division=None)
         return self.num_shards, self.size
 
     def redistributed(self, cursor: dict[str, Any], num_shards: int, shard_id: int) -> dict[str, Any]:

@@ -203,7 +203,7 @@ def _count_records(packing: Packing) -> int:
     writer_class, _ = WRITERS[packing.format]
     writer_class(os.path.join(packing.target, ".pack", "test")).close()
     os.unlink(os.path.join(packing.target, ".pack", "test"))
-    executor, names = open_reader(packing, 0, 1)
+    executor, names = open_reader(packing, shard=0, shards=1)
     try:
         if packing.image is not None and packing.image not in names:
             raise ArgumentError(f"--image {packing.image}: the outputs are {', '.join(names)}")
