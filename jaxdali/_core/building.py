@@ -31,7 +31,8 @@ from .tracebacks import is_ours
 from .words import of_values, sample_advice
 
 # Of each thread, absent until it is first set: `stack`, the scopes of the definitions that run; `branch`, the branch
-# that is being defined; `draws`, the random numbers that are replayed; `deferred`, the lists of the `DeferredWarnings` that are entered.
+# that is being defined; `draws`, what `replaying_draws` replays; `deferred`, the lists of the `DeferredWarnings` that
+# are entered.
 _local = threading.local()
 _numbers = itertools.count()  # counts all nodes, in the order of creation
 _pipelines = itertools.count(1)  # numbers of definitions; 0 stands for nodes outside of any

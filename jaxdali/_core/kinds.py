@@ -43,7 +43,7 @@ class Range:
             return is_inside | np.isnan(x) if self.infinite else is_inside & np.isfinite(x)
 
     def holds_all(self, x: np.ndarray) -> bool:
-        """Whether all numbers are certainly inside the range. If False, `holds` decides. This is faster than `holds`."""
+        """Whether all numbers are certainly inside the range. If False, `holds` decides. It is faster than `holds`."""
         if not x.size or self == Range(infinite=True):
             return True
         # Both are NaN if there is a NaN.

@@ -173,7 +173,7 @@ class ArchiveSamples:
                 head, _, lines = lines.partition(b"\n")
                 version, _, number = head.removeprefix(codecs.BOM_UTF8).partition(b" ")
                 width, offset = _WIDTHS.get(version, 0), len(head) + 1
-                # A number of 20 digits or more is damaged: it is too large for 64 bits.
+                # A number of 20 digits or more is damaged: it is too large for an integer of 64 bits.
                 count = int(number) if number.strip().isdigit() and len(number) < 20 else -1
                 if not width or count < 0:
                     break

@@ -190,8 +190,8 @@ def _checked_data(chunk: memoryview) -> tuple[memoryview, int, int]:
 
 
 def _checked_header(chunk: bytes | memoryview) -> tuple[int, int, int, int]:
-    """The fields of a chunk's header: size and checksum of the data after it, kind and number of records (in one number:
-    the kind is its lowest byte), decompressed size.
+    """The fields of a chunk's header: size and checksum of the data after it, kind and number of records (in one
+    number, whose lowest byte is the kind), decompressed size.
     """
     # Five numbers of 64 bits, of which the first is the checksum of the others.
     header_hash, size, data_hash, kind, decoded_size = struct.unpack_from("<QQQQQ", chunk)

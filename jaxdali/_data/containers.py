@@ -281,8 +281,8 @@ class RecordParts:
             for k, reason in oversized.items():
                 batch.fail(k, f"{self._parts[0].name(int(index[k]))}: {reason}")
             return
-        # The bytes of all parts of all records, in this order; b"" for those with an error. A record that is too large is
-        # not fetched.
+        # The bytes of all parts of all records, in this order; b"" for those with an error. A record that is too large
+        # is not fetched.
         contents, errors = [], oversized
         for k, i in enumerate(index.tolist()):
             for part in self._parts:

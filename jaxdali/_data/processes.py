@@ -41,7 +41,7 @@ class Row:
       keys: the names of the arrays if the item is a dictionary, their number if it is a tuple, None for a single value.
       arrays: the values.
       objects: the values that are returned unchanged, as metadata.
-      error: the exception with its traceback; "" if there is none.
+      error: the reason why it could not be read, of an exception with its traceback; "" if it was read.
     """
 
     def __init__(self, keys: Any, arrays: Sequence[np.ndarray], objects: Sequence[Any], error: str = ""):

@@ -72,7 +72,7 @@ def _in_groups(walk: Walk, groups: Groups, number: int) -> tuple[np.ndarray, np.
     # The number of entries of each group that the shard reads: less than the group has at the ends of the shard.
     sizes = np.diff(np.clip(np.cumsum([0, *groups.sizes[order]]), first, end))
     order, sizes = order[sizes > 0], sizes[sizes > 0]
-    # When each entry comes while its group is in the buffer, and how far `initial_fill` moves it then; None: not at all.
+    # When each entry comes while its group is in the buffer, and how far it moves then (None: not at all), see `spread`.
     times, moves = fractions(seed, Draw.SPREAD, epoch, shard, end - first), None
     if walk.random_shuffle and walk.initial_fill > 1:
         moves = fractions(walk.seed, Draw.MOVES, number, shard, end - first)
@@ -339,7 +339,8 @@ class Walk(Order):
             entries, places = self._round(number, division)
             count = len(entries)
             if self.pad_last_batch:
-                # (index, position) of what all shards together read in a round that other shards began; None: all samples.
+                # (index, position) of what all shards together read in a round that other shards began; None: all
+                # samples.
                 remainder = self._remainder(number, division)
                 # No sample remains for this shard: the last sample of another shard fills its batches.
                 if remainder is not None and not count:

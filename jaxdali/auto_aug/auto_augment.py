@@ -302,8 +302,8 @@ def _policy(name: str, rows: Sequence[str], translations: Sequence[Augmentation]
     """Makes a policy with the ranges of magnitudes of the paper.
 
     Args:
-      rows: sub-policies as text: ``"equalize 0.8; shear_y 0.8 4"``. Each step has a name, a probability, and a magnitude
-        bin from 0 to 10, unless it has no magnitudes.
+      rows: sub-policies as text: ``"equalize 0.8; shear_y 0.8 4"``. Each step has a name, a probability, and a
+        magnitude bin from 0 to 10, unless it has no magnitudes.
       translations: the augmentations translate_x and translate_y; empty: the policy has none.
     """
     # Ranges from the first to the last bin: fractions for shears, degrees, factors, bits, and values of pixels.

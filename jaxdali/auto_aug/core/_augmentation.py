@@ -78,14 +78,15 @@ def signed_bin(
 class Augmentation:
     """An operation on images whose parameter depends on a magnitude; made by the decorator `augmentation`.
 
+    An argument that is None is not set; the property of its name has the default.
+
     Args:
       op: the function of the data and the parameter.
       mag_range: the magnitudes of the first and the last bin, or of all bins.
       randomly_negate: whether the magnitude is negated for a random half of the samples.
       mag_to_param: makes the parameter from a magnitude.
       param_device: where the parameter is: "cpu", "gpu", or "auto" for the place of the data.
-      name: the name, instead of the function's. All of these may be None, which is not set; the property of the same
-        name has the default.
+      name: the name, in place of the function's.
 
     Attributes:
       op: the function.
