@@ -72,7 +72,8 @@ def _in_groups(walk: Walk, groups: Groups, number: int) -> tuple[np.ndarray, np.
     # The number of entries of each group that the shard reads: less than the group has at the ends of the shard.
     sizes = np.diff(np.clip(np.cumsum([0, *groups.sizes[order]]), first, end))
     order, sizes = order[sizes > 0], sizes[sizes > 0]
-    # When each entry comes while its group is in the buffer, and how far it moves then (None: not at all), see `spread`.
+    # When each entry comes while its group is in the buffer, and how far it moves then (None: not at all): see `spread`
+    # in shuffle.py.
     times, moves = fractions(seed, Draw.SPREAD, epoch, shard, end - first), None
     if walk.random_shuffle and walk.initial_fill > 1:
         moves = fractions(walk.seed, Draw.MOVES, number, shard, end - first)

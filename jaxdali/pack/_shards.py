@@ -161,7 +161,7 @@ def open_reader(packing: Packing, shard: int, shards: int) -> tuple[Executor, li
       shard, shards: the reader's `shard_id` and `num_shards`.
     """
     function = reader_of(packing.reader)
-    # device_id=None: the records stay on the CPU.
+    # Only the graph of this pipeline is used: the executor below runs it on the CPU.
     with Pipeline(batch_size=_BATCH, num_threads=packing.num_threads, device_id=None, seed=0) as pipe:
         outputs = function(
             **packing.arguments, num_shards=shards, shard_id=shard, on_error=packing.on_error, name="reader"
