@@ -212,6 +212,8 @@ class Declaration:
                 f"there is already an operator {self.name!r}, of {other_module}: names of operators must be unique"
             )
         self._hints, self._defaults, self.signature = _expand_hints(f)
+        # The parameters that the function itself declares. Shared ones that are not among them are hints, unless they
+        # have a `Default`.
         own_names = f.__code__.co_varnames[: f.__code__.co_argcount + f.__code__.co_kwonlyargcount]
         shared = () if self._hints is None else self._hints.__annotations__
         self.hints = frozenset(n for n in shared if n not in own_names and n not in self._defaults)
