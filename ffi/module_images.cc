@@ -185,7 +185,8 @@ int64_t PlanJpegWorkspace(Rows tables, int64_t shards, int subsequence_bits, int
   return most;
 }
 
-// The DType of an array's element type. The arrays are ordered by the size of an element, which is 2^log_bytes bytes.
+// The DType of an array's element type. Each list below is ordered by the size of an element, 2^log_bytes bytes; floats
+// begin with 2 bytes. Throws for other types.
 DType TypeOf(const AnyArray& a) {
   const auto [code, bits] = std::pair(a.dtype().code, a.dtype().bits);
   if (code == static_cast<uint8_t>(nb::dlpack::dtype_code::Bfloat) && bits == 16) return DType::kBF16;

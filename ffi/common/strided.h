@@ -86,16 +86,17 @@ class Walk {
 template <class Sources>
 struct StridedPlanner : Sources {
   struct Plan {
-    int64_t units;
-    Units to;
-    Strided from;
-    const uint8_t* in;
+    int64_t units;       // of 16 bytes of the output
+    Units to;            // the output
+    Strided from;        // where its elements are in the input
+    const uint8_t* in;   // the sample's first element
     const uint8_t* end;  // end of the buffer that contains `in`
   };
 
-  // Fills in the plan of sample i: what the threads that work on it need.
+  // Fills in the plan of sample i: what the threads that work on it need. The status is that of the kernel's Find.
   JAXDALI_HD Status Prepare(int i, Plan* s) const {
     s->in = this->in.bytes(i);
+    // `end`: a unit is read by whole words, which may reach into the next samples but not beyond the buffer.
     s->end = static_cast<const uint8_t*>(this->in.data) + this->in.capacity * SizeOf(this->in.dtype);
     if (const Status status = this->Find(i, &s->from); status != kOk) return status;
     s->units = s->to.Set(this->out.bytes(i), s->from.size, this->out.dtype);

@@ -188,8 +188,8 @@ struct EqualizeBatch {
     return {first > 0 ? first : 0, first + 1 < tiles ? first + 1 : tiles - 1, position - floor};
   }
 
-  // Writes the pixel whose first channel is element i, with the value that the tables of its plane give. v and h: the
-  // tiles above and below, left and right of it.
+  // Writes the pixel whose first channel is element i, with the value that the tables of its plane give. `v`: the tiles
+  // above and below it; `h`: those left and right of it. With one tile, they are not used.
   JAXDALI_HD void Put(const EqualizeArgs& a, const uint8_t* tables, int64_t i, Between v, Between h) const {
     if (a.channels == 1) {
       a.out[i] = Blend(tables + a.in[i], v, h);

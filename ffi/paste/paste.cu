@@ -10,9 +10,9 @@ namespace {
 // The plan of a canvas. Its regions are read from device memory, since there may be many.
 struct PastePlanner : PasteBatch {
   struct Plan {
-    int64_t units;
-    Units to;
-    int32_t i;  // the sample
+    int64_t units;  // of 16 bytes of the canvas
+    Units to;       // the canvas
+    int32_t i;      // the sample
     int32_t channels;
     Divisor row, height;  // elements of a row, rows of a frame
   };

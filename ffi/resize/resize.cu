@@ -11,7 +11,8 @@ namespace {
 // the source sample and the normalized weight of its tap j, j < count().
 class TapsOfThread {
  public:
-  // `accumulate` and `relative`: see Nearest.
+  // Begins with an axis, before any output sample. `accumulate`: of nearest neighbours, each position adds the scale to
+  // the one before; `relative`: positions count from the first source sample in use. See Nearest.
   JAXDALI_HD void Start(const Axis& axis, const FilterTables& tables, bool accumulate, bool relative) {
     axis_ = &axis;
     table_ = tables[axis.filter];

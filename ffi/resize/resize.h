@@ -245,8 +245,9 @@ struct Taps {
   int32_t lo = 0, hi = 0;      // the source samples in use are [lo, hi)
   bool negative = false;       // the filter has negative lobes
 
-  // Makes the taps of some outputs of an axis. Returns false if the filter is too wide to be represented. `accumulate`
-  // and `relative`: see Nearest.
+  // Makes the taps of some outputs of an axis. Returns false if the filter is too wide to be represented. Two arguments
+  // say how positions of nearest neighbours are rounded, see Nearest: `accumulate`: each adds the scale to the one
+  // before; `relative`: they count from the first source sample in use.
   bool Make(const Axis& axis, bool accumulate, bool relative, Range outputs);
   // Counts source samples from this one.
   void CountFrom(int64_t source);
@@ -270,16 +271,17 @@ struct ResizeJob {
   Convention convention;
 };
 
-// The axes of a job in the order z, y, x. A missing axis has one sample, which is used.
+// The axes of a job in the order z, y, x. With fewer than three axes, the job's are the last ones; a missing axis has
+// one sample, which is used.
 struct Axes {
   Axis axis[3];
   bool nearest;  // all axes use nearest neighbours
-  int second;    // if two axes use nearest neighbours: see SecondPass; else -1
+  int second;    // the axis of DALI's second pass (1: y, 2: x) if two axes use nearest neighbours; otherwise -1
 
   // Describes the axes of a job. Returns kEmpty if an axis of the source has no samples, kTooLarge if a filter is too
   // wide to be represented, or kOk.
   JAXDALI_NOINLINE JAXDALI_HD Status Make(const ResizeJob& job) {
-    const int skip = 3 - job.num_axes;  // axes that are missing
+    const int skip = 3 - job.num_axes;  // axes that are missing: axis[d] is axis d - skip of the job
     nearest = true;
     for (int d = 0; d < 3; d++) {
       const int a = d - skip;
@@ -294,8 +296,9 @@ struct Axes {
       if (!axis[d].representable()) return kTooLarge;
       nearest = nearest && axis[d].filter == Interp::kNN;
     }
-    // Only the axis of DALI's second pass counts positions from the first source sample in use: see Nearest,
-    // CountFromFirst.
+    // DALI resizes images in two passes. If both axes are filtered, or both use nearest neighbours, the axis of the
+    // second pass counts positions from the first source sample in use, which changes their rounding. All other axes
+    // count from the start of the source.
     second = nearest && job.num_axes == 2 ? SecondPass(axis[1], axis[2]) : -1;
     const bool both_filtered = axis[1].filter != Interp::kNN && axis[2].filter != Interp::kNN;
     if (both_filtered && job.num_axes == 2) axis[SecondPass(axis[1], axis[2])].CountFromFirst();

@@ -280,10 +280,10 @@ void ResizeFloat(const In* in, const Taps& y, const Taps& x, int64_t row_size, i
       if (s.ring_rows[slot] == source) continue;
       s.ring_rows[slot] = source;
       rows[0] = in + source * row_size;
-      K::WeighRows(rows.data(), &one, 1, begin, used, line);
+      K::WeighRows(rows.data(), &one, /*k=*/1, begin, used, line);
       K::WeighPixels(line, x.lo, x.first.data(), weight, k, x.n, c, resized);
     }
-    K::WeighRows(window.data(), &y.weight[o * y.k], y.k, 0, out_row, row);
+    K::WeighRows(window.data(), &y.weight[o * y.k], y.k, /*begin=*/0, out_row, row);
     finish(row, o);
   }
 }
@@ -342,10 +342,10 @@ void ResizeSample(const ResizeJob& job, const int64_t* extent, bool nearest, Scr
       float* slice = AtLeast(s.slice, in_slice);
 #if defined(JAXDALI_SIMD)
       if (kHasSimd)
-        Simd::WeighRows(slices.data(), &z.weight[o * z.k], z.k, 0, in_slice, slice);
+        Simd::WeighRows(slices.data(), &z.weight[o * z.k], z.k, /*begin=*/0, in_slice, slice);
       else
 #endif
-        Portable::WeighRows(slices.data(), &z.weight[o * z.k], z.k, 0, in_slice, slice);
+        Portable::WeighRows(slices.data(), &z.weight[o * z.k], z.k, /*begin=*/0, in_slice, slice);
       ResizeImage<float, Out>(slice, y, x, row_size, c, /*nearest=*/false, /*fixed=*/false, s, out);
     }
   }
@@ -379,7 +379,7 @@ bool MakeTaps(const Axes& axes, int d, Range outputs, Taps* taps) {
 // kInternal: a tap lies outside the source in memory.
 Status TapsOf(const Axes& axes, const ResizeJob& job, const ResizePart& part, Scratch& s) {
   for (int a = 0; a < job.num_axes; a++) {
-    const int d = a + 3 - job.num_axes;
+    const int d = a + 3 - job.num_axes;  // axis a of the job in Axes
     Taps& taps = s.taps[d];
     if (!MakeTaps(axes, d, part.output[a], &taps)) return kTooLarge;
     if (taps.lo < part.source[a].begin || taps.hi > part.source[a].end) return kInternal;
@@ -429,7 +429,7 @@ Status SourceOf(const ResizeJob& job, ResizePart* part) {
   Axes axes;
   if (Status status = axes.Make(job); status != kOk) return status;
   for (int a = 0; a < job.num_axes; a++) {
-    const int d = a + 3 - job.num_axes;
+    const int d = a + 3 - job.num_axes;  // axis a of the job in Axes
     // The first taps rise or fall monotonically with the output, so the first and the last output give the range.
     const int64_t ends[2] = {part->output[a].begin, part->output[a].end - 1};
     for (int e = 0; e < 2; e++) {

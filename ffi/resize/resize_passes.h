@@ -41,7 +41,8 @@ struct ResizePasses {
     int tap, taps;   // the first vertical tap, and how many
   };
 
-  // Makes tile `p`, in the phases that the file's comment lists. `next(thread)` is called in the first phase.
+  // Makes tile `p`: for each band of rows, the vertical pass into `mid`, then the horizontal pass, in the phases that
+  // the file's comment lists. `next(thread)` lets thread 0 describe the next tile during the first phase.
   template <class Block, class Next>
   JAXDALI_HD static void Filter(const Block& block, Shared& s, const OutputTile& p, Next next) {
     block.Phase([&](int thread) {
@@ -49,7 +50,7 @@ struct ResizePasses {
       Begin(thread, s, p);
     });
     const Extent x(s.plan, s.first_x[0], s.first_x[p.columns - 1]);
-    const bool one_y = s.plan.count_y <= s.plan.taps_y;  // one chunk has all vertical taps
+    const bool one_chunk_y = s.plan.count_y <= s.plan.taps_y;  // one chunk has all vertical taps
     // Read before the last phase: after it, a fast thread may describe another tile there.
     const int tile_rows = p.rows;
     Source from;
@@ -60,11 +61,11 @@ struct ResizePasses {
         for (from.tap = 0; from.tap < s.plan.count_y; from.tap += s.plan.taps_y) {
           from.taps = s.plan.count_y - from.tap < s.plan.taps_y ? s.plan.count_y - from.tap : s.plan.taps_y;
           // Whether the weights of the columns must be made: not by Begin, and only once if one chunk has all columns.
-          const bool fill_x = from.tap == 0 && !x.ready && (from.row == 0 || !x.one);
-          if (fill_x || !one_y) {
+          const bool fill_x = from.tap == 0 && !x.weights_by_begin && (from.row == 0 || !x.one_chunk);
+          if (fill_x || !one_chunk_y) {
             block.Phase([&](int thread) {
               if (fill_x) WeighColumns(thread, s, p, from);
-              if (!one_y && thread < from.rows) WeighRow(s, p, from, thread);
+              if (!one_chunk_y && thread < from.rows) WeighRow(s, p, from, thread);
             });
           }
           block.Phase([&](int thread) { Down(thread, s, p, from); });
@@ -81,14 +82,15 @@ struct ResizePasses {
   // or descend if mirrored.
   struct Extent {
     int low, high, chunk;
-    bool one, ready;  // one chunk has all of them; the first phase of the tile makes the weights of its columns
+    bool one_chunk;         // it has all of them
+    bool weights_by_begin;  // the first phase of the tile (Begin) makes the weights of its columns
 
     JAXDALI_HD Extent(const typename Tile::Plan& plan, int a, int b)
         : low(a < b ? a : b),
           high((a < b ? b : a) + plan.count_x),
           chunk(ChunkColumns<In, Out>(plan.channels)),
-          one(high - low <= chunk),
-          ready(one && plan.count_x <= Tile::kFewTaps) {}
+          one_chunk(high - low <= chunk),
+          weights_by_begin(one_chunk && plan.count_x <= Tile::kFewTaps) {}
   };
 
   // The first phase of a tile. Weights of columns and of rows are made by the last threads, because the first ones are
@@ -98,7 +100,7 @@ struct ResizePasses {
     auto first = [&](int column) { return x.First(s.plan.window.At(1, p.x + column), /*accumulate=*/false); };
     const Extent extent(s.plan, first(0), first(p.columns - 1));
     Source from{extent.low, extent.high, /*row=*/0, /*rows=*/0, /*tap=*/0, s.plan.count_y};
-    if (extent.ready) {
+    if (extent.weights_by_begin) {
       // Thread 0, and so its warp of 32 threads, is busy with the next tile.
       if (thread == 32) SetChunk(s, p, from);
       SetElement(thread, s, p, from, first);
@@ -109,7 +111,7 @@ struct ResizePasses {
         const int first_tap = x.First(column, /*accumulate=*/false);
         const float norm = x.Norm(column);
         s.first_x[k] = first_tap;
-        if (extent.ready) {
+        if (extent.weights_by_begin) {
           float* to = s.weight_x + k * s.plan.taps_x;
           x.Weigh(column, first_tap, x.count, norm, [&](float w) { *to++ = w; });
         } else {
@@ -168,7 +170,7 @@ struct ResizePasses {
       const int column = static_cast<int>(q.quotient), first = s.first_x[column];
       const int source_column = (first > from.begin ? first : from.begin) + static_cast<int>(q.rest);
       if (source_column < first + x.count && source_column < from.end)
-        x.Weigh(s.plan.window.At(1, p.x + column), source_column, 1, s.norm_x[column],
+        x.Weigh(s.plan.window.At(1, p.x + column), source_column, /*n=*/1, s.norm_x[column],
                 [&](float w) { s.weight_x[k] = w; });
     }
   }
@@ -255,7 +257,7 @@ struct ResizePasses {
   }
 
   // By words: each thread takes two neighbouring words of two rows. Elements before the first one and after the last
-  // one are unused.
+  // one are unused. kAligned: all source rows begin with a word.
   template <bool kAligned>
   JAXDALI_HD static void DownWords(int thread, Shared& s, Source from) {
     const uint8_t* start = s.chunk.start;
@@ -329,7 +331,7 @@ struct ResizePasses {
         }
         if (j < from.taps) {
           load(a);
-          add(a, {}, j);
+          add(a, /*b=*/{}, j);
         }
       } else {
         auto add = [&](const uint32_t (&words)[2][2], int j) {

@@ -118,9 +118,11 @@ struct EdgeTaps {
   JAXDALI_HD float Raw(const TapWindow& w, int j) const {
     return axis.filter == Interp::kLinear ? w.Linear(axis, j) : w.Weight(axis, table, j);
   }
-  // The first tap of output o. `accumulate`: see Nearest.
+  // The first tap of output o. `accumulate`: of nearest neighbours, each position adds the scale to the one before, as
+  // in DALI along all axes but the innermost.
   JAXDALI_HD int First(int64_t o, bool accumulate) const {
     if (axis.filter == Interp::kNN) {
+      // Not relative: the passes are for jobs with a filtered axis, where Axes::second is -1.
       const Nearest n = Nearest::Make(axis, accumulate, /*relative=*/false);
       return n.Index(accumulate ? n.Accumulated(o) : n.At(o));
     }

@@ -25,8 +25,8 @@ struct Medians : StencilBatch {
   enum Kind { kNetwork3, kNetwork5, kHistogram, kLongHistogram, kTiles, kElements };
 
   struct Plan : StencilArgs {
-    int64_t pieces;
-    int32_t kind, rows, columns, pitch;  // of a tile; pitch: elements of a row that the tile depends on
+    int64_t pieces;                      // tiles, or groups of kThreads elements
+    int32_t kind, rows, columns, pitch;  // of a tile; kind: a Kind; pitch: elements of a row that it depends on
     Divisor across, down;                // tiles of a plane
     Divisor inner_n;                     // `inner` as a divisor
     V beyond;                            // the value beyond a constant border
@@ -47,6 +47,7 @@ struct Medians : StencilBatch {
     if (Status s = Sample(i, a); s != kOk) return s;
     a->beyond = ConvertTo<V>(a->fill);  // rounding does not change the order, so it may come before the median
     a->inner_n = Divisor(a->inner);
+    // Axes 0, 1 and 2 are planes, rows and columns. With tiles, the output has the input's planes (HasTiles).
     const int64_t row = a->out_n[2] * a->inner, halo = (a->window[2] - 1) * a->inner;
     if (a->HasTiles() && ChooseTile(a, halo)) {
       a->across = Divisor((row + a->columns - 1) / a->columns);
@@ -106,6 +107,8 @@ struct Medians : StencilBatch {
   JAXDALI_HD static bool ChooseTile(Plan* a, int64_t halo) {
     const bool is3 = a->window[1] == 3 && a->window[2] == 3, is5 = a->window[1] == 5 && a->window[2] == 5;
     const bool is_histogram = kBytes && !is3 && !is5;
+    // Counts of fewer than 256 values fit 8 bits. With histograms, a tile has a column for each one that fits into
+    // memory.
     a->kind = is3 ? kNetwork3 : is5 ? kNetwork5 : !kBytes ? kTiles : a->Taps() < 256 ? kHistogram : kLongHistogram;
     a->columns = !is_histogram ? kColumns : a->kind == kHistogram ? 128 : 64;
     const int64_t pitch = (a->columns + halo + 7) / 4 * 4;  // some more, because bytes are read by words
@@ -140,7 +143,9 @@ struct Medians : StencilBatch {
     for (int32_t m = thread / 32; m < rows; m += kThreads / 32) {
       const int64_t y = Inside(border, first_y + m, a.n[1]), start = (plane + (y < 0 ? 0 : y)) * row;
       V* const to = tile + m * pitch;
-      // Bytes are loaded by words that are inside the row.
+      // Four bytes are loaded from two words, which begin at most 3 bytes before them, and end at most 8 bytes behind
+      // the first one. Both are inside the row for an index of safe_begin to safe_end; rows beyond a constant border
+      // have none.
       const int64_t safe_begin = y < 0 ? row : 3, safe_end = row - 8;
       for (int32_t e = thread % 32 * kEach; e < width; e += 32 * kEach) {
         const int64_t index = column + e - shift;

@@ -35,18 +35,20 @@ struct WarpTilePlan {
   static constexpr int kGroup = 4;  // source pixels that a thread reads together: 12 bytes
   static_assert(kThreads % kLines == 0 && kSide % kGroup == 0);
 
-  int64_t map[2][2];          // WarpArgs::map of x and y
+  // Fixed point, kOnePixel for a pixel. The first index is the axis of the source, the second one that of the output; 0
+  // is x, 1 is y.
+  int64_t map[2][2];          // steps of the source point from an output pixel to the next: WarpArgs::map
   int64_t least[2], most[2];  // range of the source points of a tile's pixels, relative to its first one
   int32_t columns;            // of a tile
-  int32_t lead;               // kBefore, or 0 if all output rows begin with a word
-  int32_t out_row, in_row;    // bytes
-  int32_t width;              // of the source
-  uint32_t safe_rows;         // source rows in which the words of a group are inside the buffer
-  uint32_t fill;              // a pixel
-  int32_t across;             // tiles in a row
-  bool fits;                  // false: the rectangles are too large, or pixels do not have three bytes
+  int32_t lead;  // pixels by which rows may begin before their tile: kBefore, or 0 if all output rows begin with a word
+  int32_t out_row, in_row;  // bytes of a row
+  int32_t width;            // of the source
+  uint32_t safe_rows;       // source rows in which the words of a group are inside the buffer
+  uint32_t fill;            // a pixel of three equal bytes
+  int32_t across;           // tiles in a row
+  bool fits;                // false: the rectangles are too large, or pixels do not have three bytes
 
-  // Makes the plan of sample i of batch `in`.
+  // Makes the plan of sample i of batch `in`. Its `fits` says whether the sample can be made by these tiles.
   JAXDALI_HD static WarpTilePlan Of(const WarpArgs& a, const Batch& in, int i) {
     WarpTilePlan p{};
     constexpr int64_t kMost = int64_t{1} << 31;  // limit of 32-bit counters
@@ -61,10 +63,11 @@ struct WarpTilePlan {
     p.in_row = static_cast<int32_t>(row);
     p.out_row = static_cast<int32_t>(a.out_size[0] * 3);
     p.fill = ConvertTo<uint8_t>(a.fill) * 0x010101u;
-    // The words of a group may reach 4 bytes beyond its pixels. This only matters in the last frame: `safe` counts its
-    // bytes that have so many behind them in the buffer.
-    const int64_t safe = in.capacity - in.start(i) - (a.frames - 1) * frame - 4;
-    if (p.width >= kGroup && safe > 0) p.safe_rows = static_cast<uint32_t>(safe < frame ? safe / row : a.in_size[1]);
+    // A group of pixels is read by whole words, which may reach 4 bytes beyond it. Only in the last frame these may lie
+    // outside the buffer: its first `safe_bytes` bytes have four more behind them.
+    const int64_t safe_bytes = in.capacity - in.start(i) - (a.frames - 1) * frame - 4;
+    if (p.width >= kGroup && safe_bytes > 0)
+      p.safe_rows = static_cast<uint32_t>(safe_bytes < frame ? safe_bytes / row : a.in_size[1]);
     return p;
   }
 

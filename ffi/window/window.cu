@@ -14,7 +14,8 @@ namespace {
 
 // The windows as Sources of StridedKernel.
 struct Windows : WindowBatch {
-  // Describes the window of sample i.
+  // Describes the window of sample i by strides alone. LaunchWindow uses it where elements are only copied and there is
+  // no fill: then a window that reaches outside the input is an error, and all indices lie inside.
   JAXDALI_HD Status Find(int i, Strided* from) const {
     WindowArgs a;
     if (Status s = Sample(i, &a); s != kOk) return s;
@@ -32,6 +33,7 @@ struct ByteWindows : StridedKernel<Windows, uint8_t> {
   // The work of a thread: units first, first + kThreads, ... of the output, 16 bytes each.
   JAXDALI_HD void Work(const Plan& s, int64_t first, int64_t end) const {
     const int row = s.from.ndim - 2, pixel = s.from.ndim - 1;
+    // The innermost axis has the three bytes of a pixel, and the next pixel of the row lies before this one.
     const bool mirrored =
         s.from.ndim >= 2 && s.from.stride[row] == -3 && s.from.stride[pixel] == 1 && s.from.extent[pixel].n() == 3;
     if (!mirrored) return Base::Work(s, first, end);
@@ -82,7 +84,7 @@ struct ByteWindows : StridedKernel<Windows, uint8_t> {
   }
 };
 
-// Launches a copy with fill of elements that have the size of T.
+// Launches a copy with fill of elements that have the size of T. Returns null or an error message.
 template <class T>
 const char* LaunchMoves(const WindowBatch& b, const Samples& samples, void* stream) {
   if (Counts32(b.in) && Counts32(b.out)) return LaunchComputedWindows<T, T, T, uint32_t>(b, samples, stream);
@@ -93,7 +95,8 @@ const char* LaunchMoves(const WindowBatch& b, const Samples& samples, void* stre
 
 template const char* LaunchPlans(const SamplePlanner<WindowPlanner>&, const WorkSplit&, void*);
 
-// Launches a kernel as the comment at the top of this file says. Returns null or an error message.
+// Launches a copy (ByteWindows for bytes, StridedKernel for others) where elements are only copied and there is no
+// fill, otherwise ComputedWindows. Returns null or an error message.
 const char* LaunchWindow(const WindowBatch& b, const Samples& samples, void* stream) {
   if (b.moves() && b.fills == 0) {
     if (SizeOf(b.in.dtype) == 1) return Launch(ByteWindows{{{{b}}}}, samples, stream);

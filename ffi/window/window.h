@@ -57,7 +57,7 @@ struct WindowBatch {
   JAXDALI_HD bool moves() const { return in.dtype == out.dtype && scales == 0; }
 
   // Describes sample i. The caller has checked that it lies inside both buffers. kOutOfBounds: an index lies outside
-  // the input, and there is no fill.
+  // the input, and there is no fill. kInternal: an extent is negative, or the output has another size than the window.
   JAXDALI_NOINLINE JAXDALI_HD Status Sample(int i, WindowArgs* a) const {
     a->in_type = in.dtype;
     a->out_type = out.dtype;

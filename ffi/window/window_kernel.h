@@ -33,8 +33,8 @@ struct WindowPlanner : WindowBatch {
   struct Plan {
     static constexpr int kChannels = 4;
 
-    int64_t units;
-    Units to;
+    int64_t units;  // of 16 bytes of the output
+    Units to;       // the output
     const uint8_t* in;
     int64_t start;    // element of the input at index 0 of all axes
     int32_t last;     // number of the innermost axis; there are at least two
@@ -45,7 +45,9 @@ struct WindowPlanner : WindowBatch {
     int32_t fills, scales;
     Channel channels[kChannels];  // the first ones
 
-    // Adds an axis inside all others. An axis that is contiguous with the one before becomes part of it.
+    // Adds an axis inside all others. An axis that is contiguous with the one before becomes part of it, if all its
+    // indices are inside the input, and neither is the axis of the channels. `n`: its indices, of which begin ... end -
+    // 1 are inside; `stride`: elements of the input from one to the next.
     JAXDALI_HD void Add(int64_t n, int64_t stride, int64_t begin, int64_t end, bool is_channel) {
       const bool whole = begin == 0 && end == n;  // all indices are inside the input
       if (!is_channel && n == 1 && whole) return;
