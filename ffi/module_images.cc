@@ -67,7 +67,8 @@ jpeg::ImageTable* Tables(const Rows& tables) {
   return reinterpret_cast<jpeg::ImageTable*>(tables.data());
 }
 
-// Returns the most pixels of an image, or -1 if Python has to look at a header: see the docstring below.
+// Parses the headers of a batch into `info`; rows of absent images are 0. pool_id: -1: in this thread alone. Returns
+// the most pixels of an image, or -1 if a header is damaged, or if a library has to read a header or decode an image.
 int64_t ParseHeaders(nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig> data, Vector<const int32_t> offsets,
                      Vector<const int64_t> sizes, Rows info, std::optional<Vector<const bool> > present, int pool_id) {
   const EncodedBatch batch(data, offsets, sizes);
@@ -112,7 +113,8 @@ std::vector<int> WriteRegions(Rows info, bool adjust_orientation, Pairs<const do
   return SetRegions(Info(info, n), n, adjust_orientation, start.data(), size.data());
 }
 
-// u: two random numbers for the position, and two for each attempt.
+// RandomWindows (host/windows.h) with checks of shapes. u: a row of random numbers for each sample, two for the
+// position and two for each attempt.
 void DrawWindows(nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu> u, Pairs<const int64_t> extents,
                  std::array<double, 2> area, std::array<double, 2> aspect_ratio, Pairs<double> start,
                  Pairs<double> size) {
@@ -141,7 +143,8 @@ void MakeJpegTables(nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig> data, 
   });
 }
 
-// For each file its compact coefficients, or None.
+// Decodes the coefficients of progressive files. Returns for each file its coefficients in compact form, or None if the
+// CPU must decode it or they would have more than `most` bytes. Sets the row of each file in `tables`.
 nb::list CompactJpegs(const std::vector<Vector<const uint8_t> >& data, Rows info, Vector<const int64_t> most,
                       Rows tables, int output_type, int pool_id) {
   const size_t n = data.size();
@@ -227,7 +230,8 @@ std::vector<int> DecodeImages(const std::vector<Vector<const uint8_t> >& data, R
 
 using Pixels = nb::ndarray<const uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 
-// For each image its file, or the status.
+// Encodes images as JPEG files on a thread pool. factor_h, factor_v: sampling factors of luminance, see EncodeOptions.
+// Returns for each image the bytes of its file, or its status as a number.
 nb::list EncodeJpegs(const std::vector<Pixels>& images, int quality, int factor_h, int factor_v, bool bgr,
                      int pool_id) {
   if (quality < 1 || quality > 100) throw nb::value_error("encode_jpegs: quality");
@@ -263,7 +267,7 @@ nb::list EncodeJpegs(const std::vector<Pixels>& images, int quality, int factor_
       result.append(nb::bytes(files[i].data.get(), files[i].size));
     else
       result.append(static_cast<int>(status[i]));
-    files[i].data.reset();
+    files[i].data.reset();  // its bytes are copied
   }
   return result;
 }
@@ -295,8 +299,8 @@ void ConvertYuv(const PlaneArray<Sample>& y, const PlaneArray<Sample>& u, const 
                                   PlaneOf<Sample>(v, rows, columns),
                                   height,
                                   width,
-                                  columns != width,
-                                  rows != height,
+                                  /*half_width=*/columns != width,
+                                  /*half_height=*/rows != height,
                                   {luma, black, red_v, blue_u, green_u, green_v}};
   uint8_t* to = out.data();
   nb::gil_scoped_release release;

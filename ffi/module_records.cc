@@ -126,6 +126,7 @@ void FillOutputs(RecordBatch& batch, const std::vector<AnyArray>& data,
     const auto elements = static_cast<int64_t>(data[k].size());
     RecordBatch::Target t = {o.field, static_cast<uint8_t*>(data[k].data()), bytes, std::vector<int64_t>(n)};
     if (bytes != o.bytes) throw nb::value_error("fill: another type");
+    // Where the samples begin, in elements: those of ragged outputs in their shards' rows, others one after another.
     t.missing = o.missing, t.count = 1;
     if (offsets[k].has_value()) {
       const auto num_samples = static_cast<int64_t>(offsets[k]->size());
@@ -197,7 +198,8 @@ void DefineRecords(nb::module_& m) {
           "add_output",
           [](RecordLayout& self, std::string name, std::string dtype, int field, ValueType type, int bytes,
              RecordOutput::Shape shape, std::vector<int64_t> dims, nb::bytes missing) {
-            // The size of an element must suit the values; `missing` are bytes that stand for absent values.
+            // The size of an element must suit the values. `missing` are bytes that stand for absent values: one
+            // element of an output of fixed shape, any number of elements of a list; other outputs have none.
             const bool fits = type == ValueType::kBytes    ? bytes > 0
                               : type == ValueType::kFloats ? bytes == 4
                               : type == ValueType::kInts   ? bytes == 4 || bytes == 8

@@ -29,7 +29,7 @@ bool Plan(Matrix<const double> extents, Matrix<const double> request, OptionalMa
           OptionalMatrix alignment, int64_t most, Matrix<int64_t> sizes,
           nb::ndarray<float, nb::ndim<3>, nb::c_contig, nb::device::cpu> intervals) {
   const size_t n = extents.shape(0), axes = extents.shape(1);
-  const auto data = [&](const OptionalMatrix& x) -> const double* {
+  const auto data = [&](const OptionalMatrix& x) -> const double* {  // of an operand [n, axes]; null: it is absent
     if (!x.has_value()) return nullptr;
     if (x->shape(0) != n || x->shape(1) != axes) throw nb::value_error("plan_resize: shapes of the operands differ");
     return x->data();

@@ -12,7 +12,7 @@ struct ColorPlanner : ColorBatch {
   int pixels_of_unit;  // pixels of a thread at a time
 
   struct Plan {
-    int64_t units;
+    int64_t units;  // of pixels_of_unit pixels
     int64_t pixels;
     const uint8_t* from;
     uint8_t* to;

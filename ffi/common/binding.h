@@ -105,12 +105,13 @@ class Operands {
   T Shaped(T param) {
     if constexpr (requires { param.untyped_data(); }) {
       const int64_t operand = next_operand_++;
+      // The next entry of `empty_` begins at the cursor: number of the operand, number of its axes, their extents.
       if (cursor_ + 1 >= empty_.size() || empty_[cursor_] != operand) return param;
       const int64_t rank = empty_[cursor_ + 1];
       auto* extents = const_cast<int64_t*>(empty_.begin() + cursor_ + 2);  // XLA's struct has no const
       cursor_ += static_cast<size_t>(2 + rank);
-      views_.push_front({XLA_FFI_Buffer_STRUCT_SIZE, nullptr, static_cast<XLA_FFI_DataType>(param.element_type()),
-                         param.untyped_data(), rank, extents});
+      views_.push_front({XLA_FFI_Buffer_STRUCT_SIZE, /*extension_start=*/nullptr,
+                         static_cast<XLA_FFI_DataType>(param.element_type()), param.untyped_data(), rank, extents});
       return T(&views_.front());
     } else {
       return param;

@@ -550,7 +550,7 @@ struct SampleKernel : Kernel {
 template <class Kernel>
 const char* Launch(const Kernel& kernel, const Samples& samples, void* stream) {
   const int64_t pieces = kernel.out.capacity / kPiece + samples.n;
-  return LaunchPlanned(SampleKernel<Kernel>{kernel, {}}, samples, pieces, stream);
+  return LaunchPlanned(SampleKernel<Kernel>{kernel, /*split=*/{}}, samples, pieces, stream);
 }
 
 }  // namespace jaxdali

@@ -50,7 +50,7 @@ struct TilePlan {
     channels = Divisor(inner);
     row_units = Divisor(by_steps ? columns / kTileSteps : columns);
     rows_at_once = kThreads / static_cast<int32_t>(row_units.n());
-    pixels = columns / (inner > 0 ? inner : 1) + 2;
+    pixels = columns / (inner > 0 ? inner : 1) + 2;  // a tile may begin and end inside a pixel
     pieces = planes * across.n() * down.n();
   }
 };

@@ -56,7 +56,8 @@ const char* LaunchInGroups(const DecodeBatch& b, const Samples& samples, int gro
   const int32_t chunks = Grid(b.in.capacity / kChunkBytes, slots);
   // A thread decodes 512 bits or more at a time, so a block at least 512 * kBlockSubsequences.
   const int32_t sequences = Grid(b.in.capacity * 8 / (512 * kBlockSubsequences), slots);
-  // For a group. The memory holds the planes of all groups, and the coefficients of one.
+  // Of a group. The memory holds the planes of all groups and the coefficients of one: for each block of 8 x 8 samples,
+  // 64 bytes in a plane, and 64 coefficients.
   const int64_t blocks = b.workspace_size / (64 * (groups + static_cast<int64_t>(sizeof(int16_t))));
   const int32_t writes = (sequences + groups - 1) / groups * kWriteParts;
   const int32_t sums = Grid(blocks / kDcValues, slots), units = Grid(blocks / kIdctBlocks, slots);

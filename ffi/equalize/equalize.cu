@@ -182,10 +182,13 @@ const char* LaunchEqualize(const EqualizeBatch& b, const Samples& samples, void*
   if (samples.n == 0) return nullptr;
   const int64_t bytes = b.scratch_size * static_cast<int64_t>(sizeof(float)) - b.PartBytes();
   if (bytes < 0) return "equalize: the working memory is too small";
+  // At most so many tables, and parts of tiles that have several.
   const int64_t tables = bytes / kBins, chunks = b.in.capacity / b.kElementsPerPart;
-  if (const char* error = LaunchPlanned(Tables{b, /*joins=*/false, {}}, samples, tables + chunks, stream)) return error;
+  if (const char* error = LaunchPlanned(Tables{b, /*joins=*/false, /*split=*/{}}, samples, tables + chunks, stream))
+    return error;
   if (chunks > 1)
-    if (const char* error = LaunchPlanned(Tables{b, /*joins=*/true, {}}, samples, tables, stream)) return error;
+    if (const char* error = LaunchPlanned(Tables{b, /*joins=*/true, /*split=*/{}}, samples, tables, stream))
+      return error;
   return Launch(Pixels{b}, samples, stream);
 }
 

@@ -150,7 +150,7 @@ struct TilePlanner : FilterPass {
   JAXDALI_HD Status Prepare(int i, Plan* a) const {
     FilterArgs args;
     if (Status s = Find(i, &args); s != kOk) return s;
-    if (args.n[2] * args.inner >> 31 != 0) return kInternal;
+    if (args.n[2] * args.inner >> 31 != 0) return kInternal;  // elements of a row are counted in 32 bits
     a->in_type = args.in_type;
     a->out_type = args.out_type;
     a->in = args.in;
@@ -158,7 +158,7 @@ struct TilePlanner : FilterPass {
     a->inner = static_cast<int32_t>(args.inner);
     a->border = Border::kReflect101;
     a->outside = 0;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {  // rows and columns, which are axes 1 and 2 of the three
       a->n[k] = a->out_n[k] = static_cast<int32_t>(args.n[k + 1]);
       a->taps[k] = args.taps[k + 1];
       a->anchor[k] = a->taps[k] / 2;
@@ -233,7 +233,7 @@ const char* LaunchFilter(const FilterBatch& b, const Samples& samples, void* str
     axis = 1;
     const char* error = launch(axis, [&](auto from, auto to) {
       const int64_t tiles = b.out.capacity / (kTileRows * kTileColumns) + samples.n;
-      return LaunchPlanned(BothAxes<decltype(from), decltype(to)>{{{pass}}, {}}, samples, tiles, stream);
+      return LaunchPlanned(BothAxes<decltype(from), decltype(to)>{{{pass}}, /*split=*/{}}, samples, tiles, stream);
     });
     if (error) return error;
     axis = 0;

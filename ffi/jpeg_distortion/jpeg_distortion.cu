@@ -28,7 +28,8 @@ struct Planes {
 struct DistortUnits : JpegDistortionBatch {
   static constexpr int kUnits = 16;           // of a piece
   static constexpr int kBlocks = 6 * kUnits;  // of a piece: of a unit, four of luminance, one of Cb, one of Cr
-  static constexpr int kStride = 9 * 8;       // of a block in shared memory, against bank conflicts
+  static constexpr int kStride = 9 * 8;       // values from block to block in shared memory: a row more than it has,
+                                              // against bank conflicts
 
   struct Plan {
     JpegDistortionArgs args;
@@ -82,16 +83,16 @@ struct DistortUnits : JpegDistortionBatch {
         });
         block.Phase([&](int thread) {
           for (int i = thread; i < units * 32; i += kThreads)
-            LoadPixels(s.plan.args, s.unit[i / 32], i % 32 / 4, i % 4, s.samples + i / 32 * kMcuBytes);
+            LoadPixels(s.plan.args, s.unit[i / 32], /*y=*/i % 32 / 4, /*x=*/i % 4, s.samples + i / 32 * kMcuBytes);
         });
         block.Phase([&](int thread) {
-          for (int i = thread; i < units * 48; i += kThreads) ForwardRow(s, i / 8, i % 8);
+          for (int i = thread; i < units * 48; i += kThreads) ForwardRow(s, /*block=*/i / 8, /*y=*/i % 8);
         });
         block.Phase([&](int thread) {
-          for (int i = thread; i < units * 48; i += kThreads) Column(&s, i / 8, i % 8);
+          for (int i = thread; i < units * 48; i += kThreads) Column(&s, /*block=*/i / 8, /*x=*/i % 8);
         });
         block.Phase([&](int thread) {
-          for (int i = thread; i < units * 48; i += kThreads) StoreRow(s, i / 8, i % 8);
+          for (int i = thread; i < units * 48; i += kThreads) StoreRow(s, /*block=*/i / 8, /*y=*/i % 8);
         });
       }
     });
@@ -153,9 +154,9 @@ struct DistortUnits : JpegDistortionBatch {
         uint8_t pixel[3];
         JAXDALI_UNROLL
         for (int c = 0; c < 3; c++) pixel[c] = static_cast<uint8_t>(rgb[r][(3 * i + c) / 4] >> (8 * ((3 * i + c) % 4)));
-        luminance[r][i] = jpeg::Component(0, pixel);
-        sum[0][i / 2] += jpeg::Component(1, pixel);
-        sum[1][i / 2] += jpeg::Component(2, pixel);
+        luminance[r][i] = jpeg::Component(/*component=*/0, pixel);
+        sum[0][i / 2] += jpeg::Component(/*component=*/1, pixel);
+        sum[1][i / 2] += jpeg::Component(/*component=*/2, pixel);
       }
     }
     JAXDALI_UNROLL
@@ -309,9 +310,10 @@ struct MakePixels : JpegDistortionBatch {
 
 }  // namespace
 
+// Launches both kernels. Returns null or an error message.
 const char* LaunchJpegDistortion(const JpegDistortionBatch& b, const Samples& samples, void* stream) {
   const int64_t pieces = b.out.capacity / (kMcuSide * kMcuSide * 3 * DistortUnits::kUnits) + samples.n;
-  if (const char* error = LaunchPlanned(DistortUnits{{b}, {}}, samples, pieces, stream)) return error;
+  if (const char* error = LaunchPlanned(DistortUnits{{b}, /*split=*/{}}, samples, pieces, stream)) return error;
   return Launch(MakePixels{b}, samples, stream);
 }
 

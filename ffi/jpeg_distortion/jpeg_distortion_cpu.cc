@@ -45,7 +45,7 @@ void DistortBlock(const JpegDistortionArgs& a, int64_t unit, int index, uint8_t*
       if (index < 4) {
         const int64_t source_y = row * 16 + index / 2 * 8 + y, source_x = column * 16 + index % 2 * 8 + x;
         const int64_t from = (source_y < bottom ? source_y : bottom) * a.width + (source_x < right ? source_x : right);
-        block[y][x] = Component(0, image + from * 3);
+        block[y][x] = Component(/*component=*/0, image + from * 3);
         continue;
       }
       const int64_t last = bottom / 2, chroma = row * 8 + y, source_y = 2 * (chroma < last ? chroma : last);

@@ -76,6 +76,7 @@ struct PasteCanvas : PastePlanner {
     Run run{-1, s.row.n() - x};
     for (int j = most - 1; j >= 0; j--) {
       const PasteRegion& r = regions[static_cast<int64_t>(s.i) * most + j];
+      // The place of the canvas's element in the region: `down` rows, and `right` elements of a row.
       const int64_t down = y - r.out_y, right = x - int64_t{r.out_x} * s.channels, n = int64_t{r.width} * s.channels;
       if (r.source < 0 || down < 0 || down >= r.height || right >= n) continue;
       if (right < 0) {  // it begins further on in this row

@@ -181,9 +181,9 @@ const char* LaunchReduce(const ReduceBatch& b, const Samples& samples, void* str
   if (b.scratch_size * static_cast<int64_t>(sizeof(float)) < most * static_cast<int64_t>(sizeof(double)))
     return "reduce: the working memory is too small";
   const int64_t results = b.out.capacity;
-  if (const char* error = LaunchPlanned(Reductions{b, /*joins=*/false, {}}, samples, results + most, stream))
+  if (const char* error = LaunchPlanned(Reductions{b, /*joins=*/false, /*split=*/{}}, samples, results + most, stream))
     return error;
-  return most == 0 ? nullptr : LaunchPlanned(Reductions{b, /*joins=*/true, {}}, samples, results, stream);
+  return most == 0 ? nullptr : LaunchPlanned(Reductions{b, /*joins=*/true, /*split=*/{}}, samples, results, stream);
 }
 
 }  // namespace jaxdali

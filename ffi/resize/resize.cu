@@ -158,8 +158,8 @@ template <class In, class Out>
 const char* LaunchTypes(const ResizeBatch& b, const Samples& samples, void* stream) {
   if (b.num_axes == 3) {
     const FilterTables& tables = FilterTables::Get();
-    return LaunchPlanned(ResizeVolumes<In, Out>{{b}, tables, {}}, samples, b.out.capacity / kThreads + samples.n,
-                         stream);
+    return LaunchPlanned(ResizeVolumes<In, Out>{{b}, tables, /*split=*/{}}, samples,
+                         b.out.capacity / kThreads + samples.n, stream);
   }
   return LaunchResizeTiles<In, Out>(Whole<ResizeBatch>{b}, samples, stream);
 }

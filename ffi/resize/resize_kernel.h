@@ -173,8 +173,9 @@ inline int64_t TilesOfSample(const Batch& in, const Batch& out) {
 template <class In, class Out, class Call>
 const char* LaunchResizeTiles(const Call& call, const Samples& samples, void* stream) {
   if (samples.n == 0) return nullptr;
-  return LaunchPlanned(ResizeTiles<In, Out, Call>{{call, FilterTables::Get(), TilesOfSample(call.in, call.out)}, {}},
-                       samples, call.out.capacity, stream);
+  return LaunchPlanned(
+      ResizeTiles<In, Out, Call>{{call, FilterTables::Get(), TilesOfSample(call.in, call.out)}, /*split=*/{}}, samples,
+      call.out.capacity, stream);
 }
 
 }  // namespace jaxdali

@@ -111,7 +111,7 @@ struct ReductionPlanner : StencilBatch {
     t.out_type = out.dtype;
     t.in = a->in;
     t.out = a->out;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {  // rows and columns, which are axes 1 and 2 of the three
       t.n[k] = static_cast<int32_t>(a->n[k + 1]);
       t.out_n[k] = static_cast<int32_t>(a->out_n[k + 1]);
       t.taps[k] = static_cast<int32_t>(a->window[k + 1]);
@@ -223,7 +223,8 @@ const char* LaunchWindows(const StencilBatch& b, const Samples& samples, void* s
   // Most samples are cut into tiles, which have more than 8 * kThreads elements.
   const int64_t pieces = b.out.capacity / kThreads / 8 + samples.n;
   auto launch = [&](auto from, auto to) {
-    return LaunchPlanned(Windows<decltype(from), decltype(to), Reduction>{{{b}}, {}}, samples, pieces, stream);
+    return LaunchPlanned(Windows<decltype(from), decltype(to), Reduction>{{{b}}, /*split=*/{}}, samples, pieces,
+                         stream);
   };
   if (b.in.dtype == DType::kU8 && b.out.dtype == DType::kU8) return launch(uint8_t{}, uint8_t{});
   if (b.in.dtype == DType::kF32 && b.out.dtype == DType::kF32) return launch(float{}, float{});

@@ -175,7 +175,8 @@ struct Medians : StencilBatch {
       return LoadElement<float>(in.dtype, a.in, start + index);
   }
 
-  // Medians of kTaps x kTaps elements. A thread has kSteps results below each other, of four bytes or of one float.
+  // Medians of kTaps x kTaps elements. A thread has kSteps results below each other, of four bytes or of one float. The
+  // width of a tile is that of 64 threads.
   template <int kTaps>
   JAXDALI_HD void Network(const Plan& a, const TilePlace& t, int thread, const V* tile) const {
     const int32_t y = thread / 64 * kSteps, column = thread % 64 * kEach, inner = static_cast<int32_t>(a.inner);
@@ -309,8 +310,8 @@ struct Medians : StencilBatch {
 const char* LaunchMedians(const StencilBatch& b, const Samples& samples, void* stream) {
   const int64_t pieces = b.out.capacity / kThreads + samples.n;
   if (b.in.dtype == DType::kU8 && b.out.dtype == DType::kU8)
-    return LaunchPlanned(Medians<uint8_t>{{b}, {}}, samples, pieces, stream);
-  return LaunchPlanned(Medians<float>{{b}, {}}, samples, pieces, stream);
+    return LaunchPlanned(Medians<uint8_t>{{b}, /*split=*/{}}, samples, pieces, stream);
+  return LaunchPlanned(Medians<float>{{b}, /*split=*/{}}, samples, pieces, stream);
 }
 
 }  // namespace jaxdali

@@ -8,11 +8,11 @@ namespace {
 
 struct Tables : TableBatch {
   struct Plan {
-    int64_t units;
-    Units to;
-    const uint8_t* in;
-    const uint8_t* table;
-    Divisor tables;  // their number
+    int64_t units;         // of 16 bytes of the output
+    Units to;              // the output
+    const uint8_t* in;     // the sample's first element
+    const uint8_t* table;  // its first table
+    Divisor tables;        // their number
   };
 
   // Fills in the plan of sample i: what the threads that work on it need.

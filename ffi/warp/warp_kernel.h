@@ -40,8 +40,8 @@ struct WarpPlanner : Call {
     if (!image.out.valid(i)) return kInternal;
     if (Status s = image.Sample(i, a); s != kOk) return s;
     if constexpr (!kWhole) {
-      // The map of the window's pixels: that of the image, with the window's start and steps. In a chain of two stages,
-      // the window is stage 1.
+      // The map of the window's pixels: that of the image, with the window's start and steps. Axes 0 and 1 of the
+      // window are y and x, those of the map x and y. In a chain of two stages, the window is stage 1.
       if (Status s = plan->window.Set(this->window, i); s != kOk) return InStage(1, s);
       const auto& w = plan->window;
       for (int s = 0; s < 2; s++) {
@@ -172,7 +172,7 @@ const char* LaunchWarpImages(const Call& call, const Samples& samples, void* str
   // Images of one pixel have a tile, too. The bound assumes that tiles are filled by a quarter at least.
   constexpr int64_t kQuarter =
       WarpImages<In, Out, kLinear, Call>::kTile * WarpImages<In, Out, kLinear, Call>::kTile / 4;
-  return LaunchPlanned(WarpImages<In, Out, kLinear, Call>{{call}, {}}, samples,
+  return LaunchPlanned(WarpImages<In, Out, kLinear, Call>{{call}, /*split=*/{}}, samples,
                        call.out.capacity / kQuarter + samples.n, stream);
 }
 
