@@ -49,7 +49,9 @@ static nb::dict Targets() {
 
 #ifdef JAXDALI_CUDA
 
+// Another macro, so that JAXDALI_MODULE is replaced by its value first.
 #define JAXDALI_NAMED_MODULE(name, m) NB_MODULE(name, m)
+// Defines `_cuda` or `_emulated`: the handlers, and functions for the machine's GPUs.
 JAXDALI_NAMED_MODULE(JAXDALI_MODULE, m) {
   m.def("targets", &Targets, "Maps the names of FFI targets to capsules.");
   m.def(
@@ -120,6 +122,7 @@ static std::vector<std::string> CudaKernels() {
   };
 }
 
+// Defines `_cpu`: the handlers, functions for the host pass, and the thread pools.
 NB_MODULE(_cpu, m) {
   jaxdali::DefineTables(m);
   jaxdali::DefineImages(m);

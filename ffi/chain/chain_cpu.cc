@@ -126,8 +126,8 @@ Status DecodeStage::Run(int i, const ImageRegion&, const void*, const ImageRegio
                      output.axis[1].size(), out.dim(i, 2));
 }
 
-// The rows of `output` from a PNG or JPEG decoder, from the strip `first` on (null: all). Without `next`, if there is
-// no such decoder for the file.
+// The rows of `output` from a PNG or JPEG decoder, from the strip `first` on (null: all). The result has no `next` if
+// there is no such decoder for the file.
 Rows DecodeStage::MakeRows(int i, const ImageRegion& output, const jpeg::Strip* first) const {
   ImageInfo region;
   if (out.dtype != DType::kU8 || InfoOf(i, output, &region) != kOk) return {};
@@ -422,6 +422,7 @@ bool Chain::Stream(int i, int k, const ImageRegion* regions, void* to) const {
   }
   const int64_t row_size = regions[k + 2].axis[1].size() * values[k + 2].dim(i, 2) * SizeOf(values[k + 2].dtype);
   std::atomic<bool> done{true};
+  // Each job writes its rows of the output.
   helpers.pool->Run(static_cast<int>(jobs.size()), [&](int n) {
     const StripJob& job = jobs[n];
     try {

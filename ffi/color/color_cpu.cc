@@ -107,6 +107,7 @@ void Colors(const ColorBatch& b, int i, int64_t pixels) {
 void ByTable(const ColorBatch& b, int i, int64_t n) {
   const float factor = b.Matrix(i)[0], offset = b.Matrix(i)[1];
   const uint8_t* from = b.in.bytes(i);
+  // Makes the table and looks up all bytes, with the output's C++ type.
   WithType(b.out.dtype, [&](auto t) {
     using T = decltype(t);
     T table[256], *to = reinterpret_cast<T*>(b.out.bytes(i));

@@ -43,9 +43,10 @@ JAXDALI_HD inline uint32_t AtomicAdd(uint32_t* p, uint32_t v) {
 #endif
 }
 
+// The number of a word that was read from memory where its highest byte comes first: its bytes in reverse order.
 JAXDALI_HD inline uint32_t BigEndian(uint32_t v) {
 #if defined(__CUDA_ARCH__)
-  return __byte_perm(v, 0, 0x0123);  // the four bytes in reverse order
+  return __byte_perm(v, 0, 0x0123);  // selects bytes 3, 2, 1 and 0 of v, from the lowest of the result on
 #else
   return __builtin_bswap32(v);
 #endif
@@ -60,6 +61,7 @@ JAXDALI_HD inline uint32_t FunnelLeft(uint32_t high, uint32_t low, uint32_t shif
 #endif
 }
 
+// The number of bits of v that are set.
 JAXDALI_HD inline int CountBits(uint32_t v) {
 #if defined(__CUDA_ARCH__)
   return __popc(v);
@@ -68,7 +70,8 @@ JAXDALI_HD inline int CountBits(uint32_t v) {
 #endif
 }
 
-JAXDALI_HD inline int LowestBit(uint32_t v) {  // v is not 0
+// The position of the lowest bit of v that is set; v is not 0.
+JAXDALI_HD inline int LowestBit(uint32_t v) {
 #if defined(__CUDA_ARCH__)
   return __ffs(static_cast<int>(v)) - 1;
 #else
@@ -84,10 +87,10 @@ struct ScanRows {
   V carry;
 };
 
+inline constexpr int kScanned = 8 * kThreads;
 // Sums up get(0) to get(n - 1) in one block, where op(a, b) is the sum of two values, and calls put(i, sum before i,
 // sum including i). Each get(i) is called again right before its put, which may overwrite the value. Afterwards `carry`
 // is the total. kScanned values are done at a time.
-inline constexpr int kScanned = 8 * kThreads;
 template <class V, class Block, class Get, class Op, class Put>
 JAXDALI_HD void ScanAll(const Block& block, ScanRows<V>& s, int n, Get get, Op op, Put put) {
   constexpr int kEach = kScanned / kThreads;  // values of a thread: several mean fewer barriers

@@ -16,6 +16,7 @@ struct Cpu {
   bool sse42 = false, f16c = false, fma = false, avx2 = false, bmi = false, bmi2 = false;
   bool avx512f = false, avx512bw = false, avx512vbmi = false, avx512vnni = false;
 
+  // Asks the CPU by its instruction CPUID.
   Cpu() {
     // The registers that CPUID sets (EAX ... EDX), and bits of its leaves 1 and 7, as in Intel's manual, volume 2A.
     uint32_t a, b, c, d;

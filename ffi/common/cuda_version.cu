@@ -12,6 +12,7 @@ std::map<std::string, std::string> CudaBuildInfo() {
   return {{"cuda", Version(CUDART_VERSION)}, {"architectures", JAXDALI_ARCHITECTURES}};
 }
 
+// Returns "" if the machine's driver can run the kernels, or if there is no driver; otherwise the reason.
 std::string DriverProblem() {
   int driver = 0;
   // This loads the driver's library but makes no context, so importing costs no GPU memory and survives a fork.

@@ -26,6 +26,7 @@ JAXDALI_HD inline float AsFloat(uint32_t bits) {
 #endif
 }
 
+// The bits of a float.
 JAXDALI_HD inline uint32_t AsBits(float v) {
 #if defined(__CUDA_ARCH__)
   return __float_as_uint(v);

@@ -96,6 +96,7 @@ struct Quotient {
   int64_t quotient, rest;
 };
 JAXDALI_NOINLINE JAXDALI_HD inline Quotient DivideLong(int64_t a, int64_t b) { return {a / b, a % b}; }
+// a / b and a % b.
 JAXDALI_HD inline Quotient Divide(int64_t a, int64_t b) {
   if (((a | b) >> 32) == 0) {
     uint32_t q = static_cast<uint32_t>(a) / static_cast<uint32_t>(b);
@@ -135,6 +136,7 @@ class Divisor {
   struct Result {
     uint64_t quotient, rest;
   };
+  // The quotient and the rest of any number below 2^63.
   JAXDALI_HD Result Divide(uint64_t a) const {
     if (a >> 31 == 0) {
       const Result32 r = Divide(static_cast<uint32_t>(a));

@@ -26,6 +26,7 @@ static bool OnDevice(int device, F f) {
   return true;
 }
 
+// Returns null if CUDA can't allocate the memory.
 void* AllocatePinned(int64_t bytes, int device) {
   void* memory = nullptr;
   OnDevice(device, [&] {

@@ -80,6 +80,7 @@ void RunOnThreads(const Kernel& kernel, int64_t blocks) {
   using Crews = Crews<kThreads>;
   std::unique_ptr<Shared> shared[Crews::kCrews];
   for (auto& s : shared) s = std::make_unique<Shared>();
+  // Each thread of crew c runs its part of blocks c, c + kCrews, ...
   Crews::Instance().Run([&](int crew, int thread, Barrier* barrier) {
     for (int64_t b = crew; b < blocks; b += Crews::kCrews) {
       if (thread == 0) std::memset(static_cast<void*>(shared[crew].get()), 0xA5, sizeof(Shared));

@@ -91,6 +91,7 @@ JAXDALI_SIMD JAXDALI_INLINE void StoreEight(const float* from, T* to) {
 // For AVX2 or NEON. Special cases come first, and the loops that compilers vectorize do the rest.
 template <class T, class V>
 struct Simd {
+  // Loads n elements, `step` elements apart, as numbers.
   JAXDALI_SIMD static void Load(const T* from, int64_t step, int64_t n, V* to) {
     int64_t i = 0;
     if constexpr (std::is_same_v<T, uint8_t> && std::is_same_v<V, float>) {
@@ -101,6 +102,7 @@ struct Simd {
     }
     jaxdali::Load(from + i * step, step, n - i, to + i);
   }
+  // Converts n numbers to elements, and stores them.
   JAXDALI_SIMD static void Store(const V* from, int64_t n, T* to) {
     int64_t i = 0;
     if constexpr (kIsSmallFloat<T> && std::is_same_v<V, float>) {
@@ -115,7 +117,7 @@ struct Simd {
 
 #endif
 
-// LoadRow for floats and doubles: chooses the element's C++ type and the version for this CPU. So does StoreAny.
+// LoadRow for floats and doubles: chooses the element's C++ type and the version for this CPU.
 template <class V>
 void LoadAny(DType type, const void* array, int64_t first, int64_t step, int64_t n, V* to) {
   WithType(type, [&](auto t) {
@@ -128,6 +130,7 @@ void LoadAny(DType type, const void* array, int64_t first, int64_t step, int64_t
   });
 }
 
+// StoreRow for floats and doubles.
 template <class V>
 void StoreAny(DType type, const V* from, int64_t n, void* array, int64_t first) {
   WithType(type, [&](auto t) {

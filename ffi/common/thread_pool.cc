@@ -42,6 +42,7 @@ class Recording {
     record_.begin = Now(CLOCK_MONOTONIC);
     record_.cpu_begin = Now(CLOCK_THREAD_CPUTIME_ID);
   }
+  // Adds the record to the list of all threads.
   ~Recording() {
     if (!is_on_) return;
     record_.cpu_end = Now(CLOCK_THREAD_CPUTIME_ID);
@@ -145,7 +146,7 @@ ThreadPool::~ThreadPool() {
 }
 
 // Calls task(i) for every i in [0, n), on all threads including this one, and returns when all are done. `order`: the
-// indices in the order in which they begin, or empty. `waits`: jobs without it come first.
+// indices in the order in which they begin, or empty. `waits`: workers do the tasks of calls without it first.
 void ThreadPool::Run(int n, const std::function<void(int)>& task, const std::vector<int>& order, bool waits) {
   if (n <= 0) return;
   const int64_t run = NumberOfRun();

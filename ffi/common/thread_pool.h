@@ -45,7 +45,7 @@ class ThreadPool {
 
   // Begins or ends recording what the threads of all pools do. A task that runs while recording begins is left out.
   static void Record(bool on);
-  // What was recorded since the last call, in the order in which it ended.
+  // Returns what was recorded since the last call, in the order in which it ended.
   static std::vector<Recorded> TakeRecorded();
 
  private:

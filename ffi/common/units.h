@@ -42,7 +42,7 @@ inline bool Counts32(const Batch& b) { return b.capacity >> 31 == 0; }
 // unsigned type in which the elements of a sample are counted: 64-bit arithmetic takes several instructions on a GPU.
 template <class F>
 auto WithKernelTypes(const Batch& in, const Batch& out, F f) {
-  auto with_out = [&](auto from) {
+  auto with_out = [&](auto from) {  // for a known type of the input: the types of outputs with a kernel
     switch (out.dtype) {
       case DType::kU8:
         return f(float{}, from, uint8_t{}, uint32_t{});

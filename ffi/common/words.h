@@ -12,7 +12,7 @@
 
 namespace jaxdali {
 
-// Reads or writes a word; `p` is a multiple of 4.
+// Reads a word; `p` is a multiple of 4.
 JAXDALI_HD inline uint32_t ReadWord(const uint8_t* p) {
 #if defined(__CUDA_ARCH__)
   return __ldg(reinterpret_cast<const uint32_t*>(p));
@@ -22,6 +22,7 @@ JAXDALI_HD inline uint32_t ReadWord(const uint8_t* p) {
   return word;
 #endif
 }
+// Writes a word; `p` is a multiple of 4.
 JAXDALI_HD inline void WriteWord(uint8_t* p, uint32_t word) {
 #if defined(__CUDA_ARCH__)
   *reinterpret_cast<uint32_t*>(p) = word;
@@ -30,7 +31,7 @@ JAXDALI_HD inline void WriteWord(uint8_t* p, uint32_t word) {
 #endif
 }
 
-// Reads or writes four words; `p` is a multiple of 16.
+// Reads four words; `p` is a multiple of 16.
 JAXDALI_HD inline void ReadWords(const uint8_t* p, uint32_t* words) {
 #if defined(__CUDA_ARCH__)
   const uint4 v = __ldg(reinterpret_cast<const uint4*>(p));
@@ -39,6 +40,7 @@ JAXDALI_HD inline void ReadWords(const uint8_t* p, uint32_t* words) {
   std::memcpy(words, __builtin_assume_aligned(p, 16), 16);
 #endif
 }
+// Writes four words; `p` is a multiple of 16.
 JAXDALI_HD inline void WriteWords(uint8_t* p, const uint32_t* words) {
 #if defined(__CUDA_ARCH__)
   *reinterpret_cast<uint4*>(p) = make_uint4(words[0], words[1], words[2], words[3]);
@@ -47,7 +49,7 @@ JAXDALI_HD inline void WriteWords(uint8_t* p, const uint32_t* words) {
 #endif
 }
 
-// Reads or writes four floats; `p` is a multiple of 16 bytes.
+// Reads four floats; `p` is a multiple of 16 bytes.
 JAXDALI_HD inline void ReadFloats(const float* p, float* v) {
 #if defined(__CUDA_ARCH__)
   const float4 four = __ldg(reinterpret_cast<const float4*>(p));
@@ -56,6 +58,7 @@ JAXDALI_HD inline void ReadFloats(const float* p, float* v) {
   std::memcpy(v, __builtin_assume_aligned(p, 16), 16);
 #endif
 }
+// Writes four floats; `p` is a multiple of 16 bytes.
 JAXDALI_HD inline void WriteFloats(float* p, const float* v) {
 #if defined(__CUDA_ARCH__)
   *reinterpret_cast<float4*>(p) = make_float4(v[0], v[1], v[2], v[3]);
@@ -64,7 +67,8 @@ JAXDALI_HD inline void WriteFloats(float* p, const float* v) {
 #endif
 }
 
-// Bytes `shift / 8` to `shift / 8 + 3` of the eight; only the lower five bits of `shift` count.
+// The lower word of high:low >> shift: if `shift` is a multiple of 8, bytes shift / 8 to shift / 8 + 3 of the eight.
+// Only the lower five bits of `shift` count.
 JAXDALI_HD inline uint32_t Funnel(uint32_t low, uint32_t high, uint32_t shift) {
 #if defined(__CUDA_ARCH__)
   return __funnelshift_r(low, high, shift);

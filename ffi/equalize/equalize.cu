@@ -69,6 +69,7 @@ struct Tables : EqualizeBatch {
     const int64_t begin = piece % chunks * s.plan.chunk;
     const int64_t end = begin + s.plan.chunk < a.Area() ? begin + s.plan.chunk : a.Area();
     block.Phase([&](int thread) { s.histogram[thread] = 0; });
+    // Thread t counts pixels begin + t, begin + t + kThreads, ... of the tile.
     block.Phase([&](int thread) {
       const int64_t base = a.At(plane, /*y=*/0, /*x=*/0);
       for (int64_t pixel = begin + thread; pixel < end; pixel += kThreads) {

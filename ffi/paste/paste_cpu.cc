@@ -35,6 +35,7 @@ Status Paste(const PasteBatch& b, int i) {
     const PasteRegion r = b.regions[static_cast<int64_t>(i) * b.most + k];
     if (r.source < 0) continue;
     const PasteBatch::Sample from = b.Shape(b.in, r.source);
+    // Copies the region row by row, with the C++ types of both images.
     WithType(b.in.dtype, [&](auto in) {
       WithType(b.out.dtype, [&](auto out) {
         const auto* source = b.in.sample<const decltype(in)>(r.source);

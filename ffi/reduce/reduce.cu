@@ -88,6 +88,7 @@ struct Reductions : ReduceBatch {
     const Quotient place = Divide(piece, s.plan.tiles);
     const int64_t chunk = place.quotient, first = place.rest * s.plan.lanes;
     const int lanes = s.plan.lanes, rows = s.plan.rows;
+    // Thread (row, lane) joins elements row, row + rows, ... of the chunk of its result.
     block.Phase([&](int thread) {
       const int row = thread / lanes;
       const int64_t r = first + thread % lanes, end = (chunk + 1) * s.plan.chunk;
@@ -102,6 +103,7 @@ struct Reductions : ReduceBatch {
           s.part[thread] = jaxdali::Join(a.reduction, s.part[thread], s.part[thread + half * lanes]);
       });
     }
+    // The first thread of each result has all of it.
     block.Phase([&](int thread) {
       const int64_t r = first + thread;
       if (thread >= lanes || r >= a.results) return;
@@ -121,7 +123,7 @@ struct Reductions : ReduceBatch {
     }
     return offset;
   }
-  // Joins elements first, first + step, ... of result r.
+  // Joins elements first, first + step, ... (below `end`) of result r.
   JAXDALI_HD static double Part(const ReduceArgs& a, int64_t r, int64_t first, int64_t end, int step) {
     const int64_t base = Place(r, a.kept, a.kept_n, a.kept_stride);
     const double center = a.center ? a.center[r] : 0;

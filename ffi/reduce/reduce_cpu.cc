@@ -101,11 +101,13 @@ void Run(const ReduceArgs& a) {
     while (lanes < kLanes) lanes += group;
   double result[kRow + kLanes], center[kRow + kLanes];
   int64_t result_index = 0;
+  // Computes one group of results after another. `base`: the element of the input at which the group begins.
   ForEach(a.kept - outer, a.kept_n + outer, a.kept_stride + outer, [&](int64_t base) {
     std::fill_n(result, lanes, Start(a.reduction));
     for (int64_t k = 0; k < lanes; k++) center[k] = a.center ? a.center[result_index + (grouped ? k % group : 0)] : 0;
     const int64_t run = a.reduced > 0 ? a.reduced_n[0] : 1, stride = a.reduced > 0 ? a.reduced_stride[0] : 1;
     const int inner = a.reduced > 0 ? 1 : 0;
+    // Joins one run along the innermost reduced axis after another.
     ForEach(a.reduced - inner, a.reduced_n + inner, a.reduced_stride + inner, [&](int64_t offset) {
       if (packed || !grouped) {
         const int64_t total = packed ? run * group : run, piece = kRow / lanes * lanes, step = packed ? 1 : stride;

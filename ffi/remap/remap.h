@@ -306,7 +306,7 @@ inline bool RemapType(DType t, Interp sampling) {
 // as a constant of the compiler.
 template <class F>
 JAXDALI_HD inline auto WithSampling(DType type, Interp sampling, F f) {
-  const auto with_sampling = [&](auto t) {
+  const auto with_sampling = [&](auto t) {  // for a known element type: the sampling
     switch (sampling) {
       case Interp::kNN:
         return f(t, std::integral_constant<Interp, Interp::kNN>{});

@@ -318,6 +318,7 @@ Status Remap(const RemapBatch& batch, int i) {
     std::memcpy(a.out, a.in, static_cast<size_t>(batch.in.size(i) * SizeOf(batch.in.dtype)));
     return kOk;
   }
+  // Loops over a known number of channels are faster. Bytes are compiled for the usual numbers; 0: any number.
   WithSampling(batch.in.dtype, a.sampling, [&](auto t, auto sampling) {
     using T = decltype(t);
     if constexpr (sizeof(T) == 1) {

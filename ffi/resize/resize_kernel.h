@@ -147,6 +147,7 @@ struct ResizeTiles : ResizePlanner<Call> {
         s.first_y[thread] = down.Index(down.Accumulated(s.plan.window.At(0, p.y + thread)));
       }
     });
+    // Copies the elements, converted to the output's type.
     block.Phase([&](int thread) {
       Tile::Write(thread, s, p, /*begin=*/0, p.rows, [&](int row, int e) {
         const In v = p.in[s.first_y[row] * x.n_in * s.plan.job.inner + s.place[e]];

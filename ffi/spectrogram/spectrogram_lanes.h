@@ -114,6 +114,8 @@ void Run(const SpectrogramBatch& b, int i) {
 
 }  // namespace
 
+// The CPU kernel with vectors of JAXDALI_LANE_BYTES bytes: makes sample i of the output. kInternal: the output has
+// another number of frequencies, or the signal is empty.
 Status JAXDALI_JOIN(Spectrogram, JAXDALI_LANE_BYTES)(const SpectrogramBatch& b, int i) {
   if (b.out.dim(i, 1 - b.time) != b.Rows() || b.in.size(i) < 1) return kInternal;
   try {

@@ -15,8 +15,8 @@ struct Halves {
   uint32_t bits;
 };
 
-// The order of numbers without a sign is that of the half-precision floats with the same bits, whose minima and maxima
-// GPUs have for both halves at once.
+// The smaller value in each half. The order of numbers without a sign is that of the half-precision floats with the
+// same bits, whose minima and maxima GPUs have for both halves at once.
 JAXDALI_HD inline Halves Smaller(Halves a, Halves b) {
 #if defined(__CUDA_ARCH__)
   Halves c;
@@ -27,6 +27,7 @@ JAXDALI_HD inline Halves Smaller(Halves a, Halves b) {
   return {((a.bits >> 16 < b.bits >> 16 ? a.bits : b.bits) & 0xFFFF0000) | (low & 0xFFFF)};
 #endif
 }
+// The larger value in each half; see Smaller.
 JAXDALI_HD inline Halves Larger(Halves a, Halves b) {
 #if defined(__CUDA_ARCH__)
   Halves c;
@@ -37,6 +38,7 @@ JAXDALI_HD inline Halves Larger(Halves a, Halves b) {
   return {((a.bits >> 16 < b.bits >> 16 ? b.bits : a.bits) & 0xFFFF0000) | (low & 0xFFFF)};
 #endif
 }
+// The smaller one of two floats.
 JAXDALI_HD inline float Smaller(float a, float b) {
 #if defined(__CUDA_ARCH__)
   return fminf(a, b);
@@ -44,6 +46,7 @@ JAXDALI_HD inline float Smaller(float a, float b) {
   return a < b ? a : b;
 #endif
 }
+// The larger one of two floats.
 JAXDALI_HD inline float Larger(float a, float b) {
 #if defined(__CUDA_ARCH__)
   return fmaxf(a, b);

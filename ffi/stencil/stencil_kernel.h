@@ -180,10 +180,11 @@ struct Windows : ReductionPlanner {
     const float* const weights = plan.weights;
     for (int32_t m = 2 * slide.first; m < end; m += 2 * slide.stride) {
       TwoSums sums[n] = {};
-      slide(m, WindowSum<true, false>{weights, nullptr}, sums);
+      slide(m, WindowSum<true, false>{/*upper=*/weights, /*lower=*/nullptr}, sums);
       const float* row = weights;
-      for (int32_t dy = 1; dy < down; dy++, row += across) slide(m + dy, Sum{row + across, row}, sums);
-      slide(m + down, WindowSum<false, true>{nullptr, row}, sums);
+      for (int32_t dy = 1; dy < down; dy++, row += across)
+        slide(m + dy, Sum{/*upper=*/row + across, /*lower=*/row}, sums);
+      slide(m + down, WindowSum<false, true>{/*upper=*/nullptr, /*lower=*/row}, sums);
       const DType type = a.out_type;
       const int64_t size = SizeAs<Out>(type), step = (kInner > 0 ? kInner : a.inner) * size, pitch = a.out_row * size;
       uint8_t* to = static_cast<uint8_t*>(a.out) + (first + m) * pitch + (t.column + slide.offset) * size;
