@@ -175,7 +175,9 @@ nb::list CompactJpegs(const std::vector<Vector<const uint8_t> >& data, Rows info
   return result;
 }
 
-// Plans shard by shard, and returns the most bytes that a shard needs.
+// Assigns each image its part of its shard's working memory, and returns the most bytes that a shard needs.
+// `subsequence_bits`: bits that a thread decodes at a time; `groups`: of images, whose coefficients share memory. Each
+// may be 0: jpeg::PlanWorkspace chooses it.
 int64_t PlanJpegWorkspace(Rows tables, int64_t shards, int subsequence_bits, int groups, int32_t group_bytes) {
   jpeg::ImageTable* rows = Tables(tables);
   const auto n = static_cast<int64_t>(tables.shape(0));

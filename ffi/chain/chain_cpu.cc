@@ -325,6 +325,7 @@ Status WindowStage::Reads(int i, const ImageRegion& output, ImageRegion* input) 
 Status WindowStage::Run(int i, const ImageRegion& input, const void* from, const ImageRegion& output, void* to) const {
   int32_t start[3], extent[3];
   WindowOf(i, output, start, extent);
+  // Rows and columns count from the first ones of `input`.
   for (int d = 0; d < 2; d++) start[d] -= static_cast<int32_t>(input.axis[d].begin);
   // A batch of one sample, whose operands are those of sample i.
   WindowBatch one = batch;

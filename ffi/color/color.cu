@@ -16,7 +16,8 @@ struct ColorPlanner : ColorBatch {
     int64_t pixels;
     const uint8_t* from;
     uint8_t* to;
-    float matrix[kMaxColors * (kMaxColors + 1)];
+    float
+        matrix[kMaxColors * (kMaxColors + 1)];  // for each channel of the output the factors of the input's, an offset
   };
 
   // Fills in the plan of sample i: what the threads that work on it need.

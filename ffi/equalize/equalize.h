@@ -179,7 +179,8 @@ struct EqualizeBatch {
     int first, second;
     float weight;
   };
-  // `tile`: extent of a tile; `tiles`: how many there are along the axis.
+  // The tiles around a coordinate along an axis; beyond the outermost centres both are the outermost one. `tile`:
+  // extent of a tile; `tiles`: how many there are.
   JAXDALI_HD static Between Around(int64_t coordinate, int64_t tile, int tiles) {
     // The position in tiles, from the centre of tile 0.
     const float position = static_cast<float>(coordinate) * (1.0f / static_cast<float>(tile)) - 0.5f,

@@ -187,8 +187,8 @@ struct DistortUnits : JpegDistortionBatch {
     int32_t v[8];
     JAXDALI_UNROLL
     for (int x = 0; x < 8; x++) v[x] = static_cast<int32_t>(samples.word[x / 4] >> (8 * (x % 4)) & 255) - 128;
-    jpeg::ForwardPass<-2>(v);
-    jpeg::Words4 row;  // two coefficients of 16 bits in a word
+    jpeg::ForwardPass<-2>(v);  // keeps two more bits, which that of columns drops
+    jpeg::Words4 row;          // two coefficients of 16 bits in a word
     JAXDALI_UNROLL
     for (int k = 0; k < 4; k++)
       row.word[k] = (static_cast<uint32_t>(v[2 * k]) & 0xFFFF) | static_cast<uint32_t>(v[2 * k + 1]) << 16;

@@ -12,6 +12,7 @@ namespace {
 // Compresses and decompresses 8 x 8 samples of 0 to 255: forward DCT, quantization, inverse DCT. `pitch`: bytes of a
 // row of the output.
 void Distort(int32_t (&block)[8][8], const int32_t* table, uint8_t* to, int64_t pitch) {
+  // Samples are centred around 0. The pass of rows keeps two more bits (-2), which that of columns drops (2).
   for (int y = 0; y < 8; y++) {
     for (int x = 0; x < 8; x++) block[y][x] -= 128;
     ForwardPass<-2>(block[y]);

@@ -179,7 +179,7 @@ struct Reductions : ReduceBatch {
 // Launches the reduction, and the one that joins partial results if there may be some. Returns null or an error
 // message.
 const char* LaunchReduce(const ReduceBatch& b, const Samples& samples, void* stream) {
-  const int64_t most = b.in.capacity / b.kElementsPerPart;
+  const int64_t most = b.in.capacity / b.kElementsPerPart;  // parts of results: each is a double in the working memory
   if (b.scratch_size * static_cast<int64_t>(sizeof(float)) < most * static_cast<int64_t>(sizeof(double)))
     return "reduce: the working memory is too small";
   const int64_t results = b.out.capacity;

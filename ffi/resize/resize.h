@@ -109,7 +109,8 @@ struct Axis {
   // Distance from the start of the interval to the first tap of output 0.
   JAXDALI_HD float first_tap_offset() const { return 0.5f * scale - 0.5f - anchor(); }
 
-  // The number of source samples that are used, for SecondPass.
+  // The number of source samples that are used, for SecondPass: from half a filter below the interval on, over the
+  // interval's width and a whole filter, as far as they are inside the source.
   JAXDALI_HD double extent_in_use() const {
     const float width = scale * static_cast<float>(n_out);
     if (filter == Interp::kNN) return ceil(fabs(width));

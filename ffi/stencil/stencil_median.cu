@@ -117,6 +117,8 @@ struct Medians : StencilBatch {
     const int64_t rows = memory / pitch - (a->window[1] - 1), most = is_histogram ? 64 : kRows;
     a->pitch = static_cast<int32_t>(pitch);
     a->rows = static_cast<int32_t>(rows < most ? rows : most);
+    // Threads of a network read the rows of kRows results, wherever the image ends. All others need kSteps rows at
+    // least.
     return a->rows >= (is3 || is5 ? kRows : kSteps);
   }
 
@@ -163,6 +165,8 @@ struct Medians : StencilBatch {
   // Element i - shift of the row that begins with element `start` of the input.
   JAXDALI_HD V ElementOfRow(const Plan& a, int64_t start, int64_t i, int64_t shift) const {
     int64_t index = i - shift;
+    // Beyond the border, by pixel and channel: i is divided, because it is not negative, and the anchor subtracted
+    // after.
     if (index < 0 || index >= a.n[2] * a.inner) {
       const auto q = a.inner_n.Divide(static_cast<uint64_t>(i));
       const int64_t x = Inside(border, static_cast<int64_t>(q.quotient) - a.anchor[2], a.n[2]);

@@ -78,6 +78,7 @@ struct WarpTilePlan {
     const int across = p->lead + columns - 1, down = kLines - 1;
     for (int axis = 0; axis < 2; axis++) {
       const int64_t x = a.map[axis][0], y = a.map[axis][1];
+      // With such steps two neighbouring pixels are too far apart already.
       if (x <= -kSide * kOnePixel || x >= kSide * kOnePixel || y <= -kSide * kOnePixel || y >= kSide * kOnePixel)
         return false;
       p->map[axis][0] = x;

@@ -156,7 +156,8 @@ int PlaneAxis(const WindowArgs& a) {
   return -1;
 }
 
-// Splits n pixels, `step` (3 or -3) bytes apart, into planes. With -3 the row is mirrored.
+// Splits n pixels, `step` (3 or -3) bytes apart, into planes. With -3 the row is mirrored: of sixteen pixels, the last
+// one comes first in memory.
 JAXDALI_SIMD void SplitBytes(const uint8_t* in, int64_t step, int64_t n, uint8_t* const* to) {
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -174,8 +175,8 @@ JAXDALI_SIMD JAXDALI_INLINE void StoreFloats(float* to, __m256 v, bool past_cach
 #endif
   _mm256_storeu_ps(to, v);
 }
-// SplitBytes with scale[c] * byte + offset[c] for each plane c. Writes that bypass the caches do not read the memory
-// first.
+// SplitBytes with scale[c] * byte + offset[c] for each plane c. `past_caches`: writes bypass the caches where `to` is
+// aligned, because such writes do not read the memory first.
 JAXDALI_SIMD void SplitFloats(const uint8_t* in, int64_t step, int64_t n, const float* scale, const float* offset,
                               bool past_caches, float* const* to) {
   // Only aligned vectors can bypass the caches.

@@ -59,7 +59,7 @@ struct TileWindow {
       const int64_t entry = int64_t{3} * i + d;
       start[d] = b.start[entry];
       extent[d] = b.extent[entry];
-      step[d] = extent[d] > 1 ? b.step[entry] : 1;  // the step of one index has no effect, but see KeepsChannels
+      step[d] = extent[d] > 1 ? b.step[entry] : 1;  // the step of a single index has no effect; KeepsChannels wants 1
     }
     if (extent[2] > kMostTileChannels) return kInternal;
     for (int c = 0; c < kMostTileChannels; c++) {
