@@ -14,7 +14,7 @@ ffi::Error SetUp(ColorBatch* b, F32 matrix) {
     return ffi::Error::InvalidArgument("color: the matrix must be [N, channels of the output, of the input + 1]");
   b->matrix = matrix.typed_data();
   b->out_channels = static_cast<int>(dims[1]);
-  b->in_channels = static_cast<int>(dims[2]) - 1;
+  b->in_channels = static_cast<int>(dims[2]) - 1;  // the last column is the offset
   return ffi::Error::Success();
 }
 

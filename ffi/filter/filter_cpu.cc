@@ -118,6 +118,7 @@ class Slices {
       put(y, out.data());
     }
   }
+  // Makes room for the rows that are summed across each other. It must be called before Filter.
   void Prepare() { from_y_.resize(static_cast<size_t>(a_.taps[1])); }
 
  private:

@@ -300,7 +300,8 @@ struct Sum<uint8_t, kWide> {
   static uint8_t Finish(Value sum) { return static_cast<uint8_t>(std::clamp<Value>(sum >> kBits, 0, 255)); }
 };
 
-// One axis of an array [n, inner]: all outputs, of which each is `inner` numbers.
+// Resizes the first axis of an array [n, inner]: out[o, i] is the sum of in[first[o] + j, i] times the weights of
+// output o, over its taps j. kBlock sums at a time stay in registers.
 template <bool kWide, class In, class Out>
 inline __attribute__((always_inline)) void PassImpl(const In* in, const WeightedTaps& t, int64_t inner, Out* out) {
   using S = Sum<Out, kWide>;

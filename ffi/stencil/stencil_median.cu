@@ -117,8 +117,8 @@ struct Medians : StencilBatch {
     const int64_t rows = memory / pitch - (a->window[1] - 1), most = is_histogram ? 64 : kRows;
     a->pitch = static_cast<int32_t>(pitch);
     a->rows = static_cast<int32_t>(rows < most ? rows : most);
-    // Threads of a network read the rows of kRows results, wherever the image ends. All others need kSteps rows at
-    // least.
+    // A thread of a network always reads the rows of kSteps results, so the memory must hold those of all kRows. Other
+    // kinds need kSteps rows at least.
     return a->rows >= (is3 || is5 ? kRows : kSteps);
   }
 

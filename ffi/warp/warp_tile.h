@@ -180,7 +180,7 @@ struct WarpTiles {
     const uint32_t safe_rows = plan.safe_rows, last = static_cast<uint32_t>(plan.width - kGroup);
     const int in_row = plan.in_row;
     for (int item = thread; item < t.all_groups; item += kThreads) {
-      const int row = static_cast<int>(static_cast<uint32_t>(item) * t.per_group >> 16);
+      const int row = static_cast<int>(static_cast<uint32_t>(item) * t.per_group >> 16);  // item / t.groups
       const int column = (item - row * t.groups) * kGroup, x = t.first[0] + column, y = t.first[1] + row;
       uint32_t pixels[kGroup];
       if (static_cast<uint32_t>(y) < safe_rows && static_cast<uint32_t>(x) <= last) {
