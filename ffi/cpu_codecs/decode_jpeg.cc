@@ -80,6 +80,7 @@ bool DecodeStrips(const ImageInfo& info, const DecodeOptions& options, const std
   const int n = static_cast<int>(strips.size());
   const jpeg::Region region = decoder->region();
   std::atomic<bool> is_good{true};
+  // Strip k ends where the next one begins.
   options.helpers.pool->Run(n, [&](int k) {
     const int row = strips[k].row, end_row = k + 1 < n ? strips[k + 1].row : static_cast<int>(end);
     try {

@@ -41,8 +41,8 @@ struct DcSums : Shard {
   int32_t group;  // of images, see kGroupBytes
 
   struct Shared {
-    int32_t slot;
-    int words;  // 0: the image is skipped
+    int32_t slot;  // image * kMaxScans + scan
+    int words;     // 0: the image is skipped
     ScanRows<uint64_t> rows;
   };
 

@@ -89,7 +89,7 @@ struct SyncBlocks : EntropyWork {
   static constexpr int kFullRounds = 4;  // at least so many before anything is left
 
   struct Shared {
-    int32_t slot;
+    int32_t slot;  // image * kMaxScans + scan
     bool is_active;
     ScanView view;
     uint16_t state[kThreads + 1];  // state at the start of each subsequence
@@ -116,7 +116,9 @@ struct SyncBlocks : EntropyWork {
         // The scan may have fewer subsequences than were planned from its bytes with stuffing.
         s.is_active = number * kThreads < s.view.subsequences();
         s.left_over = s.is_active ? MaxLeftOver(scan) : 0;
-        if (s.is_active && !is_first_launch)  // the state from the left has changed
+        // In the second launch, a block goes on only if the block before ends in another state than the one from which
+        // this block began, and if SyncScans does not do the rest.
+        if (s.is_active && !is_first_launch)
           s.is_active = s.left_over == 0 && number > 0 &&
                         At<uint16_t>(scan.edge)[number - 1] != At<Decoding>(scan.last)[number * kThreads].entry;
       });
@@ -137,7 +139,7 @@ struct SyncBlocks : EntropyWork {
     const int32_t base = number * kThreads, subsequences_left = s.view.subsequences() - base;
     const int n = subsequences_left < kThreads ? subsequences_left : kThreads;
     block.Phase([&](int thread) {
-      constexpr Decoding kNone{0xFFFF, 0, 0, 0, 0};  // not a valid state
+      constexpr Decoding kNone{/*entry=*/0xFFFF, 0, 0, 0, 0};  // no state has this value
       if (thread == 0) s.state[0] = first;
       if (thread >= n) return;
       s.last[thread] = is_first_launch ? kNone : At<Decoding>(s.view.scan.last)[base + thread];
@@ -210,10 +212,10 @@ struct SyncScans : EntropyWork {
     }
   };
   struct Shared {
-    int32_t slot;
+    int32_t slot;  // image * kMaxScans + scan
     bool is_active;
     ScanView view;
-    List list[2];
+    List list[2];  // of this round and of the next one, which change places
     ScanRows<uint32_t> rows;
   };
 
@@ -311,7 +313,7 @@ struct DecodeWrite : EntropyWork {
   static constexpr int kBlocksPerSm = 5;
 
   struct Shared {
-    int32_t slot;
+    int32_t slot;  // image * kMaxScans + scan
     bool is_active;
     ScanView view;
     BlockPlace places[kMaxMcuBlocks];

@@ -115,6 +115,8 @@ template <class Block>
 JAXDALI_HD void BuildLookups(const Block& block, const ImageTable& image, Lookup* lookups) {
   const HuffmanTable* tables = image.table;
   const int n = image.tables;
+  // `limit` and `offset`, one thread for each table. `code` is the first code of a length, `sum` the number of shorter
+  // codes (T.81, Annex C).
   block.Phase([&](int thread) {
     if (thread >= n) return;
     Lookup& lookup = lookups[thread];
@@ -131,10 +133,12 @@ JAXDALI_HD void BuildLookups(const Block& block, const ImageTable& image, Lookup
       code <<= 1;
     }
   });
+  // The values, in the order of their codes.
   block.Phase([&](int thread) {
     for (int table = 0; table < n; table++)
       for (int i = thread; i < 256; i += kThreads) lookups[table].value[i] = tables[table].value[i];
   });
+  // The symbol at the start of each window i, filled up with zeros. 0: no code of at most kLookupBits bits.
   block.Phase([&](int thread) {
     for (int table = 0; table < n; table++) {
       Lookup& lookup = lookups[table];
@@ -147,6 +151,7 @@ JAXDALI_HD void BuildLookups(const Block& block, const ImageTable& image, Lookup
       }
     }
   });
+  // The group at the start of each window i, from the symbols of this table and of the one that follows it.
   block.Phase([&](int thread) {
     for (int table = 0; table < n; table++) {
       const Lookup* follower = image.follower[table] >= 0 ? lookups + image.follower[table] : nullptr;

@@ -38,9 +38,10 @@ struct IdctKernel {
   static constexpr int kStride = 9 * 8;
 
   struct Shared {
-    int32_t slot, count;  // blocks in the unit; 0: skip it
-    bool transforms;      // false: it is only cleared
-    bool clears;
+    int32_t slot;     // image * kMaxComponents + component
+    int32_t count;    // blocks in the unit; 0: skip it
+    bool transforms;  // false: it is only cleared
+    bool clears;      // its coefficients are set to zero, for the next group
     const Component* component;
     const ScanTable* scan;
     int16_t* coefficients;
@@ -102,7 +103,8 @@ struct IdctKernel {
     }
   }
 
-  // Finds the image, the component and the blocks of a unit. A count of 0 means that there is nothing to do.
+  // Sets up a unit: up to kIdctBlocks blocks of the component in `s->slot`. A count of 0 means that there is nothing to
+  // do.
   JAXDALI_HD void BeginUnit(int32_t unit, Shared* s) const {
     const int image = s->slot / kMaxComponents, number = s->slot % kMaxComponents;
     const ImageTable& table = shard.tables[image];
@@ -121,7 +123,7 @@ struct IdctKernel {
       // The compact data come from the host, but their places are checked like those of any input.
       if (c.compact + CompactBytes(c) > in.size(image)) {
         AtomicMax(&shard.samples.status[image], kInternal);
-        return;
+        return;  // the count is 0
       }
     }
     s->plane = shard.At<uint8_t>(c.plane);
@@ -140,6 +142,7 @@ struct IdctKernel {
         FindValues(i, s);
       else
         s->block_dc[i] = ReadDc(shard, *s->scan, s->slot % kMaxComponents, s->scan->DcIndex(c, c.x0 + x, c.y0 + y));
+      // Above the block are 8 * y rows of 8 * columns samples, to its left 8 * x samples.
       s->place[i] = static_cast<uint32_t>(y * s->columns * 8 + x) * 8;
     }
     // The tables are column by column: entry k is row k % 8 of column k / 8.
@@ -173,6 +176,7 @@ struct IdctKernel {
         Load4(s->coefficients + static_cast<int64_t>(s->first + first_block + thread / 8) * 64 + eighth * 8);
     const Words2 places = Load2(s->by_column + eighth * 8);
     int16_t* column_values = s->columns_of + thread / 8 * kStride;
+    // Four places are in a word, and two coefficients.
     for (int k = 0; k < 8; k++)
       column_values[places.word[k / 4] >> 8 * (k % 4) & 255] = static_cast<int16_t>(c.word[k / 2] >> 16 * (k % 2));
   }
@@ -205,6 +209,7 @@ struct IdctKernel {
     // Eight flags at a time.
     const Words2 uneven = Load2(s.has_ac + block * 8);
     const bool is_flat = (uneven.word[0] | uneven.word[1]) == 0;
+    // Row 8 is the ninth, which stands for all rows of a flat block.
     const Words4 w = Load4(s.values + block * kStride + (is_flat ? 8 : row) * 8);
     int32_t v[8], out[8];
     for (int x = 0; x < 8; x++) v[x] = static_cast<int16_t>(w.word[x / 2] >> 16 * (x % 2));
@@ -306,9 +311,10 @@ struct PixelKernel {
   static_assert(kGroupsAcross * (kTileHeight / kGroupHeight) == kThreads, "a group for each thread");
 
   struct Shared {
-    int32_t slot;
+    int32_t slot;  // the image
     bool is_active;
     Tile tile;
+    // The tile's pixels, with the output's channels.
     alignas(16) uint8_t rows[kTileHeight * kRowBytes];
   };
 

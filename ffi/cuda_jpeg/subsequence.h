@@ -281,6 +281,8 @@ JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t end, Position* positi
   BitStream stream(v.words, bit);
   // The codes of a group, though not the magnitude of the last one, lie within kLookupBits bits.
   const uint32_t groups_end = end > kLookupBits - 1 ? end - (kLookupBits - 1) : 0;
+  // Takes one symbol, whose `meaning` comes from `table`: for long codes, for groups that don't fit into the block, and
+  // at the end.
   auto read_symbol = [&](uint32_t meaning, uint32_t table, uint32_t window) {
     uint32_t symbol = SymbolOf(meaning);
     if (symbol == 0) symbol = v.LookupAt(table).ReadLong(window >> 16);
@@ -288,11 +290,11 @@ JAXDALI_HD inline int32_t Skip(const ScanView& v, uint32_t end, Position* positi
     bit += LengthOf(symbol);
     doubled_index += AdvanceOf(symbol) * 2;
     // If there is no such code, or coefficients go past the last one, the guess was wrong. The next guess is that an
-    // MCU begins here, which synchronises soonest.
-    // So the number of the next block becomes 0.
+    // MCU begins here, which synchronises soonest: the number of the next block, in bits 26 and up, becomes 0.
     if (doubled_index > 2 * 64 && doubled_index < 2 * kEndOfBlock) tables &= (1 << 26) - 1;
     if (doubled_index > 2 * 64) doubled_index = 2 * 64;
   };
+  // Goes to the next block of the period: its tables, the first of which is the one for DC.
   auto end_block = [&] {
     doubled_index = 0;
     period_block = v.NextOf(tables);

@@ -35,8 +35,9 @@ inline constexpr int kTileWidth = 128, kTileHeight = 32;  // size in pixels of a
 inline constexpr int32_t kGroupBytes = 40 << 20;  // the coefficients of 70 photos of 500x375
 inline constexpr int kMaxGroups = 64;
 
-// One group for each `group_bytes`. The host divides images by the bytes of their coefficients. Launches depend on
-// capacities only, so the size of the working memory says how many are launched; the last groups may be empty.
+// The number of groups of n images: one for each `group_bytes` of `bytes`. The host passes the bytes of all
+// coefficients. A launch depends on capacities only, so it passes the size of the working memory, which is at least
+// that of the host's plan; the last groups that are launched may be empty.
 inline int GroupsOf(int n, int64_t bytes, int32_t group_bytes) {
   const int64_t groups = std::min<int64_t>({(bytes + group_bytes - 1) / group_bytes, n, kMaxGroups});
   return static_cast<int>(std::max<int64_t>(groups, 1));
@@ -66,7 +67,7 @@ struct Component {
   JAXDALI_HD int32_t idct_blocks() const { return (blocks() + kIdctBlocks - 1) / kIdctBlocks; }
 };
 
-// Facts about a scan that the kernels find.
+// The end of a scan's data, which the kernels find.
 inline constexpr uint32_t kNoMarker = 0xFFFFFFFFu;
 struct ScanExtent {
   uint32_t marker;  // offset in the file of the first marker other than RST; kNoMarker: none
@@ -120,7 +121,8 @@ struct ScanTable {
 
   JAXDALI_HD int32_t dc_values() const { return needed_mcus * mcu_blocks; }
 
-  // Index of the DC value of a component's block (x, y).
+  // Index of the DC value of a component's block (x, y). In a scan of one component, MCUs are single blocks in raster
+  // order.
   JAXDALI_HD int32_t DcIndex(const Component& c, int32_t x, int32_t y) const {
     if (components == 1) return y * mcu_columns + x;
     return (y / c.v * mcu_columns + x / c.h) * mcu_blocks + c.first_mcu_block + y % c.v * c.h + x % c.h;

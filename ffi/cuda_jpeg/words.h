@@ -16,7 +16,7 @@ struct Words4 {
   uint32_t word[4];
 };
 
-// Loads and stores of two or four words.
+// Loads two words from a multiple of 8 bytes. The host's compiler, which must not read them as another type, copies.
 JAXDALI_HD inline Words2 Load2(const void* from) {
 #if defined(__CUDA_ARCH__)
   const uint2 v = *static_cast<const uint2*>(from);
@@ -28,6 +28,7 @@ JAXDALI_HD inline Words2 Load2(const void* from) {
 #endif
 }
 
+// The same for four words, from a multiple of 16 bytes.
 JAXDALI_HD inline Words4 Load4(const void* from) {
 #if defined(__CUDA_ARCH__)
   const uint4 v = *static_cast<const uint4*>(from);
@@ -39,6 +40,7 @@ JAXDALI_HD inline Words4 Load4(const void* from) {
 #endif
 }
 
+// Stores two words at a multiple of 8 bytes, as Load2 loads them.
 JAXDALI_HD inline void Store2(void* to, const Words2& w) {
 #if defined(__CUDA_ARCH__)
   *static_cast<uint2*>(to) = make_uint2(w.word[0], w.word[1]);
@@ -47,6 +49,7 @@ JAXDALI_HD inline void Store2(void* to, const Words2& w) {
 #endif
 }
 
+// Stores four words at a multiple of 16 bytes.
 JAXDALI_HD inline void Store4(void* to, const Words4& w) {
 #if defined(__CUDA_ARCH__)
   *static_cast<uint4*>(to) = make_uint4(w.word[0], w.word[1], w.word[2], w.word[3]);

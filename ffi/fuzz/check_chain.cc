@@ -105,7 +105,7 @@ class ChainCase {
     chain_.streams = random_(3) > 0;
     chain_.helpers = helpers_;
     while (helpers_.pool && helpers_.pool->idle() == 0) std::this_thread::yield();
-    const Status status = chain_.Run(0, &failed_stage);
+    const Status status = chain_.Run(/*i=*/0, &failed_stage);
     const auto first_bad = std::find_if(whole_.begin(), whole_.end(), [](Status s) { return s != kOk; });
     const int expected_stage = first_bad == whole_.end() ? 0 : static_cast<int>(first_bad - whole_.begin());
     const Status expected = first_bad == whole_.end() ? kOk : *first_bad;
@@ -144,13 +144,14 @@ class ChainCase {
     if (auto* decode = dynamic_cast<DecodeStage*>(stage)) decode->in = in, decode->out = out;
   }
 
-  // Makes the stage that corresponds to a kernel's call on whole images.
+  // Appends the stage of a kernel, and runs the kernel on the whole image: its output and status are what the chain
+  // must give. `batch`: the kernel's operands, apart from the images; `type` and `shape`: of its output.
   template <class S, class B, class Kernel>
   void Append(B batch, DType type, const Shape& shape, Kernel kernel) {
     batch.in = values_.back()->batch;
     Add(type, shape);
     batch.out = values_.back()->batch;
-    whole_.push_back(kernel(batch, 0));
+    whole_.push_back(kernel(batch, /*i=*/0));
     auto stage = std::make_unique<S>();
     stage->batch = batch;
     chain_.stages.push_back(std::move(stage));

@@ -42,7 +42,7 @@ void CopyBytes(const std::vector<ByteCopy>& copies, ThreadPool* pool) {
   constexpr int64_t kPartBytes = 256 << 10;     // bytes that a thread copies at once
   std::vector<size_t> parts;                    // where each part begins
   int64_t total = 0, part_bytes = kPartBytes;
-  // Divides the copies into parts of at least so many bytes.
+  // Divides the copies into parts of at least kPartBytes bytes, but for the last one.
   for (size_t k = 0; k < copies.size(); k++) {
     if (part_bytes >= kPartBytes) parts.push_back(k), part_bytes = 0;
     part_bytes += copies[k].size;

@@ -74,6 +74,8 @@ int32_t ReadAt(int fd, int64_t offset, uint8_t* to, int64_t n) {
   return 0;
 }
 
+// Sorts ranges by file and offset, and divides them into parts of one file each. The pool's threads call `read` for
+// each part.
 void ForEachPart(std::vector<FileRange>* ranges, ThreadPool* pool,
                  const std::function<void(FileRange* begin, FileRange* end)>& read) {
   constexpr size_t kMaxRanges = 64;         // of a part
@@ -153,6 +155,7 @@ std::atomic<int> g_kept_open{0};
 // Reserves one more file that stays open. False: too many are open.
 bool ReserveOpenFile() {
   // Increment first, so that two threads can't both take the last place.
+  // 256: a process may usually have 1024 open files.
   if (g_kept_open.fetch_add(1) < 256) return true;
   g_kept_open--;
   return false;
@@ -160,6 +163,7 @@ bool ReserveOpenFile() {
 
 void ReleaseOpenFile() { g_kept_open--; }
 
+// Keeps the descriptor of file i, for which ReserveOpenFile was called. -1: it could not be opened.
 void OpenFiles::Keep(int i, int fd) {
   if (fd < 0) ReleaseOpenFile();
   descriptors_[static_cast<size_t>(i)] = fd;
@@ -178,9 +182,11 @@ OpenFiles::~OpenFiles() {
     if (int fd = Take(i); fd >= 0) close(fd);
 }
 
+// Gets the sizes of the files index[0] to index[n - 1], in bytes; 0 with an errno in error[i] for one that can't be read.
+// Some files stay open, in `opened`, for ReadFiles.
 void FileSizes(const FileTable& table, const int64_t* index, int n, int64_t* sizes, int32_t* error, OpenFiles* opened,
                ThreadPool* pool) {
-  opened->descriptors_.assign(static_cast<size_t>(n), -1);
+  opened->descriptors_.assign(static_cast<size_t>(n), -1);  // -1: not open
   pool->Run(n, [&](int i) {
     const std::string path = table.path(index[i]);
     struct stat st;
@@ -203,6 +209,7 @@ void FileSizes(const FileTable& table, const int64_t* index, int n, int64_t* siz
   });
 }
 
+// Gets sizes and errors like FileSizes, and the first `head` bytes of each file, filled up with zeros.
 void FileHeads(const FileTable& table, const int64_t* index, int n, uint8_t* heads, int64_t head, int64_t* sizes,
                int32_t* error, ThreadPool* pool) {
   pool->Run(n, [&](int i) {
@@ -224,6 +231,8 @@ void FileHeads(const FileTable& table, const int64_t* index, int n, uint8_t* hea
   });
 }
 
+// Reads file index[i] to data + starts[i], the largest files first, unless error[i] is set already. A file of another
+// size than sizes[i] gets the error kSizeChanged.
 void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* data, const int64_t* starts,
                const int64_t* sizes, int32_t* error, OpenFiles* opened, ThreadPool* pool) {
   std::vector<int64_t> cost(sizes, sizes + n);
@@ -248,6 +257,8 @@ void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* dat
     if (error[i] == EMFILE || error[i] == ENFILE) read_file(i);
 }
 
+// Reads sizes[i] bytes of file index[i] that follow the bytes `head`, to data + starts[i]. A file that begins differently
+// or has another size gets the error kOtherHead.
 void ReadFilesBehind(const FileTable& table, const int64_t* index, int n, const std::string& head, uint8_t* data,
                      const int64_t* starts, const int64_t* sizes, int32_t* error, ThreadPool* pool) {
   const auto head_size = static_cast<int64_t>(head.size());
@@ -284,6 +295,7 @@ void ReadRanges(const FileTable& table, std::vector<FileRange>* ranges, const in
   // std::map, whose elements stay where they are: threads hold references to them.
   std::map<int64_t, SharedFile> files;
   for (const FileRange& r : *ranges) files[r.file].ranges_left++;
+  // Each part has ranges of one file. The first thread that gets one opens it.
   ForEachPart(ranges, pool, [&](FileRange* begin, FileRange* end) {
     SharedFile& shared_file = files.find(begin->file)->second;
     std::call_once(shared_file.once,
@@ -296,6 +308,7 @@ void ReadRanges(const FileTable& table, std::vector<FileRange>* ranges, const in
   });
 }
 
+// Reads sizes[i] bytes at offsets[i] of file files[i] to data + starts[i], and sets error[i].
 void ReadRanges(const FileTable& table, const int64_t* files, const int64_t* offsets, int n, uint8_t* data,
                 const int64_t* starts, const int64_t* sizes, const int64_t* file_sizes, int32_t* error,
                 ThreadPool* pool) {

@@ -100,7 +100,7 @@ std::string ParseRecord(const RecordLayout& layout, RecordBytes* record, FieldIn
   FieldCollector fields(layout, record, info, pieces);
   switch (layout.format) {
     case RecordFormat::kBytes:
-      fields.Add(0, ValueType::kBytes, 0, record->size(), record->size());
+      fields.Add(/*field=*/0, ValueType::kBytes, /*offset=*/0, record->size(), /*count=*/record->size());
       return {};
     case RecordFormat::kExample:
       return ParseExample(&fields);
@@ -112,7 +112,9 @@ std::string ParseRecord(const RecordLayout& layout, RecordBytes* record, FieldIn
       return ParseTensorProtos(&fields);
     case RecordFormat::kTarMember:
       if (record->size() < kTarBlock) return "it is too short for a header";
-      fields.Add(0, ValueType::kBytes, kTarBlock, record->size() - kTarBlock, record->size() - kTarBlock);
+      // The data behind the header.
+      fields.Add(/*field=*/0, ValueType::kBytes, /*offset=*/kTarBlock, record->size() - kTarBlock,
+                 /*count=*/record->size() - kTarBlock);
       return {};
   }
   return "unknown format";
@@ -140,6 +142,7 @@ const std::string& RecordBatch::error(int i) const {
 }
 
 // Parses stored part r, whose place is known. Its pieces are appended to pieces_[job]; an error is kept in the part.
+// is_checked: an earlier batch has checked its framing (CheckFraming). window: for a record in a file, or null.
 void RecordBatch::Parse(int r, int job, bool is_checked, RecordBytes::Window* window) {
   StoredPart& part = parts_[static_cast<size_t>(r)];
   RecordBytes bytes(part.place, window);
@@ -164,6 +167,7 @@ void RecordBatch::Parse(int r, int job, bool is_checked, RecordBytes::Window* wi
 void RecordBatch::ScanMemory(const std::vector<std::string_view>& records, ThreadPool* pool) {
   const int num_parts = static_cast<int>(parts_.size()), jobs = (num_parts + kItemsPerJob - 1) / kItemsPerJob;
   pieces_.resize(static_cast<size_t>(jobs));  // threads append to lists of their own
+  // A job takes kItemsPerJob parts.
   pool->Run(jobs, [&](int job) {
     for (int part_number = job * kItemsPerJob; part_number < std::min(num_parts, (job + 1) * kItemsPerJob);
          part_number++) {
@@ -178,6 +182,9 @@ void RecordBatch::ScanMemory(const std::vector<std::string_view>& records, Threa
   });
 }
 
+// Scans record index[i] of a list as record i of the batch. `bounds`: the first record of each file. `stamps`: size and
+// modification time of each file. `parts`: for each part, the extents of all records. First it plans all reads, file by
+// file; then the pool's threads read small records and parse all of them.
 void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const int64_t* bounds, const int64_t* index,
                             const std::vector<Extents>& parts, ThreadPool* pool) {
   struct File {
@@ -232,7 +239,7 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
       }
     }
     const int64_t end = stamps[2 * file_number];
-    part.place = {nullptr, file->fd, extent[0], extent[1], end};
+    part.place = {/*data=*/nullptr, file->fd, /*offset=*/extent[0], /*size=*/extent[1], end};
     if (!file->is_open) part.file = file_number;
     if (IsMissing(layout_, part.place.size)) {
       part.place.offset = 0;
@@ -272,6 +279,7 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
     destinations[static_cast<size_t>(r)] = destination;
     if (has_no_error(r) && is_small(r)) destination += parts_[static_cast<size_t>(r)].place.size;
   }
+  // A job reads its runs one after another, and parses their records.
   pool->Run(static_cast<int>(jobs.size()) - 1, [&](int job) {
     // Shared by the job's records: the end of one often has the head of the next.
     RecordBytes::Window window;
@@ -396,6 +404,7 @@ void RecordBatch::Fill(const std::vector<Target>& targets, ThreadPool* pool) {
     // A job ends between two parts.
     if (k == 0 || (k - jobs.back() >= kItemsPerJob && conversions[k].r != conversions[k - 1].r)) jobs.push_back(k);
   jobs.push_back(conversions.size());
+  // The conversions, in the pool's threads.
   pool->Run(static_cast<int>(jobs.size()) - 1, [&](int job) {
     for (size_t k = jobs[static_cast<size_t>(job)]; k < jobs[static_cast<size_t>(job) + 1]; k++)
       Convert(conversions[k].r, conversions[k].field, conversions[k].to, conversions[k].bytes);

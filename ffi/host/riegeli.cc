@@ -28,6 +28,8 @@ int64_t Varint(const uint8_t* data, int64_t size, int64_t offset, int64_t* x) {
 
 }  // namespace
 
+// Reads the logical bytes from begins[i] on of file files[i], sizes[i] of them, to data + starts[i]. They skip the header
+// at the start of each block of the file. Sets error[i] as ReadRanges does.
 void ReadBlocked(const FileTable& table, const int64_t* files, const int64_t* begins, int n, uint8_t* data,
                  const int64_t* starts, const int64_t* sizes, const int64_t* file_sizes, int32_t* error,
                  ThreadPool* pool) {
@@ -82,6 +84,8 @@ int64_t ParseChunkTable(const uint8_t* data, int64_t size, bool is_end, int64_t*
   return n;
 }
 
+// Checks the hashes of chunks of one record each. Chunk i begins with head_sizes[i] bytes at heads + i * stride: its
+// header, and what precedes the record; the record is at data + starts[i]. Sets error[i], unless it is set already.
 void CheckChunks(const uint8_t* heads, int64_t stride, const int64_t* head_sizes, int n, const uint8_t* data,
                  const int64_t* starts, const int64_t* sizes, int32_t* error, ThreadPool* pool) {
   pool->Run(n, [&](int i) {

@@ -130,7 +130,8 @@ std::string CheckSparse(int fd, int64_t offset) {
         !HasValidChecksum(blocks))
       continue;
     RecordBytes::Window window;
-    RecordBytes bytes({nullptr, fd, pax_offset, (n + 2) * kTarBlock}, &window);
+    // The PAX header, its n blocks of data, and the member's header.
+    RecordBytes bytes({/*data=*/nullptr, fd, pax_offset, /*size=*/(n + 2) * kTarBlock}, &window);
     TarReader reader(&bytes);
     return reader.HasSparsePax() ? std::string("it ") + kSparseMessage : std::string();
   }
@@ -150,7 +151,7 @@ std::string CheckSparse(std::string_view before, bool* needs_more) {
     const uint8_t* p = bytes + pax_offset;
     if ((NumberField(p + 124, 12) + kTarBlock - 1) / kTarBlock != n || !HasValidChecksum(p)) continue;
     if (p[156] != 'x' && p[156] != 'X') return {};  // a member that happens to end this way
-    RecordBytes header({p, -1, 0, (n + 1) * kTarBlock, 0});
+    RecordBytes header({p, /*fd=*/-1, /*offset=*/0, /*size=*/(n + 1) * kTarBlock, /*end=*/0});
     return TarReader(&header).HasSparsePax() ? std::string("it ") + kSparseMessage : std::string();
   }
   // No header was found, so the blocks begin within the data of one. The last line of a PAX header begins with its own
@@ -213,6 +214,7 @@ bool TarReader::ParsePax(int64_t offset, int64_t size, Extended* extended) {
   return true;
 }
 
+// Whether the PAX header at the start of the bytes marks a sparse file. False also if it can't be read.
 bool TarReader::HasSparsePax() {
   const uint8_t* p = bytes_.Peek(0, kTarBlock);
   Extended extended;
@@ -282,6 +284,8 @@ bool TarReader::Next(TarMember* member) {
   }
 }
 
+// Calls `begin` before each sample of an archive, and `member` for each of its members. Returns an error message without
+// the path, or an empty text.
 std::string ForEachSample(const std::string& path, const std::function<void()>& begin,
                           const std::function<void(std::string_view extension, const TarMember&)>& member) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -292,7 +296,7 @@ std::string ForEachSample(const std::string& path, const std::function<void()>& 
     return " can't be read: " + message;
   }
   RecordBytes::Window window;
-  RecordBytes bytes({nullptr, fd, 0, st.st_size}, &window);
+  RecordBytes bytes({/*data=*/nullptr, fd, /*offset=*/0, st.st_size}, &window);
   TarReader reader(&bytes);
   std::string sample_name;  // path of the current sample up to the dot
   bool has_sample = false;
@@ -317,11 +321,12 @@ std::string ForEachSample(const std::string& path, const std::function<void()>& 
 // Makes an archive's index: a line for each sample, with extension, offset, size and name of each member. Calls
 // `progress` with the bytes since its last call.
 TarIndex IndexOf(const std::string& path, const std::function<void(int64_t)>& progress) {
-  constexpr int64_t kStep = 16 << 20;
+  constexpr int64_t kStep = 16 << 20;  // bytes between calls of `progress`
   TarIndex index;
   bool begins_sample = true, has_space = false;
   int64_t reported_end = 0;
   const auto begin = [&] { begins_sample = true; };
+  // Appends a member to the line of its sample, and begins the line with the sample's first member.
   const auto member = [&](std::string_view extension, const TarMember& m) {
     if (begins_sample) index.samples++;
     if (!index.text.empty()) index.text += begins_sample ? '\n' : ' ';
@@ -352,6 +357,7 @@ TarSamples::TarSamples(std::vector<std::vector<std::string>> extensions, bool fo
       has_member_(extensions.size()),
       member_names_(extensions.size()) {}
 
+// Begins the next archive or index, which has about this many samples.
 void TarSamples::BeginFile(int64_t samples) {
   lines_ = 0;
   file_begin_ = size();
@@ -444,8 +450,9 @@ std::string TarSamples::Scan(const std::string& path) {
   return !message.empty() || is_good ? message : ": " + error_;
 }
 
-// Appends the samples of an index's lines, each of which has `width` words for each member. `offset`: that of the lines
-// in the file. Returns an error message without the path, or an empty text.
+// Appends the samples of an index's lines, each of which has `width` words for each member: extension, offset, size and,
+// with a width of 4, name. `offset`: that of the lines in the file. Returns an error message without the path, or an
+// empty text.
 std::string TarSamples::Parse(std::string_view lines, int width, int64_t offset) {
   constexpr int64_t kBlockSamples = 64;
   const char* p = lines.data();
@@ -490,6 +497,7 @@ std::string TarSamples::Parse(std::string_view lines, int width, int64_t offset)
   return {};
 }
 
+// The name of sample i's first member, see tar.h. Empty: no names are kept.
 std::string_view TarSamples::name(int64_t i) const {
   if (i < 0 || i >= static_cast<int64_t>(name_ends_.size())) return {};
   const auto begin = static_cast<size_t>(i ? name_ends_[static_cast<size_t>(i) - 1] : 0);

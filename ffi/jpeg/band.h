@@ -97,8 +97,10 @@ __attribute__((noinline)) int DecodeMcu(const GroupBlock* blocks, int n, int16_t
       const int last = lasts[b.pair];
       lasts[b.pair] = block_last > last ? block_last : last;
     } else {
+      // A block that the output does not need is skipped like an MCU of one block. This takes the address of a copy, so
+      // that `bits` itself stays in registers.
       Bits skipped = bits;
-      damaged |= DecodeMcu<Isa, true>(&b, 1, nullptr, nullptr, &skipped);
+      damaged |= DecodeMcu<Isa, /*kSkip=*/true>(&b, /*n=*/1, /*coefficients=*/nullptr, /*lasts=*/nullptr, &skipped);
       bits = skipped;
     }
   }
@@ -142,9 +144,10 @@ bool DecodeBand(BandScan* scan, bool is_needed) {
         }
         s.until_restart--;
         const GroupBlock* first = s.block + mcu * blocks;
-        const int damaged = is_group_needed(group)
-                                ? DecodeMcu<Isa, false>(first, blocks, s.coefficients[group & 1], lasts, &s.bits)
-                                : DecodeMcu<Isa, true>(first, blocks, nullptr, nullptr, &s.bits);
+        const int damaged =
+            is_group_needed(group)
+                ? DecodeMcu<Isa, /*kSkip=*/false>(first, blocks, s.coefficients[group & 1], lasts, &s.bits)
+                : DecodeMcu<Isa, /*kSkip=*/true>(first, blocks, nullptr, nullptr, &s.bits);
         if (damaged < 0) return false;
       }
     }

@@ -126,7 +126,7 @@ void BaselineDecoder::Select(const Region& region) {
   PlanGroups();
   scan_.restart_interval = restart_interval() ? restart_interval() : INT_MAX;
   std::memset(scan_.coefficients, 0, sizeof scan_.coefficients);
-  MoveTo({0, data_ + header_.scans[0].begin, 0, {}});
+  MoveTo({/*mcu=*/0, data_ + header_.scans[0].begin, /*bit=*/0, /*dc=*/{}});
 }
 
 void BaselineDecoder::Follow(const BaselineDecoder& other, const Region& region) {
@@ -250,7 +250,7 @@ void BaselineDecoder::PlanGroups() {
           // Two MCUs side by side: in each row of blocks, neighbours form the pairs.
           const int column = mcu * p.h + x, pair = first_pair + y * p.h + column / 2;
           scan_.block[mcu * scan_.mcu_blocks + block] = {
-              &t.dc, &t.ac, &t.skip, &scan_.dc[i], pair * kPairSize + column % 2 * 8, pair, p.is_needed};
+              &t.dc, &t.ac, &t.skip, &scan_.dc[i], /*place=*/pair * kPairSize + column % 2 * 8, pair, p.is_needed};
         }
         scan_.pair[first_pair + y * p.h + x] = {p.quantizer, p.samples + p.size * (y * p.pitch + 2 * x), p.pitch,
                                                 /*width=*/2 * p.size * p.h, p.is_needed ? p.size : 0};
@@ -270,8 +270,8 @@ void BaselineDecoder::SwapBands() {
   }
 }
 
-// Runs all scans of a progressive file, each over the whole image. The stored blocks are those of whole groups and
-// MCUs.
+// Runs all scans of a progressive file, each over the whole image, and fills `stored_`, whose blocks are those of whole
+// groups and MCUs. False: the data are damaged, so libjpeg-turbo must decode the image.
 bool BaselineDecoder::DecodeCoefficients() {
   const int groups = CeilDivide(mcu_columns(), 2);
   int64_t pairs = 0;
@@ -298,8 +298,8 @@ bool BaselineDecoder::DecodeCoefficients() {
   }
   if (!scan_tables_) scan_tables_ = std::make_unique<CodeTable[]>(3);
   for (const Scan& scan : header_.scans) {
-    // Coefficients that the result does not need are not decoded. Damage there does not matter, because libjpeg only
-    // warns of it.
+    // Coefficients that the result does not need are not decoded: those of a component that it does not need, and AC
+    // where blocks are scaled down to one sample. Damage there does not matter, because libjpeg only warns of it.
     const Plane& first = plane_[scan.components[0].component];
     if (scan.first > 0 && (!first.is_needed || first.size == 1)) continue;
     StoredScan s{};

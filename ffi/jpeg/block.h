@@ -51,7 +51,7 @@ struct Bits {
   uint32_t valid;
 
   static JAXDALI_INLINE Bits At(const uint8_t* bytes) {
-    Bits b{bytes, 0, 0};
+    Bits b{bytes, /*window=*/0, /*valid=*/0};
     b.Refill();
     return b;
   }
@@ -145,7 +145,7 @@ JAXDALI_INLINE int DecodeBlock(const DcTable& dc_table, const AcTable& ac_table,
     Bits slow_bits = bits;
     next = DecodeSymbol<Isa>(dc_table, order, output, &slow_bits);
     bits = slow_bits;
-    if (next != order + 1) return -1;
+    if (next != order + 1) return -1;  // a DC code leads from coefficient 0 to 1
   } else {
     bits.Drop(step.bits);
   }

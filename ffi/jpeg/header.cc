@@ -197,8 +197,8 @@ class Reader {
       const int dc = p[1] >> 4, ac = p[1] & 15;  // Td and Ta: the component's tables
       const auto frame_component = std::find_if(header_.components.begin(), header_.components.end(),
                                                 [&](const FrameComponent& c) { return c.id == p[0]; });
-      if (frame_component == header_.components.end() || dc > 3 || ac > 3 || !HasTable(0, dc) || !HasTable(1, ac) ||
-          !has_quantizer_[frame_component->quantizer_slot])
+      if (frame_component == header_.components.end() || dc > 3 || ac > 3 || !HasTable(/*is_ac=*/0, dc) ||
+          !HasTable(/*is_ac=*/1, ac) || !has_quantizer_[frame_component->quantizer_slot])
         return false;
       const int c = static_cast<int>(frame_component - header_.components.begin());
       // Components come in the order of the frame, and in one scan each.
@@ -228,6 +228,7 @@ class Reader {
     const int n = p < end ? *p : 0;
     if (n < 1 || n > static_cast<int>(header_.components.size()) || end - p != 4 + 2 * n) return false;
     Scan scan{};
+    // Ss, Se, then Ah and Al, two halves of a byte.
     scan.first = end[-3], scan.last = end[-2], scan.high = end[-1] >> 4, scan.low = end[-1] & 15;
     const bool is_dc = scan.first == 0;
     // A DC scan has only coefficient 0; an AC scan has a band of one component (G.1.1.1.1).
@@ -248,12 +249,13 @@ class Reader {
       blocks += frame_component->h * frame_component->v;
       if (!is_coded_[c]) std::copy_n(quantizer_[frame_component->quantizer_slot], 64, frame_component->quantizer);
       is_coded_[c] = true;
-      ScanComponent component{c, -1, -1};
+      // A scan has only the tables that it reads codes of: a refinement of DC has none.
+      ScanComponent component{c, /*dc=*/-1, /*ac=*/-1};
       if (is_dc && scan.high == 0) {
-        if (!HasTable(0, dc)) return false;
+        if (!HasTable(/*is_ac=*/0, dc)) return false;
         component.dc = TableIndex(huffman_[0][dc]);
       } else if (!is_dc) {
-        if (!HasTable(1, ac)) return false;
+        if (!HasTable(/*is_ac=*/1, ac)) return false;
         component.ac = TableIndex(huffman_[1][ac]);
       }
       // AC before DC. This is left to libjpeg, which warns of it.

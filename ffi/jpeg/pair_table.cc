@@ -106,6 +106,8 @@ void PairTable<kBits>::Make(const HuffmanTable& table, const HuffmanTable& next)
 
   // For windows that begin with no code of at most kBits bits, or whose code leaves no bit of the magnitude.
   const PairEntry slow = MakeEntry(0, kAdvanceToSlow, 0, 0, 0, 0);
+  // Three kinds of codes: an end of block; one whose magnitude lies in the window, so that a second symbol may follow;
+  // one whose magnitude extends beyond the window by `tail` bits.
   const int n = ForEachCode(table, kBits, [&](int window, int windows, int code_bits, int value) {
     const Symbol symbol(is_ac_, value);
     const int bits_left = kBits - code_bits, bits = code_bits + symbol.size;

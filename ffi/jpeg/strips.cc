@@ -49,7 +49,7 @@ struct Segment {
 // Skips the MCUs of a segment. `first`: the known start of the first segment; null: it is guessed. A guess is that
 // an MCU begins with the first bit of a byte. If the data turn out to be damaged from there, the next byte is tried.
 void SkipOver(Segment* s, const Checkpoint* first, BaselineDecoder* decoder) {
-  Checkpoint position = first ? *first : Checkpoint{0, s->begin, 0, {}};
+  Checkpoint position = first ? *first : Checkpoint{/*mcu=*/0, s->begin, /*bit=*/0, /*dc=*/{}};
   decoder->MoveTo(position);
   bool is_near_begin = !first;
   for (int guesses = 0; guesses < kMaxGuesses;) {
@@ -68,7 +68,7 @@ void SkipOver(Segment* s, const Checkpoint* first, BaselineDecoder* decoder) {
     // Damage far from the beginning is real, or the guess never synchronised: the segment stays incomplete.
     if (!is_near_begin) return;
     s->meetings.clear();
-    decoder->MoveTo({0, position.byte + 1, 0, {}});
+    decoder->MoveTo({/*mcu=*/0, position.byte + 1, /*bit=*/0, /*dc=*/{}});
     guesses++;
   }
 }
@@ -114,9 +114,9 @@ std::vector<Checkpoint> Synchronise(const BaselineDecoder& decoder, const Checkp
   std::vector<Segment> segments;
   // Segments are cut from the end, so that the first one, whose start is known, takes the remainder.
   for (const uint8_t* end = end_byte; end > start.byte; end -= std::min<int64_t>(step, end - start.byte)) {
-    const uint8_t* begin = end - start.byte < step + step / 2 ? start.byte : end - step;
     // The first segment may be half a step longer, so that none is short.
-    segments.push_back({begin, end, {}, {}});
+    const uint8_t* begin = end - start.byte < step + step / 2 ? start.byte : end - step;
+    segments.push_back({begin, end, /*meetings=*/{}, /*last=*/{}});
     if (begin == start.byte) break;
   }
   if (segments.empty()) return {};
@@ -127,7 +127,7 @@ std::vector<Checkpoint> Synchronise(const BaselineDecoder& decoder, const Checkp
   // Threads take segments from the front, in file order.
   std::atomic<int> next{0};
   pool->Run(std::min(n, threads), [&](int) {
-    try {
+    try {  // each thread has a decoder of its own
       auto segment_decoder = std::make_unique<BaselineDecoder>(decoder.kernels());
       segment_decoder->Follow(decoder, decoder.region());
       for (int k = next++; k < n; k = next++) SkipOver(&segments[k], k == 0 ? &start : nullptr, segment_decoder.get());
@@ -171,12 +171,13 @@ std::vector<Strip> Cut(BaselineDecoder* decoder, int end_row, Helpers* helpers) 
   // libjpeg-turbo goes on with other MCUs at a marker whose number is wrong, so nothing may begin there or behind it.
   bool is_ordered = true;
   const uint8_t* end = EndOfScan(position.byte, decoder->end(), [&](const uint8_t* marker) {
-    // Restart markers give the start of an MCU, with predictions of 0.
+    // Restart markers give the start of an MCU, with predictions of 0. Those after the last MCU mean nothing.
     if (!interval || next_mcu >= bands * columns) return;
     is_ordered &= marker[1] == 0xD0 + ((next_mcu / interval - 1) & 7);
     if (!is_ordered) return;
+    // Strips begin at rows of MCUs, so the first marker of each row is enough.
     if (starts.empty() || starts.back().mcu / columns != next_mcu / columns)
-      starts.push_back({next_mcu, marker, 0, {}});
+      starts.push_back({next_mcu, marker, /*bit=*/0, /*dc=*/{}});
     next_mcu += interval;
   });
   const int64_t n = strips_of(end);

@@ -113,7 +113,7 @@ bool Decoder::Start(const uint8_t* data, int64_t size, int64_t first_row, int64_
   bool has_known_filters = true;
   ForEachImage(file_, [&](const Pass&, int64_t rows, int64_t pixels) {
     const int64_t pitch = 1 + file_.row_bytes(pixels);
-    // A row begins with the byte of its filter.
+    // A row begins with the byte of its filter. Of an image without passes, rows behind end_row aren't read.
     for (int64_t y = 0; y < (file_.interlaced ? rows : end_row); y++)
       has_known_filters &= filtered[y * pitch] < kFilters;
     filtered += rows * pitch;
@@ -237,6 +237,7 @@ void Decoder::Deinterlace() {
   // The raster, and after it a row of a pass.
   auto* raster = static_cast<uint8_t*>(raster_memory_.OfSize((file_.height + 1) * pitch));
   uint8_t* row = raster + file_.height * pitch;
+  // Row y of a pass goes to row p.y + y * p.step_y of the image, its pixels p.step_x apart from column p.x on.
   ForEachImage(file_, [&](const Pass& p, int64_t rows, int64_t pixels) {
     BeginRows(rows, pixels);
     for (int64_t y = 0; y < rows; y++) {

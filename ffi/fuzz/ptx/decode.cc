@@ -18,7 +18,7 @@ namespace {
 // A register has 64 bits. Each instruction reads as many as its type has, so the bits above don't matter. Handlers run
 // an instruction: they read i.sources, set i.destinations, and return the next instruction (Handler in machine.h).
 
-// Reads a source; Set writes a register. The value's bits are the lowest ones of the register.
+// Reads a source. The value's bits are the lowest ones of the register.
 template <class T>
 T Get(const Thread& t, Source s) {
   const uint64_t bits = t.bases[s.base][s.index];
@@ -31,6 +31,7 @@ T Get(const Thread& t, Source s) {
   }
 }
 
+// Writes register `index` of the current frame.
 template <class T>
 void Set(Thread& t, uint32_t index, T value) {
   uint64_t bits = 0;
@@ -289,7 +290,7 @@ uint8_t* Find(const Instruction& i, Thread& t) {
        "access of " + std::to_string(bytes) + " bytes at " + Hex(address) + ", which is no address of this memory");
 }
 
-// ld and st of n values: the address is source 0, stored values are those from 1 on.
+// ld of n values of type T: the address is source 0, the values go to the destinations.
 template <Space space, Kind kind, class T, int n>
 const Instruction* Load(const Instruction& i, Thread& t) {
   const uint8_t* bytes = Find<space, kind, n * sizeof(T)>(i, t);
@@ -301,6 +302,7 @@ const Instruction* Load(const Instruction& i, Thread& t) {
   return &i + 1;
 }
 
+// st of n values of type T: the address is source 0, the values are the sources from 1 on.
 template <Space space, Kind kind, class T, int n>
 const Instruction* Store(const Instruction& i, Thread& t) {
   uint8_t* bytes = Find<space, kind, n * sizeof(T)>(i, t);
@@ -311,7 +313,7 @@ const Instruction* Store(const Instruction& i, Thread& t) {
   return &i + 1;
 }
 
-// ld, st and the address of variables in the frame, such as parameters of functions, at i.offset.
+// ld of n values of a variable in the frame, such as a parameter of a function, at i.offset.
 template <class T, int n>
 const Instruction* LoadFrame(const Instruction& i, Thread& t) {
   for (int k = 0; k < n; k++) {
@@ -321,6 +323,7 @@ const Instruction* LoadFrame(const Instruction& i, Thread& t) {
   }
   return &i + 1;
 }
+// st of n values to a variable in the frame, at i.offset. The values are the sources from 1 on, as in Store.
 template <class T, int n>
 const Instruction* StoreFrame(const Instruction& i, Thread& t) {
   for (int k = 0; k < n; k++) {
@@ -329,6 +332,7 @@ const Instruction* StoreFrame(const Instruction& i, Thread& t) {
   }
   return &i + 1;
 }
+// The generic address of a variable in the frame, which is in the window of local memory.
 const Instruction* FrameAddress(const Instruction& i, Thread& t) {
   Set(t, i.destinations[0], kLocalWindow + static_cast<uint64_t>(t.memory - t.local) + static_cast<uint64_t>(i.offset));
   return &i + 1;

@@ -144,6 +144,7 @@ struct OneOfManyThreadsWrites : WithData {
     });
   }
 };
+// The same with blocks: one of those that have read writes.
 struct OneOfManyBlocksWrites : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared& s) const {
@@ -265,6 +266,7 @@ const char* LaunchOne(int32_t* data) {
 
 // All kernels, and a part of what the interpreter must say of each; "": the kernel is right.
 #define JAXDALI_FAULTY(kernel) #kernel, LaunchOne<kernel>
+// All faulty kernels, each with a part of the message of its Fault; "": the kernel is right.
 const std::vector<Case>& Cases() {
   static const std::vector<Case> cases{
       {JAXDALI_FAULTY(Neighbours), ""},

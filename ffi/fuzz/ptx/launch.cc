@@ -81,7 +81,7 @@ class Kernels {
                     static_cast<long>(kernel.launches), type.c_str());
   }
 
-  // See jaxdali::ptx::DecodeAll.
+  // Decodes all kernels, and prints the errors of those that can't be. Returns how many there are; 0 after an error.
   int DecodeAll() {
     bool is_good = true;
     for (auto& [type, kernel] : kernels_) {
@@ -149,7 +149,8 @@ class Machine {
  private:
   static constexpr uint64_t kGarbage = 0xA5A5A5A5A5A5A5A5;
 
-  // Runs the threads of a block from barrier to barrier. Throws a Fault if they don't all reach the same one.
+  // Runs the threads of a block from barrier to barrier, up to their end. Throws a Fault if they don't all reach the
+  // same barrier. `random`: for the order of the threads, and for the first contents of shared memory.
   void RunBlock(std::minstd_rand& random) {
     const Function& kernel = *block_.kernel;
     for (const Range& variable : kernel.shared)  // garbage
@@ -162,7 +163,7 @@ class Machine {
       t.at = kernel.code.data();
       t.local = local_.data() + size_t{k} * kernel.all_frame_bytes;
       t.frames.assign(1, {&kernel, nullptr, registers_.data() + size_t{k} * kernel.all_registers, t.local});
-      t.frames[0].registers[kTrue] = 1;
+      t.frames[0].registers[kTrue] = 1;  // the guard of instructions without one
       t.Enter(t.frames[0]);
     }
     while (true) {
@@ -172,10 +173,11 @@ class Machine {
       for (unsigned k = 0; k < kBlockThreads; k++)
         if (Thread& t = threads_[(offset + k * stride) % kBlockThreads]; t.state == Thread::kRunning) RunThread(&t);
       if (ExchangeInWarps()) continue;
+      // All threads must be at the same barrier, with as many calls that have not returned, or all have ended.
       const Thread& first = threads_[0];
       for (const Thread& t : threads_)
         if (t.state != first.state || t.at != first.at || t.frames.size() != first.frames.size())
-          if (t.state != Thread::kEnded || first.state != Thread::kEnded) FailApart("a barrier", first, t);
+          if (t.state != Thread::kEnded || first.state != Thread::kEnded) FailDiverged("a barrier", first, t);
       if (first.state == Thread::kEnded) return;
       block_.clock.phase = ++phase_;
       for (Thread& t : threads_) Resume(&t);
@@ -212,7 +214,7 @@ class Machine {
       for (unsigned k = 0; k < kWarpThreads; k++)
         if (warp[k].at != waiting->at || warp[k].frames.size() != waiting->frames.size() ||
             warp[k].state != Thread::kInWarp)
-          FailApart("an exchange in its warp", *waiting, warp[k]);
+          FailDiverged("an exchange in its warp", *waiting, warp[k]);
       waiting->at->run_warp(*waiting->at, warp);
       for (unsigned k = 0; k < kWarpThreads; k++) Resume(&warp[k]);
       has_exchange = true;
@@ -220,8 +222,8 @@ class Machine {
     return has_exchange;
   }
 
-  // Throws the Fault that two threads are at different places, of which one waits.
-  [[noreturn]] static void FailApart(const char* place, const Thread& a, const Thread& b) {
+  // Throws the Fault that two threads are at different places, of which one waits at `place`.
+  [[noreturn]] static void FailDiverged(const char* place, const Thread& a, const Thread& b) {
     const Thread &waiting = a.state == Thread::kEnded ? b : a, &other = a.state == Thread::kEnded ? a : b;
     Fail(*waiting.at, waiting,
          std::string("the thread waits at ") + place + ", but thread " + std::to_string(other.index) + " is at\n" +

@@ -30,7 +30,7 @@ struct Source {
   uint32_t index = 0;
 };
 
-// Register 0 of each frame is true, so that each instruction has a guard.
+// Register 0 of each frame always holds true. It is the guard of instructions that have none in the PTX.
 inline constexpr uint32_t kTrue = 0;
 
 // Bytes of a frame, of parameters or of shared memory.

@@ -182,7 +182,8 @@ class Reader {
     char* end;
     const auto file = static_cast<uint32_t>(std::strtoul(text.data() + 4, &end, 10));
     const auto line = static_cast<uint32_t>(std::strtoul(end, nullptr, 10));
-    if (line > 0) place_ = {0, file, line};  // 0: code without a line of its own
+    // ReadStatement sets the line in the PTX. Source line 0: code without a line of its own.
+    if (line > 0) place_ = {/*line=*/0, file, /*source_line=*/line};
   }
 
   // A label, a declaration or an instruction.
@@ -268,12 +269,13 @@ class Reader {
         for (std::string_view name : Split(text, ',')) places.push_back(*scope_.InFrame(name));
       return places;
     };
+    // The operands are the list of results, if there is one, the function, and the list of arguments, if there is one.
     size_t operand_index = 0;
     std::vector<Range> results, arguments;
     if (s.operands.at(0)[0] == '(') results = list(s.operands[operand_index++]);
     const std::string_view name = s.operands.at(operand_index++);
     if (operand_index < s.operands.size()) arguments = list(s.operands[operand_index]);
-    Call call{module_->Get(name), {}, {}};
+    Call call{module_->Get(name), /*arguments=*/{}, /*results=*/{}};
     const Function& callee = *call.callee;
     if (arguments.size() != callee.parameters.size() || results.size() != callee.result.size())
       throw Fault(std::string(s.text) + ": the function has another number of parameters");
@@ -347,9 +349,10 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
   return parts;
 }
 
-// The type of a modifier: "pred", or a letter and the number of bits. kNone: it is none.
+// The type that a modifier names: "pred", or a letter and the number of bits, such as "u32". Types "b" without a sign
+// count as unsigned. kNone: the modifier names no type.
 Type TypeOf(std::string_view name) {
-  if (name == "pred") return {Type::kPredicate, 1};
+  if (name == "pred") return {Type::kPredicate, /*bytes=*/1};
   if (name.size() < 2) return {};
   int bits = 0;
   const auto [end, error] = std::from_chars(name.data() + 1, name.data() + name.size(), bits);
@@ -389,10 +392,12 @@ Source Scope::Constant(uint64_t value) {
   return {Source::kConstant, entry->second};
 }
 
-// The source for an operand: a register, or a number, a float's bits or a variable's address as a constant.
+// The source for an operand: a register, or a number, a float's bits or a variable's address as a constant. Notes that
+// the function uses the variable, if it is in shared memory.
 Source Scope::Value(std::string_view text, Type type) {
   // "_" is a register that nobody reads.
   if (text[0] == '%' || text == "_") return {Source::kRegister, Register(text)};
+  // The number behind the first `skip` characters. Base 0: hexadecimal after 0x, octal after 0, otherwise decimal.
   const auto number = [&](int base, size_t skip) {
     return std::strtoull(std::string(text.substr(skip)).c_str(), nullptr, base);
   };
@@ -401,10 +406,10 @@ Source Scope::Value(std::string_view text, Type type) {
     const bool is_double = text[1] == 'd' || text[1] == 'D';
     if (type.kind == Type::kFloat && type.bytes != (is_double ? 8 : 4))
       throw Fault(std::string(text) + ": another type");
-    return Constant(number(16, 2));
+    return Constant(number(/*base=*/16, /*skip=*/2));
   }
-  if (text[0] == '-') return Constant(~number(0, 1) + 1);
-  if (text[0] >= '0' && text[0] <= '9') return Constant(number(0, 0));
+  if (text[0] == '-') return Constant(~number(/*base=*/0, /*skip=*/1) + 1);  // two's complement
+  if (text[0] >= '0' && text[0] <= '9') return Constant(number(/*base=*/0, /*skip=*/0));
   if (const auto entry = addresses_.find(text); entry != addresses_.end()) return Constant(entry->second);
   const auto& globals = function_->module->globals;
   if (const auto entry = globals.find(text); entry != globals.end()) {
@@ -436,7 +441,7 @@ bool Scope::Address(std::string_view text, Instruction* i) {
     i->offset += place->begin;
     return true;
   }
-  i->sources[0] = Value(base, {Type::kUnsigned, 8});
+  i->sources[0] = Value(base, {Type::kUnsigned, /*bytes=*/8});
   if (base[0] == '%' && Is32Bits(base)) i->address_mask = 0xFFFFFFFF;
   return false;
 }
