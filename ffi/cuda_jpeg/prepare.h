@@ -43,7 +43,7 @@ struct Prepare {
     });
     if (!s.is_active) return;
     block.Phase([&](int thread) {
-      if (thread < row.scans) *shard.At<ScanExtent>(row.scan[thread].extent) = {kNoMarker, 0};
+      if (thread < row.scans) *shard.At<ScanExtent>(row.scan[thread].extent) = {/*marker=*/kNoMarker, /*bits=*/0};
     });
     BuildLookups(block, row, shard.At<Lookup>(row.lookup));
   }

@@ -89,7 +89,7 @@ struct UnstuffWork : Shard {
 
   // The chunk that a block works on.
   struct Chunk {
-    int32_t slot;
+    int32_t slot;  // image * kMaxScans + scan
     bool is_active;
     const uint8_t* file;
     const ScanTable* scan;
@@ -97,6 +97,7 @@ struct UnstuffWork : Shard {
     int32_t number;  // in the scan
     int32_t offset;  // in the file
 
+    // The place in the file of the sixteen bytes of a thread, and these bytes.
     JAXDALI_HD int32_t Place(int thread) const { return offset + thread * kLoadBytes; }
     JAXDALI_HD Sixteen Load(int thread) const { return Sixteen::Load(file, scan->begin, scan->end, Place(thread)); }
   };

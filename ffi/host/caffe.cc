@@ -56,8 +56,9 @@ bool ParseTensor(FieldCollector* fields, int k, int64_t begin, int64_t end) {
 // encoded = 7; }
 std::string ParseDatum(FieldCollector* fields) {
   Message datum(&fields->record, 0, fields->record.size());
-  bool encoded = true;
+  bool encoded = true;          // a message without the field counts as an encoded image, which states no shape
   int64_t dims[3] = {0, 0, 0};  // channels, height, width
+  // Of several fields with one number the last one wins, so the values of those before it are cleared.
   for (WireField f; datum.Next(&f);) {
     if (f.wire == 0 && f.number <= 3) dims[f.number - 1] = static_cast<int32_t>(f.value);
     if (f.wire == 2 && f.number == 4) fields->Clear(0), fields->Add(0, ValueType::kBytes, f.offset, f.size, f.size);

@@ -44,6 +44,8 @@ uint64_t StreamKey(uint64_t seed, uint64_t stream) {
   return uint64_t{r[0]} << 32 | r[1];
 }
 
+// Writes the random numbers of n samples. Sample i is (epoch[i], position[i]); its sizes[i] numbers begin at
+// out + starts[i]. They depend on nothing but the key and the sample. `pool`: null for this thread alone.
 void Fill(uint64_t key, Distribution distribution, const int64_t* epoch, const int64_t* position, const int64_t* starts,
           const int64_t* sizes, int n, double* out, ThreadPool* pool) {
   auto fill_sample = [&](int i) {

@@ -37,10 +37,11 @@ class ImageRecordParser {
       const uint32_t kind = word >> 29;  // 0: whole, 1: first, 2: middle, 3: last part
       // The first part is whole (0) or first (1); those after it are middle (2) or last (3).
       if (offset == 0 ? kind > 1 : kind < 2 || kind > 3) return kMalformed;
-      if (offset) parts.push_back({1, ValueType::kBytes, offset, 4}), total += 4;  // the magic word that was left out
+      if (offset)
+        parts.push_back({/*field=*/1, ValueType::kBytes, offset, 4}), total += 4;  // the magic word that was left out
       if (length > fields_.record.size() - offset - 8)
         return "it ends early: its header says " + std::to_string(length) + " bytes";
-      parts.push_back({1, ValueType::kBytes, offset + 8, length});
+      parts.push_back({/*field=*/1, ValueType::kBytes, offset + 8, length});
       total += length;
       if (kind == 0 || kind == 3) break;
       offset += 8 + (length + 3) / 4 * 4;
@@ -53,7 +54,7 @@ class ImageRecordParser {
     if (labels > (total - kHeaderSize) / 4) return "it is too short for its " + std::to_string(labels) + " labels";
     if (labels == 0) {  // the one label is in the header, at byte 4 of the payload, 12 of the record
       if (!has_header) return kMalformed;
-      fields_.Add(1, ValueType::kFloats, 12, 4, 1);
+      fields_.Add(/*field=*/1, ValueType::kFloats, /*offset=*/12, /*size=*/4, /*count=*/1);
     } else {
       // A list of labels may go over several parts.
       for (int64_t bytes_left = 4 * labels; bytes_left > 0;) {

@@ -166,6 +166,7 @@ bool PlanResize(const ResizeRequest& r, int64_t most, int64_t* sizes, float* int
       // The interval grows as the extent does by its rounding, about the point `alignment` of it, so that the scale
       // stays the requested one.
       if (r.subpixel_scale && size != target) {
+        // The factor is above 10 only where an extent below about 0.1 became 1, and is limited there.
         const double factor = std::min(target > 0 ? MaxOrNan(size, 1) / target : kInf, 10.0);
         const double alignment = r.alignment != nullptr ? r.alignment[k] : 0.5;
         const double fixed = first * (1 - alignment) + last * alignment;

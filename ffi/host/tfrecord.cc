@@ -14,10 +14,12 @@ class ExampleParser {
  public:
   explicit ExampleParser(FieldCollector* fields) : fields_(*fields) {}
 
+  // Finds the layout's features in the messages
   // message Example { Features features = 1; }; message Features { map<string, Feature> feature = 1; };
   // message Feature { oneof kind { BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3; } }
   // Returns an error message, or an empty text.
   std::string Parse() {
+    // The length, 8 bytes, and its checksum, 4 bytes. The data follow, and their checksum, 4 bytes.
     const uint8_t* head = fields_.record.size() >= 16 ? fields_.record.Peek(0, 12) : nullptr;
     if (head == nullptr) return "it is too short for a record";
     const uint64_t length = LittleEndian(head, 8);
@@ -25,7 +27,7 @@ class ExampleParser {
     if (length != static_cast<uint64_t>(fields_.record.size() - 16))
       return "its header says " + std::to_string(length) + " bytes, the index " +
              std::to_string(fields_.record.size() - 16) + ": the index is of another file, or the file is damaged";
-    Message example(&fields_.record, 12, fields_.record.size() - 4);
+    Message example(&fields_.record, /*begin=*/12, /*end=*/fields_.record.size() - 4);
     for (WireField features; example.Next(&features);) {
       // Unknown fields are skipped, as protobuf does.
       if (features.number != 1 || features.wire != 2) continue;

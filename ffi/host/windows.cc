@@ -15,10 +15,12 @@ bool SwapsAxes(const ImageInfo& row, bool adjust_orientation) { return adjust_or
 
 }  // namespace
 
-// Chooses random windows as DALI does: attempts with a random area and aspect ratio, then a fallback. See windows.h.
+// Chooses random windows of n images as DALI does: attempts with a random area and aspect ratio, then a fallback.
+// `extents`, `start`, `size`: [n, 2], y and x. `area`: the range of the share of the image's area. `aspect_ratio`: the
+// range of width by height. `u`: uniform random numbers in [0, 1), a row for each image: the position (y, x), the areas
+// of all attempts, then their aspect ratios.
 void RandomWindows(const double* u, int64_t n, int attempts, const int64_t* extents, std::array<double, 2> area,
                    std::array<double, 2> aspect_ratio, double* start, double* size) {
-  // A row of `u` has the position (y, x), the areas of all attempts, then their aspect ratios.
   // DALI's precision: whole images of just the allowed ratio depend on it.
   const auto min_ratio = static_cast<float>(aspect_ratio[0]), max_ratio = static_cast<float>(aspect_ratio[1]);
   const double log_min = std::log(aspect_ratio[0]), log_max = std::log(aspect_ratio[1]);

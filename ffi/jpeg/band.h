@@ -88,11 +88,11 @@ __attribute__((noinline)) int DecodeMcu(const GroupBlock* blocks, int n, int16_t
     // Skipping a block still decodes its codes and its DC difference, but writes no coefficients.
     if (kSkip) {
       damaged |= b.skip_table->is_made()
-                     ? DecodeBlock<Isa, true>(*b.dc_table, *b.ac_table, *b.skip_table, b.dc, nullptr, &bits)
-                     : DecodeBlock<Isa, true>(*b.dc_table, *b.ac_table, *b.ac_table, b.dc, nullptr, &bits);
+                     ? DecodeBlock<Isa, /*kSkip=*/true>(*b.dc_table, *b.ac_table, *b.skip_table, b.dc, nullptr, &bits)
+                     : DecodeBlock<Isa, /*kSkip=*/true>(*b.dc_table, *b.ac_table, *b.ac_table, b.dc, nullptr, &bits);
     } else if (b.is_needed) {
       const int block_last =
-          DecodeBlock<Isa, false>(*b.dc_table, *b.ac_table, *b.ac_table, b.dc, coefficients + b.place, &bits);
+          DecodeBlock<Isa, /*kSkip=*/false>(*b.dc_table, *b.ac_table, *b.ac_table, b.dc, coefficients + b.place, &bits);
       damaged |= block_last;
       const int last = lasts[b.pair];
       lasts[b.pair] = block_last > last ? block_last : last;

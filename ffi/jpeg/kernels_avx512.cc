@@ -44,7 +44,8 @@ struct Channels {
   __m512i r, g, b;
 };
 
-// Thirty-two pixels, as in kernels_simd.cc.
+// Thirty-two pixels. Luminance is 0 to 255, chroma -128 to 127. As in kernels_simd.cc, 1.402 is 2 - 19596 / 32768 and
+// 1.772 is 2 - 7471 / 32768, which a rounding multiplication takes.
 JAXDALI_VBMI JAXDALI_INLINE Channels YccToRgb(__m512i y, __m512i cb, __m512i cr) {
   const __m512i red = _mm512_add_epi16(_mm512_add_epi16(cr, cr), _mm512_mulhrs_epi16(cr, Set16(-19596)));
   const __m512i blue = _mm512_add_epi16(_mm512_add_epi16(cb, cb), _mm512_mulhrs_epi16(cb, Set16(-7471)));

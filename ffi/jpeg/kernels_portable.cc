@@ -13,6 +13,9 @@ struct Portable {
   static JAXDALI_INLINE uint32_t Cut(uint64_t window, uint32_t which) { return CutBits(window, which); }
   static JAXDALI_INLINE uint64_t Deposit(uint64_t bits, uint64_t which) { return DepositBits(bits, which); }
 
+  // Transforms the coefficients of two blocks to 8 x 8 samples each, and clears them. `last`: the largest index of a
+  // nonzero coefficient.
+  //
   // Note [Large values]. Returns false if a value of the first row is so large that libjpeg-turbo's result depends on a
   // special case of its code, which shifts the values of a block of one row without saturation. Only damaged files have
   // such values.

@@ -75,11 +75,11 @@ JAXDALI_INLINE void HalfPass(const __m256i (&v)[8], __m256i (&out)[8]) {
 template <bool kQuarter>
 JAXDALI_INLINE void Transform2d(__m256i (&v)[8]) {
   __m256i low[8], high[8], t[8];
-  HalfPass<11, false, kQuarter>(v, low);
+  HalfPass<11, /*kHigh=*/false, kQuarter>(v, low);
   if (kQuarter) {
     for (int i = 0; i < 8; i++) v[i] = _mm256_packs_epi32(low[i], low[i]);
   } else {
-    HalfPass<11, true, false>(v, high);
+    HalfPass<11, /*kHigh=*/true, /*kQuarter=*/false>(v, high);
     for (int i = 0; i < 8; i++) v[i] = _mm256_packs_epi32(low[i], high[i]);
   }
   for (int i = 0; i < 4; i++) {  // transposes each block
@@ -94,8 +94,8 @@ JAXDALI_INLINE void Transform2d(__m256i (&v)[8]) {
     v[i + 2] = _mm256_unpacklo_epi64(b, d);
     v[i + 3] = _mm256_unpackhi_epi64(b, d);
   }
-  HalfPass<18, false, kQuarter>(v, low);
-  HalfPass<18, true, kQuarter>(v, high);
+  HalfPass<18, /*kHigh=*/false, kQuarter>(v, low);
+  HalfPass<18, /*kHigh=*/true, kQuarter>(v, high);
   for (int i = 0; i < 8; i++) v[i] = _mm256_packs_epi32(low[i], high[i]);
 }
 
@@ -243,9 +243,12 @@ struct Simd {
     return is_exact;
   }
 
-  // Note [Large values] in kernels_portable.cc. The coefficients are cleared.
+  // Transforms the coefficients of two blocks to 8 x 8 samples each, and clears them. `last`: the largest index of a
+  // nonzero coefficient. False: a value of the first row is so large that libjpeg-turbo's result may differ, see Note
+  // [Large values] in kernels_portable.cc.
   static JAXDALI_INLINE bool Transform(int16_t* coefficients, const int16_t* quantizer, int last, uint8_t* samples,
                                        int64_t pitch) {
+    // Only DC: two fractional bits of the first pass, then 3 more for the factor 8. Blocks are flat.
     if (last == 0) {
       __m128i levels[2];
       for (int half = 0; half < 2; half++) {
@@ -339,7 +342,8 @@ JAXDALI_INLINE __m256i Sum(const uint8_t* near, const uint8_t* far) {
 // See Kernels::upsample_h2v1.
 void UpsampleH2V1(const uint8_t* row, int begin, int end, uint8_t* pixels) {
   for (int x = begin; x < end; x += 16)
-    Expand<2, 1, 2>(Widen(row + x - 1), Widen(row + x), Widen(row + x + 1), pixels + 2 * x);
+    Expand</*kShift=*/2, /*kEven=*/1, /*kOdd=*/2>(Widen(row + x - 1), Widen(row + x), Widen(row + x + 1),
+                                                  pixels + 2 * x);
 }
 
 // See Kernels::upsample_h1v2.
@@ -362,7 +366,8 @@ void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begin, int end, u
     const int n = end - x < kPiece ? end - x : kPiece;
     for (int i = 0; i < n + 2; i += 16) StoreU(sums + i, Sum(near + x + i - 1, far + x + i - 1));
     for (int i = 0; i < n; i += 16)
-      Expand<4, 8, 7>(LoadU(sums + i), LoadU(sums + i + 1), LoadU(sums + i + 2), pixels + 2 * (x + i));
+      Expand</*kShift=*/4, /*kEven=*/8, /*kOdd=*/7>(LoadU(sums + i), LoadU(sums + i + 1), LoadU(sums + i + 2),
+                                                    pixels + 2 * (x + i));
   }
 }
 
@@ -413,6 +418,7 @@ JAXDALI_INLINE __m256i Interleave(__m256i first, __m256i second, __m256i third) 
 JAXDALI_INLINE void StorePixels(__m256i first, __m256i second, __m256i third, uint8_t* out) {
   const __m256i thirds[3] = {Interleave<0>(first, second, third), Interleave<16>(first, second, third),
                              Interleave<32>(first, second, third)};
+  // 0x20: both lower halves; 0x30: the first one's lower and the second one's upper half; 0x31: both upper halves.
   StoreU(out, _mm256_permute2x128_si256(thirds[0], thirds[1], 0x20));
   StoreU(out + 32, _mm256_permute2x128_si256(thirds[2], thirds[0], 0x30));
   StoreU(out + 64, _mm256_permute2x128_si256(thirds[1], thirds[2], 0x31));

@@ -89,7 +89,7 @@ void PairTable<kBits>::Make(const HuffmanTable& table, const HuffmanTable& next)
   for (int bits = 0; bits < kBits; bits++) {
     uint64_t* const entries = second + (1 << bits);
     const int n = ForEachCode(next, bits, [&](int window, int windows, int code_bits, int value) {
-      const Symbol symbol(true, value);
+      const Symbol symbol(/*is_ac=*/true, value);
       const int bits_left = bits - code_bits - symbol.size;
       uint64_t* to = entries + window;
       if (bits_left < 0 || symbol.size > 7) {
@@ -105,7 +105,7 @@ void PairTable<kBits>::Make(const HuffmanTable& table, const HuffmanTable& next)
   }
 
   // For windows that begin with no code of at most kBits bits, or whose code leaves no bit of the magnitude.
-  const PairEntry slow = MakeEntry(0, kAdvanceToSlow, 0, 0, 0, 0);
+  const PairEntry slow = MakeEntry(/*bits=*/0, kAdvanceToSlow, /*run=*/0, /*tail=*/0, /*first=*/0, /*second=*/0);
   // Three kinds of codes: an end of block; one whose magnitude lies in the window, so that a second symbol may follow;
   // one whose magnitude extends beyond the window by `tail` bits.
   const int n = ForEachCode(table, kBits, [&](int window, int windows, int code_bits, int value) {
@@ -114,11 +114,13 @@ void PairTable<kBits>::Make(const HuffmanTable& table, const HuffmanTable& next)
     PairEntry* to = entry_ + window;
     if (symbol.advance == kAdvanceToEnd) {
       // End of block: there is no second symbol.
-      std::fill_n(to, windows, MakeEntry(bits, symbol.advance, 0, 0, 0, 0));
+      std::fill_n(to, windows, MakeEntry(bits, symbol.advance, /*run=*/0, /*tail=*/0, /*first=*/0, /*second=*/0));
     } else if (symbol.size <= bits_left) {
       const int num_windows = 1 << (bits_left - symbol.size);
       for (int k = 0; k < 1 << symbol.size; k++, to += num_windows) {
-        const uint64_t first = AsWord(MakeEntry(bits, symbol.advance, symbol.run, 0, Extend(k, symbol.size), 0));
+        const uint64_t first =
+            AsWord(MakeEntry(bits, symbol.advance, symbol.run, /*tail=*/0, Extend(k, symbol.size), /*second=*/0));
+        // j: the window's bits after this symbol. The sum of the words adds up their bits and advances.
         for (int j = 0; j < num_windows; j++) to[j] = std::bit_cast<PairEntry>(first + second[num_windows + j]);
       }
     } else if (bits_left > 0) {  // the highest bit of the magnitude is in the window and gives the sign
@@ -126,7 +128,8 @@ void PairTable<kBits>::Make(const HuffmanTable& table, const HuffmanTable& next)
       for (int k = 0; k < windows; k++) {
         const int high = k << tail;
         const bool positive = k >> (bits_left - 1);
-        to[k] = MakeEntry(bits, symbol.advance, symbol.run, tail, positive ? high : high - (1 << symbol.size) + 1, 0);
+        to[k] = MakeEntry(bits, symbol.advance, symbol.run, tail,
+                          /*first=*/positive ? high : high - (1 << symbol.size) + 1, /*second=*/0);
       }
     } else {
       *to = slow;
@@ -140,11 +143,11 @@ void PairTable<kBits>::Make(const HuffmanTable& table, const HuffmanTable& next)
 template <int kBits>
 PairEntry PairTable<kBits>::DecodeOne(uint64_t window) const {
   const CanonicalCodes::Code code = codes_.Find(static_cast<uint32_t>(window >> 48));
-  if (code.bits == 0) return MakeEntry(0, kAdvanceToSlow, 0, 0, 0, 0);
+  if (code.bits == 0) return MakeEntry(/*bits=*/0, kAdvanceToSlow, /*run=*/0, /*tail=*/0, /*first=*/0, /*second=*/0);
   const Symbol symbol(is_ac_, code.value);
   const uint64_t magnitude = symbol.size ? window << code.bits >> (64 - symbol.size) : 0;
-  return MakeEntry(code.bits + symbol.size, symbol.advance, symbol.run, 0,
-                   Extend(static_cast<uint32_t>(magnitude), symbol.size), 0);
+  return MakeEntry(code.bits + symbol.size, symbol.advance, symbol.run, /*tail=*/0,
+                   Extend(static_cast<uint32_t>(magnitude), symbol.size), /*second=*/0);
 }
 
 // Fills the entries of all windows of kSkipBits bits. Shorter windows come first, and longer ones refer to them.
@@ -158,7 +161,7 @@ void SkipTable::Make(const HuffmanTable& ac) {
   for (int bits = 0; bits <= kSkipBits; bits++) {
     uint16_t* const entries = entries_of_length + (1 << bits);
     const int n = ForEachCode(ac, bits, [&](int window, int windows, int code_bits, int value) {
-      const Symbol symbol(true, value);
+      const Symbol symbol(/*is_ac=*/true, value);
       const auto first_symbol = static_cast<uint16_t>(symbol.advance << 8 | (code_bits + symbol.size));
       const int bits_left = bits - code_bits - symbol.size;
       uint16_t *to = entries + window, *const end = to + windows;

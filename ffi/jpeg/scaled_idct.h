@@ -45,14 +45,14 @@ JAXDALI_INLINE bool ToFourOfOne(int16_t* c, const int16_t* quantizer, uint8_t* s
       v[y] = c[16 * y + x] * static_cast<uint16_t>(quantizer[16 * y + x]);
       check(v[y], 8192);
     }
-    if (in_range) pass(v[0], v[1], v[3], v[5], v[7], 13, &rows[0][x], 8);
+    if (in_range) pass(v[0], v[1], v[3], v[5], v[7], /*shift=*/13, &rows[0][x], /*to=*/8);
   }
   for (int y = 0; y < 8; y++) std::memset(c + 16 * y, 0, 16);
   for (int y = 0; y < 2; y++) {
     const int32_t* const r = rows[y];
     for (int x = 0; x < 8; x++) check(r[x], 16384);
     if (!in_range) return false;
-    pass(r[0], r[1], r[3], r[5], r[7], 20, out, 1);
+    pass(r[0], r[1], r[3], r[5], r[7], /*shift=*/20, out, /*to=*/1);
     for (int x = 0; x < 2; x++) in_range &= ToSample(out[x], samples + y * pitch + x);
   }
   return in_range;
@@ -83,15 +83,15 @@ JAXDALI_INLINE bool ToSixteenOfOne(int16_t* c, const int16_t* quantizer, uint8_t
   for (int x = 0; x < 8; x++) {
     int32_t v[8];
     for (int y = 0; y < 8; y++) v[y] = values[y][x];
-    pass(v, 12, out);
+    pass(v, /*shift=*/12, out);
     for (int y = 0; y < 4; y++) rows[y][x] = out[y];
   }
   for (int y = 0; y < 4; y++)
-    for (int x = 0; x < 8; x++) out_of_range |= (rows[y][x] + 16384) & ~32767;
+    for (int x = 0; x < 8; x++) out_of_range |= (rows[y][x] + 16384) & ~32767;  // not within -16384 .. 16383
   if (out_of_range != 0) return false;
   bool in_range = true;
   for (int y = 0; y < 4; y++) {
-    pass(rows[y], 19, out);
+    pass(rows[y], /*shift=*/19, out);
     for (int x = 0; x < 4; x++) in_range &= ToSample(out[x], samples + y * pitch + x);
   }
   return in_range;

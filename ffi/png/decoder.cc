@@ -200,7 +200,7 @@ void Decoder::Expand(const uint8_t* row, int64_t pixels, uint8_t* values) const 
   if (file_.bits == 16) {
     SwapBytes(row, pixels * file_.samples(), values);
   } else if (file_.color == kPalette && indices_ && file_.bits < 8) {
-    ExpandBits(row, kSampleTables[0][file_.bits / 2], pixels, values);
+    ExpandBits(row, kSampleTables[/*as_gray=*/0][file_.bits / 2], pixels, values);
   } else if (file_.color == kPalette && !indices_ && file_.bits == 8) {
     LookUpColors(row, file_.palette, pixels, values);
   } else if (file_.color == kPalette && !indices_) {
@@ -209,11 +209,11 @@ void Decoder::Expand(const uint8_t* row, int64_t pixels, uint8_t* values) const 
     uint8_t indices[kPiece];
     for (int64_t x = 0; x < pixels; x += kPiece) {
       const int64_t n = std::min(kPiece, pixels - x);
-      ExpandBits(row + x * file_.bits / 8, kSampleTables[0][file_.bits / 2], n, indices);
+      ExpandBits(row + x * file_.bits / 8, kSampleTables[/*as_gray=*/0][file_.bits / 2], n, indices);
       LookUpColors(indices, file_.palette, n, values + 3 * x);
     }
   } else if (file_.bits < 8) {
-    ExpandBits(row, kSampleTables[1][file_.bits / 2], pixels, values);
+    ExpandBits(row, kSampleTables[/*as_gray=*/1][file_.bits / 2], pixels, values);
   } else {
     std::memcpy(values, row, static_cast<size_t>(pixels * file_.samples()));
   }
