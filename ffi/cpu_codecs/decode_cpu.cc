@@ -24,6 +24,7 @@ Status CopyRaw(const uint8_t* data, int64_t size, const ImageInfo& info, RasterO
 
 }  // namespace
 
+// Checks that the caller's output fits the image's row, and decodes by the row's format. See decode.h for the statuses.
 Status DecodeImage(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options, DType dtype,
                    void* out, int64_t height, int64_t width, int64_t channels) {
   if (info.status != kOk) return static_cast<Status>(info.status);

@@ -51,12 +51,13 @@ bool DecodeStrips(const ImageInfo& info, const DecodeOptions& options, const std
 bool DecodeRows(const ImageInfo& info, const DecodeOptions& options, int64_t end, jpeg::BaselineDecoder* decoder,
                 RasterOutput* out) {
   // The decoder writes pixels in the output's order of channels, except for YCbCr, which is made from RGB.
-  const bool has_output_order = options.type != ImageType::kYcbcr, in_place = has_output_order && out->in_place(8);
+  const bool has_output_order = options.type != ImageType::kYcbcr,
+             in_place = has_output_order && out->in_place(/*depth=*/8);
   const int channels = IsGray(info, options) ? 1 : 3;
   const int64_t stride = int64_t{info.width} * channels, region_offset = int64_t{info.region_x} * channels;
   thread_local std::vector<uint8_t> rows;  // kRows rows of the stored width; only the region's part is filled
   if (!in_place && static_cast<int64_t>(rows.size()) < kRows * stride) rows.resize(static_cast<size_t>(kRows * stride));
-  out->Reserve(8);
+  out->Reserve(/*depth=*/8);
   jpeg::Helpers helpers = options.helpers;
   for (int64_t y = decoder->next_row(); y < end; y += kRows) {
     // Other threads may have become idle since the last rows.
@@ -69,12 +70,13 @@ bool DecodeRows(const ImageInfo& info, const DecodeOptions& options, int64_t end
     if (has_output_order)
       out->PutOrdered(y, n, rows.data());
     else
-      out->Put(y, n, rows.data(), 3, 8);
+      out->Put(y, n, rows.data(), /*channels=*/3, /*depth=*/8);
   }
   return true;
 }
 
-// Decodes strips in parallel. `decoder` continues with the first one; the others get decoders of their own.
+// Decodes strips in parallel. `decoder` continues with the first one; the others get decoders of their own. False:
+// libjpeg-turbo must decode the image.
 bool DecodeStrips(const ImageInfo& info, const DecodeOptions& options, const std::vector<jpeg::Strip>& strips,
                   int64_t end, jpeg::BaselineDecoder* decoder, RasterOutput* out) {
   const int n = static_cast<int>(strips.size());

@@ -84,18 +84,20 @@ class JpegDecoder {
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
+  // Decodes the region of a file. A file that ends early is kTruncated; with info.truncated, as much of it as possible
+  // is decoded.
   Status Decode(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                 RasterOutput* out) {
     // Everything that may throw is done before setjmp: longjmp must not skip destructors.
     rows_.resize(static_cast<size_t>(kRows) * info.width * 4);
-    out->Reserve(8);
+    out->Reserve(/*depth=*/8);
     Status status = Run(data, size, info, options, out);
     jpeg_destroy_decompress(&cinfo_);
     if (status == kTruncated && info.truncated) {  // the data end inside a segment after the first scan
       status = Run(data, LastMarker(data, size), info, options, out);
       jpeg_destroy_decompress(&cinfo_);
     }
-    if (rows_.size() > (size_t{1} << 22)) rows_ = {};
+    if (rows_.size() > (size_t{1} << 22)) rows_ = {};  // a large image's rows are not kept
     return status;
   }
 
@@ -166,7 +168,7 @@ class JpegDecoder {
       return kSizeMismatch;
 
     const bool has_output_order = !is_cmyk && options.type != ImageType::kYcbcr;
-    const bool is_direct = has_output_order && out->direct(8);
+    const bool is_direct = has_output_order && out->direct(/*depth=*/8);
     const int64_t stride = static_cast<int64_t>(info.width) * (is_cmyk ? 4 : channels);
     const int64_t first = out->first_row(), end = out->end_row();
     JSAMPROW rows[kRows];
@@ -189,7 +191,7 @@ class JpegDecoder {
       if (has_output_order)
         out->PutOrdered(y, rows_needed, rows_.data());
       else
-        out->Put(y, rows_needed, rows_.data(), 3, 8);
+        out->Put(y, rows_needed, rows_.data(), /*channels=*/3, /*depth=*/8);
     }
     // As in DALI, a file that ends before its EOI marker is truncated, even if no pixel is missing. For a region that
     // ends above the last row, only the bytes that had to be read for it count.
@@ -212,7 +214,7 @@ class JpegDecoder {
   JpegError error_{};
   JpegSource source_{};
   jpeg_progress_mgr progress_{};
-  std::vector<uint8_t> rows_;
+  std::vector<uint8_t> rows_;  // kRows rows that don't go straight to the output, with at most four bytes a pixel
 };
 
 }  // namespace

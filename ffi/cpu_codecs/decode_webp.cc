@@ -44,6 +44,8 @@ uint8_t* PixelMemory(int64_t bytes) {
 
 }  // namespace
 
+// Decodes the region of a still image: straight to the output where its pixels have the output's form, otherwise into
+// this thread's memory, from which `out` takes the rows.
 Status DecodeWebp(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                   RasterOutput* out) {
   WebPDecoderConfig config;
@@ -79,7 +81,7 @@ Status DecodeWebp(const uint8_t* data, int64_t size, const ImageInfo& info, cons
   config.output.colorspace = has_alpha ? MODE_RGBA : is_bgr ? MODE_BGR : MODE_RGB;
   const bool has_output_order =
       has_alpha || is_bgr || options.type == ImageType::kRgb || options.type == ImageType::kAny;
-  const bool is_direct = out->whole() && has_output_order && out->direct(8);
+  const bool is_direct = out->whole() && has_output_order && out->direct(/*depth=*/8);
   const int64_t stride = int64_t{width} * channels;
   uint8_t* pixels = is_direct ? out->row(0) : PixelMemory(stride * height);
   // libwebp writes to this memory instead of its own.
@@ -90,7 +92,7 @@ Status DecodeWebp(const uint8_t* data, int64_t size, const ImageInfo& info, cons
   if (const Status status = StatusOf(WebPDecode(data, bytes, &config)); status != kOk || is_direct) return status;
 
   out->Narrow(left, width);
-  out->Reserve(8);
+  out->Reserve(/*depth=*/8);
   const int64_t end = out->end_row();
   for (int64_t y = out->first_row(); y < end; y += kRows) {
     const int n = static_cast<int>(std::min<int64_t>(kRows, end - y));
@@ -98,7 +100,7 @@ Status DecodeWebp(const uint8_t* data, int64_t size, const ImageInfo& info, cons
     if (has_output_order)
       out->PutOrdered(y, n, rows);
     else
-      out->Put(y, n, rows, channels, 8);
+      out->Put(y, n, rows, channels, /*depth=*/8);
   }
   return kOk;
 }

@@ -40,7 +40,8 @@ void Grow(j_compress_ptr c) {
   destination->base.free_in_buffer = new_capacity - old_capacity;
 }
 
-// No object with a destructor may exist in this function: longjmp skips destructors.
+// Compresses pixels [height, width, channels]. Returns kOk, or the status of libjpeg's error. No object with a
+// destructor may exist in this function: longjmp skips destructors.
 Status Run(jpeg_compress_struct* c, Error* error, Destination* destination, const uint8_t* pixels, int64_t height,
            int64_t width, int channels, const EncodeOptions& options) {
   // An error of libjpeg returns here, by longjmp.
@@ -62,7 +63,7 @@ Status Run(jpeg_compress_struct* c, Error* error, Destination* destination, cons
   while (c->next_scanline < c->image_height) {
     // libjpeg only reads the pixels, although its types are not const.
     JSAMPROW row = const_cast<uint8_t*>(pixels) + c->next_scanline * stride;
-    jpeg_write_scanlines(c, &row, 1);
+    jpeg_write_scanlines(c, &row, /*num_lines=*/1);
   }
   jpeg_finish_compress(c);
   return kOk;

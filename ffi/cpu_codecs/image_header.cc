@@ -215,7 +215,7 @@ void ParseBmp(Bytes b, ImageInfo* h) {
     if (is_gray) channels = 1;
   }
   if (b.past_end) return Fail(h, kTruncated);
-  SetSize(h, height, width, channels, 8);
+  SetSize(h, height, width, channels, /*depth=*/8);
 }
 
 // Reads the tags of the first directory.
@@ -293,16 +293,16 @@ void ParseWebp(Bytes b, ImageInfo* h) {
   h->host_decode = !kWebp || animated;  // Pillow gives the first frame of an animation
   // A lossy key frame: 14 bits each of width and height after the start code.
   if (b.Matches(12, "VP8 ", 4)) {
-    SetSize(h, b.u16(28) & 0x3FFF, b.u16(26) & 0x3FFF, 3, 8);
+    SetSize(h, b.u16(28) & 0x3FFF, b.u16(26) & 0x3FFF, /*channels=*/3, /*depth=*/8);
   } else if (b.Matches(12, "VP8L", 4)) {
     // Lossless: width - 1, height - 1, alpha, packed into 32 bits.
     uint32_t v = b.u32(21);
-    SetSize(h, (v >> 14 & 0x3FFF) + 1, (v & 0x3FFF) + 1, v >> 28 & 1 ? 4 : 3, 8);
+    SetSize(h, (v >> 14 & 0x3FFF) + 1, (v & 0x3FFF) + 1, v >> 28 & 1 ? 4 : 3, /*depth=*/8);
   } else if (b.Matches(12, "VP8X", 4)) {
     int flags = b.u8(20);
     // Width - 1 and height - 1 as 24 bits.
     int64_t width = 1 + (b.u16(24) | b.u8(26) << 16), height = 1 + (b.u16(27) | b.u8(29) << 16);
-    SetSize(h, height, width, flags & 0x10 ? 4 : 3, 8);
+    SetSize(h, height, width, flags & 0x10 ? 4 : 3, /*depth=*/8);
     if (h->status != kOk || !(flags & 0x08)) return;
     for (int64_t offset = 30; b.Has(offset, 8);) {
       int64_t length = b.u32(offset + 4);
@@ -351,12 +351,14 @@ void ParsePnm(Bytes b, ImageInfo* h) {
 void ParseCodestream(Bytes b, int64_t offset, ImageInfo* h) {
   if (!b.Has(offset, 45)) return Fail(h, kTruncated);
   if (b.u32(offset) != 0xFF4FFF51) return Fail(h, kCorrupt);
-  // SIZ: the size of the reference grid less the image's offset on it.
+  // SIZ: the size of the reference grid less the image's offset on it. At 40 the number of components, at 42 the bits
+  // of the first one less 1, with the highest bit set if it is signed.
   int64_t width = static_cast<int64_t>(b.u32(offset + 8)) - b.u32(offset + 16),
           height = static_cast<int64_t>(b.u32(offset + 12)) - b.u32(offset + 20);
   int components = b.u16(offset + 40), bits = (b.u8(offset + 42) & 0x7F) + 1;
   if (components == 0) return Fail(h, kCorrupt);
   if (bits > 16 || b.u8(offset + 42) & 0x80) return Fail(h, kUnsupported);
+  // ParseJpeg2000 has set the channels if the file has a palette.
   int channels = h->channels ? h->channels : std::min(components, 4);
   SetSize(h, height, width, channels, std::max(bits, 8));
 }
@@ -406,7 +408,7 @@ void ParseGif(Bytes b, ImageInfo* h) {
                 bottom = int64_t{b.u16(offset + 3)} + b.u16(offset + 7);
   if (b.past_end) return Fail(h, kTruncated);
   if (!has_frame) return Fail(h, kCorrupt);
-  SetSize(h, std::max<int64_t>(b.u16(8), bottom), std::max<int64_t>(b.u16(6), right), channels, 8);
+  SetSize(h, std::max<int64_t>(b.u16(8), bottom), std::max<int64_t>(b.u16(6), right), channels, /*depth=*/8);
 }
 
 // Files of the family of MP4 (ISO/IEC 14496-12). Their brands say what they hold; mif1 and msf1 only say that they hold

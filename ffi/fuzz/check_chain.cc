@@ -34,7 +34,7 @@ bool IsExact(const ResizeJob& job) {
 class ChainCase {
  public:
   ChainCase(Random& random, Mutator& mutate, ThreadPool* pool) : random_(random), mutate_(mutate) {
-    if (random_(2)) helpers_ = {pool, int64_t{32} << random_(8)};
+    if (random_(2)) helpers_ = {pool, /*min_bytes=*/int64_t{32} << random_(8)};
   }
 
   // Begins with the decoding of a file, which is damaged first once in three times. Returns false for a file that can't
@@ -94,6 +94,7 @@ class ChainCase {
     const int n = static_cast<int>(chain_.stages.size());
     Memory result(values_.back()->batch.dtype, {shape_}, /*dense=*/false, kNoneBroken, random_);
     chain_.values.push_back(values_[0]->batch);
+    // The values between stages have a type and a shape, but no memory.
     for (int k = 1; k < n; k++) {
       chain_.values.push_back(values_[static_cast<size_t>(k)]->batch);
       chain_.values.back().data = nullptr;
@@ -104,23 +105,25 @@ class ChainCase {
     int failed_stage = -1;
     chain_.streams = random_(3) > 0;
     chain_.helpers = helpers_;
+    // Waits until a thread is idle, which can help.
     while (helpers_.pool && helpers_.pool->idle() == 0) std::this_thread::yield();
     const Status status = chain_.Run(/*i=*/0, &failed_stage);
+    // The first stage that fails on whole images must fail in the chain, with the same status.
     const auto first_bad = std::find_if(whole_.begin(), whole_.end(), [](Status s) { return s != kOk; });
     const int expected_stage = first_bad == whole_.end() ? 0 : static_cast<int>(first_bad - whole_.begin());
     const Status expected = first_bad == whole_.end() ? kOk : *first_bad;
     // A part of a damaged file may be good.
     if (damaged_ && expected != kOk && expected_stage == 0 && (status == kOk || failed_stage > 0)) return status;
-    if (status != expected) Fail("chain", 0, "status", status, expected);
+    if (status != expected) Fail("chain", /*i=*/0, "status", status, expected);
     if (status != kOk) {
-      if (failed_stage != expected_stage) Fail("chain", 0, "stage", failed_stage, expected_stage);
+      if (failed_stage != expected_stage) Fail("chain", /*i=*/0, "stage", failed_stage, expected_stage);
       return status;
     }
     const Batch& whole = values_.back()->batch;
     for (int64_t e = 0; e < whole.size(0); e++) {
       const double a = Value(result.batch, e), b = Value(whole, e);
       if (exact_ ? std::memcmp(&a, &b, sizeof a) != 0 : !(a == b || std::fabs(a - b) <= kLevels))
-        Fail("chain", 0, "value", a, b);
+        Fail("chain", /*i=*/0, "value", a, b);
     }
     return kOk;
   }
@@ -132,7 +135,7 @@ class ChainCase {
     values_.push_back(std::make_unique<Memory>(type, Shapes{shape}, /*dense=*/false, kNoneBroken, random_));
   }
 
-  // Gives a stage the chain's values, which have no data in between.
+  // Gives stage number k the chain's values before and after it, of which those between stages have no data.
   void SetValues(Stage* stage, int k) {
     const Batch &in = chain_.values[static_cast<size_t>(k)], &out = chain_.values[static_cast<size_t>(k) + 1];
     auto set = [&](auto* typed_stage) {
@@ -202,6 +205,7 @@ class ChainCase {
     b.linear = random_(3) > 0;
     b.has_fill = random_(3) > 0;
     b.fill = Numbers({static_cast<double>(random_(200))});
+    // Two rows of the matrix, each followed by its translation.
     std::vector<double> map;
     for (int s = 0; s < 2; s++) {
       for (int k = 0; k < 2; k++)
@@ -274,6 +278,7 @@ class ChainCase {
 }  // namespace
 }  // namespace jaxdali
 
+// Runs the rounds. Returns 1 if less than a third of them give a good result, since they would test little.
 int main(int argc, char** argv) {
   if (argc < 2) {
     std::fprintf(stderr, "usage: check_chain FOLDER [ROUNDS [SEED]]\n");

@@ -35,7 +35,8 @@ void CheckWindowed(B first_kernel, DType image_type, const Shapes& image_shapes,
     if (is_planar) std::rotate(result.begin(), result.begin() + 2, result.end());
     out.push_back(result);
   }
-  WindowBatch w{image.batch, {}, start.data(), step.data(), extent.data()};
+  WindowBatch w{image.batch, /*out=*/{}, start.data(), step.data(), extent.data()};
+  // The axes of the output: height, width, channels, or the channels first.
   const int orders[2][3] = {{0, 1, 2}, {2, 0, 1}};
   std::copy_n(orders[is_planar], 3, w.permutation);
   w.channel = 2;
@@ -78,6 +79,7 @@ struct Images {
   Shapes in, out;
   bool dense;
 
+  // One to four images. Those of a dense batch have the shape of the first one.
   explicit Images(Random& random) : dense(random(3) == 0) {
     for (int i = 1 + random(4); i > 0; i--) {
       const int channels = random(2) ? 3 : 1 + random(kMostTileChannels);
@@ -104,7 +106,8 @@ void TryChain(Random& random) {
       filters.push_back(random(6));
       filters.push_back(random(3) ? filters.back() : random(6));
     }
-    const ResizeBatch b{memory.batch, {}, roi.data(), filters.data(), /*first_axis=*/0, /*num_axes=*/2, random(4) > 0};
+    const ResizeBatch b{memory.batch,     /*out=*/{},     roi.data(),   filters.data(),
+                        /*first_axis=*/0, /*num_axes=*/2, random(4) > 0};
     return CheckWindowed(b, random(4) ? DType::kU8 : DType::kF32, images.out, random, LaunchResize);
   }
   std::vector<double> map;
@@ -119,7 +122,7 @@ void TryChain(Random& random) {
     fill.push_back(static_cast<float>(random(200)));
   }
   const WarpBatch b{memory.batch,
-                    {},
+                    /*out=*/{},
                     map.data(),
                     fill.data(),
                     /*dims=*/2,

@@ -22,7 +22,7 @@ void TryColor(Random& random) {
       matrix.push_back(type == DType::kI64 ? 1e-18f : static_cast<float>(random.Uniform(-2, 2)));
   }
   Memory memory(type, in, /*dense=*/false, BrokenSample(random), random);
-  const ColorBatch b{memory.batch, {}, matrix.data(), in_channels, out_channels};
+  const ColorBatch b{memory.batch, /*out=*/{}, matrix.data(), in_channels, out_channels};
   Run("color", b, result, out, /*dense=*/false, kNoneBroken, random, LaunchColor, Color);
 }
 

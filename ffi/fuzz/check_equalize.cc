@@ -40,8 +40,8 @@ void TryEqualize(Random& random) {
   const auto counts = static_cast<size_t>(memory.batch.capacity / EqualizeBatch::kElementsPerPart) * kBins;
   std::vector<float> scratch(counts + static_cast<size_t>(num_tables) * kBins / sizeof(float));
   const EqualizeBatch b{
-      memory.batch, {},      limit.data(),   first_table.data(), lab ? tables.data() : nullptr,       height_axis,
-      tiles_y,      tiles_x, random(2) == 0, scratch.data(),     static_cast<int64_t>(scratch.size())};
+      memory.batch, /*out=*/{}, limit.data(),   first_table.data(), lab ? tables.data() : nullptr,       height_axis,
+      tiles_y,      tiles_x,    random(2) == 0, scratch.data(),     static_cast<int64_t>(scratch.size())};
   Run("equalize", b, DType::kU8, shapes, /*dense=*/false, kNoneBroken, random, LaunchEqualize, Equalize);
 }
 

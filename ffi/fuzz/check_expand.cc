@@ -21,7 +21,7 @@ void TryExpand(Random& random) {
     out.push_back(result);
   }
   Memory memory(type, in, /*dense=*/false, BrokenSample(random), random);
-  ExpandBatch b{memory.batch, {}};
+  ExpandBatch b{memory.batch, /*out=*/{}};
   Run("expand", b, type, out, /*dense=*/false, kNoneBroken, random, LaunchExpand, Expand);
 }
 

@@ -31,8 +31,8 @@ void TryFilter(Random& random) {
   }
   Memory memory(type, shapes, /*dense=*/false, BrokenSample(random), random);
   std::vector<float> scratch(static_cast<size_t>(2 * capacity));
-  const FilterBatch b{memory.batch, {},       window.data(),  taps.data(), first,
-                      axes,         max_taps, scratch.data(), 2 * capacity};
+  const FilterBatch b{memory.batch, /*out=*/{}, window.data(),  taps.data(), first,
+                      axes,         max_taps,   scratch.data(), 2 * capacity};
   Run("filter", b, result, shapes, /*dense=*/false, kNoneBroken, random, LaunchFilter, Filter);
 }
 

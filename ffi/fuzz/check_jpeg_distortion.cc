@@ -24,8 +24,8 @@ void TryJpegDistortion(Random& random) {
   }
   Memory memory(DType::kU8, shapes, /*dense=*/false, BrokenSample(random), random);
   std::vector<float> scratch(static_cast<size_t>(units) * kMcuBytes / sizeof(float));
-  const JpegDistortionBatch b{
-      memory.batch, {}, tables.data(), first_unit.data(), scratch.data(), static_cast<int64_t>(scratch.size())};
+  const JpegDistortionBatch b{memory.batch,      /*out=*/{},     tables.data(),
+                              first_unit.data(), scratch.data(), static_cast<int64_t>(scratch.size())};
   Run("jpeg_distortion", b, DType::kU8, shapes, /*dense=*/false, kNoneBroken, random, LaunchJpegDistortion,
       JpegDistortion);
 }

@@ -5,6 +5,8 @@
 //   check_kernels [ROUNDS] [SEED] [KERNEL]
 #include "ffi/fuzz/check_kernels.h"
 
+// Runs the checks of all kernels, or of one, in turn. Returns 1 if a kernel of ops.def has no check; a check that fails
+// ends the program itself.
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 1000;
   const std::string only = argc > 3 ? argv[3] : "";

@@ -19,7 +19,7 @@ void TryMerge(Random& random) {
     out.push_back(shape);
   }
   Memory memory(type, in, /*dense=*/false, BrokenSample(random), random);
-  MergeBatch b{memory.batch, {}};
+  MergeBatch b{memory.batch, /*out=*/{}};
   Run("merge", b, type, out, /*dense=*/false, kNoneBroken, random, LaunchMerge, Merge);
 }
 

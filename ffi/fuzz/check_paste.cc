@@ -43,7 +43,7 @@ void TryPaste(Random& random) {
     }
   }
   Memory memory(type, in, dense, BrokenSample(random), random);
-  const PasteBatch b{memory.batch, {}, regions.data(), max_regions, first};
+  const PasteBatch b{memory.batch, /*out=*/{}, regions.data(), max_regions, first};
   Run("paste", b, result, out, dense, kNoneBroken, random, LaunchPaste, Paste);
 }
 

@@ -34,12 +34,8 @@ void TryReduce(Random& random) {
   for (int64_t i = 0; i < capacity; i++) center.push_back(random.Uniform(-9, 9));
   std::vector<double> parts(static_cast<size_t>(memory.batch.capacity / ReduceBatch::kElementsPerPart));
   const ReduceBatch b{memory.batch,
-                      {},
-                      random(2) ? center.data() : nullptr,
-                      reduction,
-                      axes,
-                      reinterpret_cast<float*>(parts.data()),
-                      static_cast<int64_t>(2 * parts.size())};
+                      /*out=*/{},   random(2) ? center.data() : nullptr,    reduction,
+                      axes,         reinterpret_cast<float*>(parts.data()), static_cast<int64_t>(2 * parts.size())};
   Run("reduce", b, DType::kF32, out, /*dense=*/false, kNoneBroken, random, LaunchReduce, Reduce);
 }
 

@@ -68,7 +68,7 @@ void TryRemap(Random& random) {
   }
   Memory memory(type, in, dense, BrokenSample(random), random);
   RemapBatch b{memory.batch,
-               {},
+               /*out=*/{},
                {map[0].data(), map[1].data()},
                {},
                {},

@@ -101,7 +101,7 @@ void TryResample(Random& random) {
     split_of_100.push_back(random(101));
   }
   Memory memory(type, in, /*dense=*/false, BrokenSample(random), random);
-  const ResizeBatch b{memory.batch, {}, roi.data(), filters.data(), first, axes, /*antialias=*/random(4) > 0,
+  const ResizeBatch b{memory.batch, /*out=*/{}, roi.data(), filters.data(), first, axes, /*antialias=*/random(4) > 0,
                       convention};
   const auto in_parts = [&](const ResizeBatch& batch, const Samples& samples, void*) -> const char* {
     for (int i = 0; i < samples.n; i++) {

@@ -38,7 +38,7 @@ void TryResize(Random& random) {
     filters.push_back(random(3) ? filters.back() : random(6));
   }
   Memory memory(type, in, dense, BrokenSample(random), random);
-  ResizeBatch b{memory.batch, {}, roi.data(), filters.data(), first, axes, /*antialias=*/random(4) > 0};
+  ResizeBatch b{memory.batch, /*out=*/{}, roi.data(), filters.data(), first, axes, /*antialias=*/random(4) > 0};
   Run("resize", b, out_type, out, dense, kNoneBroken, random, LaunchResize, Resize);
 }
 

@@ -37,9 +37,11 @@ void TrySpectrogram(Random& random) {
     for (int j = 0; j < 2; j++) weights.push_back(static_cast<float>(random.Uniform(0, 1)));
   }
   Memory memory(DType::kF32, in_shapes, /*dense=*/false, BrokenSample(random), random);
-  const SpectrogramBatch b{
-      memory.batch, {},   window.data(),  first.data(),  weights.data(), length, step, nfft, random(2) ? length / 2 : 0,
-      filters,      time, random(2) == 0, random(2) == 0};
+  const SpectrogramBatch b{memory.batch,  /*out=*/{},     window.data(),
+                           first.data(),  weights.data(), length,
+                           step,          nfft,           random(2) ? length / 2 : 0,
+                           filters,       time,           random(2) == 0,
+                           random(2) == 0};
   const auto run_check = [&](auto kernel) {
     Run("spectrogram", b, DType::kF32, out_shapes, /*dense=*/false, kNoneBroken, random, RunNarrowest, kernel);
   };

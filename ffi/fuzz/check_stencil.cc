@@ -40,8 +40,8 @@ void TryStencil(Random& random) {
     for (int k = 0; k < max_taps; k++) weights.push_back(static_cast<float>(random.Uniform(-1.0, 1.0) / max_taps));
   }
   Memory memory(type, shapes, /*dense=*/false, BrokenSample(random), random);
-  const StencilBatch b{memory.batch, {},   weights.data(), window.data(), anchor.data(), fill.data(),
-                       first,        axes, max_taps,       reduction,     border};
+  const StencilBatch b{memory.batch, /*out=*/{}, weights.data(), window.data(), anchor.data(), fill.data(),
+                       first,        axes,       max_taps,       reduction,     border};
   Run("stencil", b, result, out_shapes, /*dense=*/false, kNoneBroken, random, LaunchStencil, RunStencil);
 }
 

@@ -18,7 +18,7 @@ void TryTable(Random& random) {
     for (int k = 0; k < 256 * tables; k++) table.push_back(static_cast<uint8_t>(random(256)));
   }
   Memory memory(DType::kU8, in, /*dense=*/false, BrokenSample(random), random);
-  const TableBatch b{memory.batch, {}, table.data(), tables};
+  const TableBatch b{memory.batch, /*out=*/{}, table.data(), tables};
   Run("table", b, DType::kU8, out, /*dense=*/false, kNoneBroken, random, LaunchTable, Table);
 }
 

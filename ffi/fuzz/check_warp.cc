@@ -39,7 +39,7 @@ void TryWarp(Random& random) {
     fill.push_back(static_cast<float>(random(200)));
   }
   Memory memory(type, in, dense, BrokenSample(random), random);
-  WarpBatch b{memory.batch, {}, map.data(), fill.data(), dims, first, /*linear=*/random(3) > 0, has_fill};
+  WarpBatch b{memory.batch, /*out=*/{}, map.data(), fill.data(), dims, first, /*linear=*/random(3) > 0, has_fill};
   Run("warp", b, out_type, out, dense, kNoneBroken, random, LaunchWarp, Warp, /*exact=*/true);
 }
 

@@ -35,7 +35,7 @@ void TryWindow(Random& random) {
     out.push_back(result);
   }
   Memory memory(type, in, /*dense=*/false, BrokenSample(random), random);
-  WindowBatch b{memory.batch, {}, start.data(), step.data(), extent.data()};
+  WindowBatch b{memory.batch, /*out=*/{}, start.data(), step.data(), extent.data()};
   b.channel = rank - 1;
   b.past_caches = random(2);
   for (int d = 0; d < rank; d++) b.permutation[d] = d;

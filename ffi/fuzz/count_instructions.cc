@@ -128,6 +128,7 @@ const std::map<std::string, std::function<void(Photo&)>> kCases = {
 }  // namespace
 }  // namespace jaxdali
 
+// Runs one case once on a file, for a profiler that counts its instructions.
 int main(int argc, char** argv) {
   using namespace jaxdali;
   const auto case_entry = argc == 3 ? kCases.find(argv[1]) : kCases.end();

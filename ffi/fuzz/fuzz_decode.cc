@@ -17,6 +17,8 @@
 
 using jaxdali::DType;
 
+// Decodes mutations of the seeds, and prints how many had each outcome. Returns 1 if less than a fifth could be
+// decoded, since they would test little.
 int main(int argc, char** argv) {
   if (argc < 2) {
     std::fprintf(stderr, "usage: fuzz_decode FOLDER [MUTATIONS [SEED]]\n");

@@ -66,7 +66,7 @@ int64_t OutputBytes(const std::vector<int32_t>& shape, DType dtype) {
 
 // The expected result: that of the CPU's decoder.
 Result DecodeByCpu(const Sample& sample, const Settings& settings) {
-  const DecodeOptions options{settings.type, settings.adjust_orientation, false};
+  const DecodeOptions options{settings.type, settings.adjust_orientation, /*fast_idct=*/false};
   const auto shape = OutputShape(sample.info, settings);
   Result result;
   result.pixels.resize(static_cast<size_t>(OutputBytes(shape, settings.dtype)));
@@ -145,6 +145,7 @@ class Fuzzer {
     for (const SeedFile& seed : seeds_) {
       Sample sample{&seed.data, Parse(seed.data)};
       Operands operands;
+      // Any settings will do here: this only tells whether the kernels support the file.
       if (sample.info.status != kOk || !MakeOperands(sample, {}, &operands)) continue;
       const Settings usual{ImageType::kRgb, /*adjust_orientation=*/true, DType::kU8, /*subsequence_bits=*/0,
                            /*groups=*/1};
@@ -314,6 +315,7 @@ class Fuzzer {
 }  // namespace
 }  // namespace jaxdali
 
+// Decodes the seeds, then mutations of files and of coefficients. Returns 1 after a failure.
 int main(int argc, char** argv) {
   if (argc < 2) {
     std::fprintf(stderr, "usage: fuzz_jpeg FOLDER [MUTATIONS [SEED [DECODINGS]]]\n");

@@ -291,11 +291,11 @@ int ReadArchive(const Data& data, const std::string& path) {
   auto input = Exact<uint8_t>(data.size());
   std::copy(data.begin(), data.end(), input.get());
   const auto size = static_cast<int64_t>(data.size());
-  const std::string expected = ListMembers({input.get(), -1, 0, size}, nullptr);
+  const std::string expected = ListMembers({input.get(), /*fd=*/-1, /*offset=*/0, size}, /*window=*/nullptr);
   std::ofstream(path, std::ios::binary) << std::string(data.begin(), data.end());
   RecordBytes::Window window;
   const int fd = open(path.c_str(), O_RDONLY);
-  const std::string actual = ListMembers({nullptr, fd, 0, size}, &window);
+  const std::string actual = ListMembers({/*data=*/nullptr, fd, /*offset=*/0, size}, &window);
   close(fd);
   TarSamples samples({{"jpg"}, {"seg.png", "and.a.long.name"}}, /*fold_case=*/true, TarSamples::Missing::kEmpty,
                      /*keep_names=*/true);

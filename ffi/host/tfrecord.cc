@@ -14,7 +14,7 @@ class ExampleParser {
  public:
   explicit ExampleParser(FieldCollector* fields) : fields_(*fields) {}
 
-  // Finds the layout's features in the messages
+  // Finds the layout's features in the record's message:
   // message Example { Features features = 1; }; message Features { map<string, Feature> feature = 1; };
   // message Feature { oneof kind { BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3; } }
   // Returns an error message, or an empty text.

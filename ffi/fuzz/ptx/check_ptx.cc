@@ -8,6 +8,8 @@
 
 #include "ffi/fuzz/ptx/faulty.cu"
 
+// Runs all faulty kernels, or one of them, and compares the message of each with the expected one. Kernels that are
+// right give no message, but must compute the right values.
 int main(int argc, char** argv) {
   using namespace jaxdali;
   const std::string only = argc > 1 ? argv[1] : "";

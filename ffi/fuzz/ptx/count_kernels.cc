@@ -32,6 +32,7 @@ constexpr int kSide = 224, kChannels = 3;
 
 // A batch of one sample.
 struct Image {
+  // Elements of the type, [shape...]. The bytes have no meaning.
   Image(DType dtype, std::initializer_list<int64_t> shape) {
     batch.dtype = dtype;
     batch.n = 1;

@@ -363,7 +363,7 @@ const Instruction* EnterFunction(const Instruction& i, Thread& t) {
   const Frame frame{call.callee, &i, caller.registers + caller.function->registers,
                     caller.memory + caller.function->frame_bytes};
   for (const Call::Copy& c : call.arguments) std::memcpy(frame.memory + c.to, caller.memory + c.from, c.size);
-  frame.registers[kTrue] = 1;
+  frame.registers[kTrue] = 1;  // the guard of instructions without one
   t.frames.push_back(frame);
   t.Enter(frame);
   return call.callee->code.data();
@@ -431,6 +431,7 @@ void ShuffleWarp(const Instruction& i, Thread* warp) {
                                                      : first | (static_cast<int>(distance) & ~segment);
     const bool is_inside = mode == Shuffle::kUp ? source_lane >= last : source_lane <= last;
     Set(t, i.destinations[0], values[is_inside ? source_lane : lane]);
+    // 0: none, because register 0 is never a destination.
     if (i.destinations[1]) Set(t, i.destinations[1], is_inside);
   }
 }
@@ -548,13 +549,13 @@ class Decoder {
   void Predicate(int k) {
     std::string_view text = Operand();
     i_.flag = text[0] == '!';
-    i_.sources[k] = scope_.Value(Trim(text.substr(i_.flag ? 1 : 0)), {Type::kPredicate, 1});
+    i_.sources[k] = scope_.Value(Trim(text.substr(i_.flag ? 1 : 0)), {Type::kPredicate, /*bytes=*/1});
   }
   // The registers of a vector "{a, b}"; of another operand, that alone.
   static std::vector<std::string_view> VectorParts(std::string_view text) {
     return text[0] == '{' ? Split(text.substr(1, text.size() - 2), ',') : std::vector{text};
   }
-  static constexpr Type kU32{Type::kUnsigned, 4};
+  static constexpr Type kU32{Type::kUnsigned, /*bytes=*/4};
 
   // Jumps, calls, barriers and fences. The reader has set `target` and `call`.
   Handler Control() {
