@@ -113,6 +113,7 @@ struct DcPrefix : Shard {
 // DC value number `i` of a scan, which is one of this component: its sum, plus the sum before its range.
 JAXDALI_HD inline int16_t ReadDc(const Shard& shard, const ScanTable& scan, int component, int32_t i) {
   const int16_t value = shard.At<const int16_t>(scan.dc)[i];
+  // The number of the value's range, and how many values a segment has.
   const int32_t number = i / kDcValues, segment = scan.restart_interval * scan.mcu_blocks;
   if (i / segment * segment >= number * kDcValues) return value;  // the segment begins in the value's own range
   const uint64_t* sums = shard.At<const uint64_t>(scan.dc_before) + DcWord(component) * scan.dc_blocks;

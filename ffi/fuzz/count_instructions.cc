@@ -39,6 +39,7 @@ struct Image {
   std::vector<uint8_t> memory;
   Batch batch{};
 
+  // Pixels [height, width, channels], which are zeros.
   Image(DType dtype, int64_t height, int64_t width, int64_t channels) {
     batch.dtype = dtype;
     batch.n = 1;
@@ -120,15 +121,15 @@ const std::map<std::string, std::function<void(Photo&)>> kCases = {
     {"resize_linear", [](Photo& p) { ResizeTo(p, 224, Interp::kLinear, DType::kU8); }},
     {"resize_linear_float", [](Photo& p) { ResizeTo(p, 224, Interp::kLinear, DType::kF32); }},
     {"resize_cubic_larger", [](Photo& p) { ResizeTo(p, 640, Interp::kCubic, DType::kU8); }},
-    {"warp_linear", [](Photo& p) { Rotate(p, true, DType::kU8); }},
-    {"warp_nearest", [](Photo& p) { Rotate(p, false, DType::kU8); }},
-    {"warp_linear_float", [](Photo& p) { Rotate(p, true, DType::kF32); }},
+    {"warp_linear", [](Photo& p) { Rotate(p, /*linear=*/true, DType::kU8); }},
+    {"warp_nearest", [](Photo& p) { Rotate(p, /*linear=*/false, DType::kU8); }},
+    {"warp_linear_float", [](Photo& p) { Rotate(p, /*linear=*/true, DType::kF32); }},
 };
 
 }  // namespace
 }  // namespace jaxdali
 
-// Runs one case once on a file, for a profiler that counts its instructions.
+// Runs one case on a file: uncounted first, then in jaxdali_counted, whose instructions callgrind counts.
 int main(int argc, char** argv) {
   using namespace jaxdali;
   const auto case_entry = argc == 3 ? kCases.find(argv[1]) : kCases.end();

@@ -122,7 +122,7 @@ class Fuzzer {
     z_stream z{};
     // In separate statements, because the order in which arguments are evaluated is unspecified.
     const int window = below(4) ? 15 : 9 + below(7), level = below(10), strategy = below(5);
-    deflateInit2(&z, level, Z_DEFLATED, window, 8, strategy);
+    deflateInit2(&z, level, Z_DEFLATED, window, /*memLevel=*/8, strategy);
     z.next_in = rows.data(), z.avail_in = static_cast<uInt>(rows.size());
     z.next_out = packed.data(), z.avail_out = static_cast<uInt>(packed.size());
     deflate(&z, Z_FINISH);

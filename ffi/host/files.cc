@@ -182,8 +182,8 @@ OpenFiles::~OpenFiles() {
     if (int fd = Take(i); fd >= 0) close(fd);
 }
 
-// Gets the sizes of the files index[0] to index[n - 1], in bytes; 0 with an errno in error[i] for one that can't be read.
-// Some files stay open, in `opened`, for ReadFiles.
+// Gets the sizes of the files index[0] to index[n - 1], in bytes; 0 with an errno in error[i] for one that can't be
+// read. Some files stay open, in `opened`, for ReadFiles.
 void FileSizes(const FileTable& table, const int64_t* index, int n, int64_t* sizes, int32_t* error, OpenFiles* opened,
                ThreadPool* pool) {
   opened->descriptors_.assign(static_cast<size_t>(n), -1);  // -1: not open
@@ -257,8 +257,8 @@ void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* dat
     if (error[i] == EMFILE || error[i] == ENFILE) read_file(i);
 }
 
-// Reads sizes[i] bytes of file index[i] that follow the bytes `head`, to data + starts[i]. A file that begins differently
-// or has another size gets the error kOtherHead.
+// Reads sizes[i] bytes of file index[i] that follow the bytes `head`, to data + starts[i]. A file that begins
+// differently or has another size gets the error kOtherHead.
 void ReadFilesBehind(const FileTable& table, const int64_t* index, int n, const std::string& head, uint8_t* data,
                      const int64_t* starts, const int64_t* sizes, int32_t* error, ThreadPool* pool) {
   const auto head_size = static_cast<int64_t>(head.size());

@@ -79,11 +79,14 @@ std::string Mismatch(const RecordOutput& output, const FieldInfo& field) {
   const auto count_text = [&] { return "its " + output.name + " has " + std::to_string(field.count) + " values, "; };
   const int64_t product = Product(output.dims);
   switch (output.shape) {
+    // [dims...], where the missing field may have a default.
     case RecordOutput::Shape::kFixed:
       if (field.count == product || (field.type == ValueType::kNone && !output.missing.empty())) return {};
       return count_text() + "expected " + std::to_string(product);
+    // The three extents that the record states.
     case RecordOutput::Shape::kStated:
       return DimsMatch(field.dims, field.count) ? "" : count_text() + "which does not match its shape";
+    // [rows, dims...].
     case RecordOutput::Shape::kRows:
       if (product == 0 ? field.count == 0 : field.count % product == 0) return {};
       return count_text() + "not a multiple of " + std::to_string(product) + " as its shape requires";

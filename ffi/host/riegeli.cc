@@ -28,8 +28,8 @@ int64_t Varint(const uint8_t* data, int64_t size, int64_t offset, int64_t* x) {
 
 }  // namespace
 
-// Reads the logical bytes from begins[i] on of file files[i], sizes[i] of them, to data + starts[i]. They skip the header
-// at the start of each block of the file. Sets error[i] as ReadRanges does.
+// Reads the logical bytes from begins[i] on of file files[i], sizes[i] of them, to data + starts[i]. They skip the
+// header at the start of each block of the file. Sets error[i] as ReadRanges does.
 void ReadBlocked(const FileTable& table, const int64_t* files, const int64_t* begins, int n, uint8_t* data,
                  const int64_t* starts, const int64_t* sizes, const int64_t* file_sizes, int32_t* error,
                  ThreadPool* pool) {

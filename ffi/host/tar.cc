@@ -284,8 +284,8 @@ bool TarReader::Next(TarMember* member) {
   }
 }
 
-// Calls `begin` before each sample of an archive, and `member` for each of its members. Returns an error message without
-// the path, or an empty text.
+// Calls `begin` before each sample of an archive, and `member` for each of its members. Returns an error message
+// without the path, or an empty text.
 std::string ForEachSample(const std::string& path, const std::function<void()>& begin,
                           const std::function<void(std::string_view extension, const TarMember&)>& member) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -450,9 +450,9 @@ std::string TarSamples::Scan(const std::string& path) {
   return !message.empty() || is_good ? message : ": " + error_;
 }
 
-// Appends the samples of an index's lines, each of which has `width` words for each member: extension, offset, size and,
-// with a width of 4, name. `offset`: that of the lines in the file. Returns an error message without the path, or an
-// empty text.
+// Appends the samples of an index's lines, each of which has `width` words for each member: extension, offset, size
+// and, with a width of 4, name. `offset`: that of the lines in the file. Returns an error message without the path, or
+// an empty text.
 std::string TarSamples::Parse(std::string_view lines, int width, int64_t offset) {
   constexpr int64_t kBlockSamples = 64;
   const char* p = lines.data();

@@ -10,7 +10,9 @@ namespace jaxdali::jpeg {
 
 enum class Upsampling : int32_t { kFull, kH2V1, kH1V2, kH2V2, kRepeat };
 
-// For a component with `width` samples per row, each of which covers expand_x x expand_y pixels.
+// The kind of upsampling that libjpeg uses for a component with `width` samples per row, each of which covers expand_x
+// x expand_y pixels. kH2V1, kH1V2 and kH2V2 interpolate between neighbours, along a row only where it has more than two
+// samples. kFull: nothing is to be done.
 inline Upsampling UpsamplingOf(int expand_x, int expand_y, int width) {
   if (expand_x == 1 && expand_y == 1) return Upsampling::kFull;
   if (expand_x == 2 && expand_y == 1 && width > 2) return Upsampling::kH2V1;

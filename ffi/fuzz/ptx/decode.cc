@@ -500,7 +500,7 @@ Handler WithBits(Type type, F f) {
   return WithInteger(type, f);
 }
 
-// Calls f with the statement's memory, as a constant.
+// Calls f with the kind of memory that the statement names, as a constant; kGeneric if it names none.
 template <class F>
 Handler WithSpace(Statement* s, F f) {
   if (s->Take("global")) return f(std::integral_constant<Space, Space::kGlobal>{});

@@ -42,6 +42,7 @@ struct Neighbours : WithData {  // right
   }
 };
 
+// Right: atomic additions of several threads and blocks to one slot don't race.
 struct Sum : WithData {  // right
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared&) const {
@@ -59,6 +60,7 @@ struct Scan : WithData {  // right
   }
 };
 
+// The slot of 8 bytes begins 4 bytes behind a multiple of 8.
 struct Misaligned : WithData {
   template <class Block>
   JAXDALI_HD void operator()(const Block& block, Shared&) const {
@@ -73,10 +75,12 @@ struct Outside : WithData {
   }
 };
 
+// The last thread writes behind the end of `values`. data[0] is 0 at first, which the compiler does not know.
 struct OutsideOfShared : Copied<OutsideOfShared> {
   JAXDALI_HD void Use(int thread, Shared& s) const { s.values[thread + data[0] + 1] = 0; }
 };
 
+// Two threads write the same element: here different values, below equal ones.
 struct BothWrite : Copied<BothWrite> {
   JAXDALI_HD void Use(int thread, Shared& s) const { s.values[thread / 2] = thread; }
 };

@@ -122,7 +122,7 @@ class Machine {
 
   // Runs all blocks, one after the other in random order, each with the same parameters.
   void Run(const Function& kernel, const void* parameters, size_t parameter_bytes, int64_t blocks) {
-    std::minstd_rand random(static_cast<unsigned>(blocks));
+    std::minstd_rand random(static_cast<unsigned>(blocks));  // the same order at each launch of so many blocks
     std::vector<uint32_t> order(static_cast<size_t>(blocks));
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random);
@@ -137,6 +137,7 @@ class Machine {
     block_.shared_history = shared_history_.data();
     registers_.resize(std::max<size_t>(registers_.size(), size_t{kBlockThreads} * kernel.all_registers), kGarbage);
     local_.resize(std::max<size_t>(local_.size(), size_t{kBlockThreads} * kernel.all_frame_bytes));
+    // Phases ascend over all launches: this one begins with the next phase, and each of its blocks with another one.
     const uint32_t launch = phase_ + 1;
     for (const uint32_t index : order) {
       block_.index = index;
@@ -147,6 +148,7 @@ class Machine {
   }
 
  private:
+  // New registers hold it before they are set, so that a kernel can't rely on zeros.
   static constexpr uint64_t kGarbage = 0xA5A5A5A5A5A5A5A5;
 
   // Runs the threads of a block from barrier to barrier, up to their end. Throws a Fault if they don't all reach the

@@ -46,7 +46,7 @@ struct Variable {
 
 // Reads a declaration: ".align 8 .b8 name[16]", ".b64 name". Other words that begin with a dot are skipped.
 Variable ParseVariable(std::string_view text) {
-  Variable v{{}, 0, 1, {}};
+  Variable v{/*name=*/{}, /*bytes=*/0, /*align=*/1, /*type=*/{}};
   while (true) {
     text = Trim(text);
     const size_t end = std::min(text.find_first_of(kSpace), text.size());
@@ -467,6 +467,7 @@ Module::Module(const std::string& path) : name(path.substr(path.rfind('/') + 1))
       const std::string_view remaining_text(text.data() + offset, text.size() - offset);
       // A declaration has a semicolon before the next body.
       const bool is_declaration = remaining_text.find(';') < remaining_text.find("\n{");
+      // 6 and 5 are the lengths of the words. The result and the name are within the next 2000 characters.
       std::string_view signature =
           Trim(remaining_text.substr(remaining_text.find(is_kernel ? ".entry" : ".func") + (is_kernel ? 6 : 5), 2000));
       if (signature[0] == '(') signature = Trim(signature.substr(signature.find(')') + 1));
@@ -486,15 +487,17 @@ Module::Module(const std::string& path) : name(path.substr(path.rfind('/') + 1))
       for (std::string_view linkage : {".visible", ".weak", ".extern"})
         if (StartsWord(declaration, linkage)) declaration = Trim(declaration.substr(linkage.size()));
       if (StartsWord(declaration, ".shared")) {
+        // 7 is the length of the word.
         const Variable v = ParseVariable(declaration.substr(7, declaration.find(';') - 7));
-        globals[std::string(v.name)] = {kSharedWindow + Allocate(&shared_bytes, v), v.bytes, true};
+        globals[std::string(v.name)] = {kSharedWindow + Allocate(&shared_bytes, v), v.bytes, /*is_shared=*/true};
       } else if (StartsWord(declaration, ".global") || StartsWord(declaration, ".const")) {
         declaration = declaration.substr(declaration.find_first_of(kSpace),
                                          declaration.find(';') - declaration.find_first_of(kSpace));
         const size_t equals = declaration.find('=');
         const Variable v = ParseVariable(Trim(declaration.substr(0, equals)));
         auto& bytes = data.emplace_back(new uint8_t[v.bytes]());
-        globals[std::string(v.name)] = {reinterpret_cast<uint64_t>(bytes.get()), v.bytes, false};
+        globals[std::string(v.name)] = {reinterpret_cast<uint64_t>(bytes.get()), v.bytes, /*is_shared=*/false};
+        // The values of an array are in braces.
         if (equals != declaration.npos) {
           std::string_view values = Trim(declaration.substr(equals + 1));
           if (values[0] == '{') values = values.substr(1, values.size() - 2);
