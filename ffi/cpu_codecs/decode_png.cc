@@ -33,7 +33,8 @@ uint8_t* Rows(int64_t bytes) {
 
 }  // namespace
 
-// See raster_output.h. Rows are decoded in place, or kRows at a time into this thread's memory.
+// Decodes the region of a file: in place, or kRows rows at a time into this thread's memory. False: libpng must decode
+// it.
 bool DecodePngByLibdeflate(const uint8_t* data, int64_t size, const ImageInfo& info, const DecodeOptions& options,
                            RasterOutput* out) {
   png::Decoder& decoder = DecoderOfThread();

@@ -170,6 +170,8 @@ void ParsePng(Bytes b, ImageInfo* h) {
     return Fail(h, kCorrupt);
   SetSize(h, height, width, h->channels, bits == 16 ? 16 : 8);
   if (h->status != kOk) return;
+  // A large image whose data can't expand to its size: each row of samples is at least so many bytes before
+  // compression.
   if (height * width >= kLargePixels && height * ((width * samples * bits + 7) / 8) / kDeflateExpansion > b.size)
     return Fail(h, kTooLarge);
   // eXIf may come before or after the image data. Skipping a chunk touches one cache line.
@@ -428,7 +430,8 @@ void RecognizeMedia(Bytes b, ImageInfo* h) {
 
 }  // namespace
 
-// See image_header.h. Finds the format by its first bytes; the format's parser sets the rest of the row.
+// Reads the header of an image. Finds the format by its first bytes; the format's parser sets the rest of the row. An
+// error is the row's status.
 ImageInfo ParseHeader(const uint8_t* data, int64_t size) {
   ImageInfo h{};
   // Values for a header that says nothing else.

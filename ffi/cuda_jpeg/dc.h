@@ -38,7 +38,7 @@ JAXDALI_HD inline int16_t DcOf(uint64_t sums, int component) {
 // total of each such range for DcPrefix.
 struct DcSums : Shard {
   int32_t grid;   // blocks of the launch
-  int32_t group;  // of images, see kGroupBytes
+  int32_t group;  // number of the images' group that is decoded, see kGroupBytes
 
   struct Shared {
     int32_t slot;  // image * kMaxScans + scan
@@ -84,7 +84,7 @@ struct DcSums : Shard {
 
 // Replaces the total of each range of kDcValues values by the sum before the range. One block of threads per scan.
 struct DcPrefix : Shard {
-  int32_t group;  // of images, see kGroupBytes
+  int32_t group;  // number of the images' group that is decoded, see kGroupBytes
 
   struct Shared {
     int words;

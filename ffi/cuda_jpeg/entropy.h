@@ -61,7 +61,7 @@ struct EntropyWork : Shard {
   JAXDALI_HD void Load(const Block& block, int slot, ScanView* v) const {
     const ImageTable& image = tables[slot / kMaxScans];
     block.Phase([&](int thread) {
-      CopyWords(thread, &image.scan[slot % kMaxScans], 1, &v->scan);
+      CopyWords(thread, &image.scan[slot % kMaxScans], /*n=*/1, &v->scan);
       CopyLookups(thread, At<Lookup>(image.lookup), image.tables, v->lookup);
     });
     block.Phase([&](int thread) {
@@ -308,7 +308,7 @@ struct SyncScans : EntropyWork {
 // The final decoding of a group, which writes coefficients. Each thread decodes a part of a subsequence: guesses need
 // long subsequences, but here there are more threads to be had.
 struct DecodeWrite : EntropyWork {
-  int32_t group;  // of images, see kGroupBytes
+  int32_t group;  // number of the images' group that is decoded, see kGroupBytes
 
   static constexpr int kBlocksPerSm = 5;
 

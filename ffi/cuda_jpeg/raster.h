@@ -29,7 +29,7 @@ struct IdctKernel {
   bool luminance_only;  // the output does not use chroma
   bool clears;          // another group follows
   int32_t grid;         // blocks of the launch
-  int32_t group;        // of images, see kGroupBytes
+  int32_t group;        // number of the images' group that is decoded, see kGroupBytes
 
   static constexpr int kBlocksPerSm = 6;
   static constexpr int kBlocksAtOnce = kThreads / 8;  // with eight threads each

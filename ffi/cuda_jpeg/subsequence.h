@@ -158,7 +158,8 @@ JAXDALI_HD inline int32_t FindSegment(const uint32_t* segment_end, int32_t n, ui
 // In Decoding::blocks: a segment begins in the subsequence, and only blocks after the last such beginning are counted.
 inline constexpr uint32_t kSinceSegment = 1u << 31;
 
-// Adds the counts of two neighbouring ranges, of which `b` is the later one: see kSinceSegment.
+// Adds the counts of two neighbouring ranges, of which `b` is the later one. If a segment begins in it (kSinceSegment),
+// the blocks of the earlier one don't count.
 struct AddCounts {
   JAXDALI_HD uint32_t operator()(uint32_t a, uint32_t b) const {
     return b & kSinceSegment ? b : ((a & ~kSinceSegment) + b) | (a & kSinceSegment);
@@ -177,7 +178,7 @@ struct NoOutputAlone {
 // The blocks at one position of all MCUs: their places among the coefficients of the component. DecodeWrite has these
 // in shared memory.
 struct alignas(16) BlockPlace {
-  uint32_t coefficients;     // of the component, see Component
+  uint32_t coefficients;     // offset of the component's, in units of kPlaceUnit bytes
   int32_t columns, rows;     // blocks that the region needs
   int32_t step_x, step_y;    // blocks of the component in an MCU
   int32_t first_x, first_y;  // the first MCU's block, counted from the region's first
@@ -205,7 +206,8 @@ struct Output {
   int16_t* dc;
   uint32_t coefficients;  // place in the working memory; 0: the region does not need the block
 
-  // Goes to block number `block` of a segment.
+  // Goes to block number `block` of a segment. If the region does not need this block, nor any after it, only `limit`
+  // is set.
   JAXDALI_HD void EnterSegment(int32_t segment) {
     const int32_t first = segment * scan->restart_interval, mcus_left = scan->needed_mcus - first;
     const int32_t mcus = mcus_left < scan->restart_interval ? mcus_left : scan->restart_interval;

@@ -34,6 +34,7 @@ bool SetComponent(const FrameComponent& from, int h_max, int v_max, const ImageT
   const int end_y = std::min(image.height, CeilDivide(image.region_y + image.region_h, kGroupHeight) * kGroupHeight);
   const int extra_columns = c->upsampling == Upsampling::kH2V1 || c->upsampling == Upsampling::kH2V2;
   const int extra_rows = c->upsampling == Upsampling::kH1V2 || c->upsampling == Upsampling::kH2V2;
+  // In blocks of 8 x 8 samples: the first one, and the end behind the last one.
   c->x0 = std::max(0, first_x / c->expand_x - extra_columns) / 8;
   c->x1 = std::min(c->width - 1, (end_x - 1) / c->expand_x + extra_columns) / 8 + 1;
   c->y0 = std::max(0, first_y / c->expand_y - extra_rows) / 8;
@@ -192,7 +193,8 @@ int64_t PlaceCoefficients(ImageTable* rows, int n, int groups, int32_t group_byt
 
 }  // namespace
 
-// See table.h. False: the kernels don't support the file, or it does not fit `info`.
+// Sets the fields that don't depend on the coding: the frame of a file, and the region of `info`. False: the kernels
+// don't support the file, or it does not fit `info`.
 bool SetFrame(const Header& header, const ImageInfo& info, ImageTable* row) {
   const size_t components = header.components.size();
   if (!IsDecodable(info) || components == 2 || header.width != info.width || header.height != info.height ||
@@ -221,8 +223,9 @@ bool MakeTable(const uint8_t* data, int64_t size, const ImageInfo& info, ImageTa
   return false;
 }
 
-// See table.h. In the order of the rows, assigns places in the working memory, and the first CUDA block of each
-// kernel's slots (chunk0, sequence0, ...).
+// In the order of the rows, assigns places in the working memory, and the first CUDA block of each kernel's slots
+// (chunk0, sequence0, ...). `subsequence_bits` and `groups` may be 0: then they are chosen. Returns the bytes of the
+// working memory.
 int64_t PlanWorkspace(ImageTable* rows, int n, int subsequence_bits, int groups, int32_t group_bytes) {
   int64_t bytes = 0;
   for (int i = 0; i < n; i++) {

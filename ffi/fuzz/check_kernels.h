@@ -58,7 +58,7 @@ struct Memory {
   std::vector<int32_t> offsets, shapes;  // unused if the batch is dense
 
   // A batch with random elements. `dense`: all samples have the first one's shape, and lie one after another. `broken`:
-  // see kNoneBroken.
+  // the sample that gets a wrong shape or offset, or kNoneBroken.
   Memory(DType dtype, const Shapes& sample_shapes, bool dense, int broken, Random& random) {
     batch.dtype = dtype;
     batch.n = static_cast<int>(sample_shapes.size());
@@ -178,8 +178,8 @@ inline void Compare(const char* kernel, const Batch& actual, const Batch& expect
 }
 
 // Runs `launch` on `batch`, and `cpu` sample by sample on a batch with another output, and compares the outputs. Both
-// begin with the same random contents, with shapes `out_shapes`; `dense`, `broken`: see Memory. A tenth of the samples
-// is not present. Samples without a valid place must get kInternal.
+// begin with the same random contents, with shapes `out_shapes`; `dense`, `broken`: as for Memory. A tenth of the
+// samples is not present. Samples without a valid place must get kInternal.
 template <class B, class Launch, class Cpu>
 void Run(const char* kernel, B batch, DType out_type, const Shapes& out_shapes, bool dense, int broken, Random& random,
          Launch launch, Cpu cpu, bool exact = false) {

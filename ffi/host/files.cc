@@ -187,6 +187,7 @@ OpenFiles::~OpenFiles() {
 void FileSizes(const FileTable& table, const int64_t* index, int n, int64_t* sizes, int32_t* error, OpenFiles* opened,
                ThreadPool* pool) {
   opened->descriptors_.assign(static_cast<size_t>(n), -1);  // -1: not open
+  // The size of file index[i], which stays open if fewer than the limit are.
   pool->Run(n, [&](int i) {
     const std::string path = table.path(index[i]);
     struct stat st;

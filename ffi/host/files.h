@@ -39,7 +39,7 @@ inline constexpr int32_t kOtherHead = -2;
 // Reads exactly n bytes. Returns 0, errno, or kSizeChanged if the file ends before.
 int32_t ReadAt(int fd, int64_t offset, uint8_t* to, int64_t n);
 
-// A range of a file, and its destination. error: see `ReadAt`.
+// A range of a file, and its destination. error: 0, errno, or kSizeChanged.
 struct FileRange {
   int64_t file, offset, size;
   uint8_t* to;

@@ -10,7 +10,7 @@ namespace {
 // Batches with fewer random numbers are not worth waking other threads for.
 constexpr int64_t kMinForThreads = 1 << 14;
 
-// Writes the `size` numbers of the sample (epoch, position): see Fill.
+// Writes the `size` random numbers of the sample (epoch, position): uniform in [0, 1), or normal.
 void FillSample(uint64_t key, Distribution distribution, uint64_t epoch, uint64_t position, int64_t size, double* out) {
   // A counter has 128 bits: 64 for the pair of elements within the sample, 64 for the position. The epoch is hashed
   // into the key.

@@ -21,7 +21,8 @@ const uint8_t* RecordBytes::PeekLoaded(int64_t offset, int64_t n) const {
   return begin >= 0 && begin <= window_->size && n <= window_->size - begin ? window_->data + begin : nullptr;
 }
 
-// n bytes of the record, in memory, in the window, or read into the window. Null: see record_bytes.h.
+// n bytes of the record, in memory, in the window, or read into the window. Null: not all of them exist, they can't be
+// read, or there is no window.
 const uint8_t* RecordBytes::Peek(int64_t offset, int64_t n) {
   constexpr int64_t kAhead = 512;  // bytes to read at least; the keys and lengths of messages lie close together
   if (const uint8_t* bytes = PeekLoaded(offset, n)) return bytes;

@@ -45,7 +45,7 @@ struct Axis {
   double low, high;        // the interval that is resized, in pixels
   double limit, scale;     // the largest extent, or infinity; the scale that the request gives
   bool has_size;
-  double scaled;  // see SetScaledExtents
+  double scaled;  // the extent of the result, as a whole number, where SetScaledExtents sets it
 
   double source() const { return high - low; }
 };
@@ -110,8 +110,9 @@ bool SetScaledExtents(ExtentRounding rounding, ResizeMode mode, std::vector<Axis
 
 }  // namespace
 
-// Writes extents and intervals, see resize_plan.h. For each sample: the region and the scale of each axis, then the
-// scale that axes have in common, then the extents and the intervals.
+// Writes the extents `sizes` [n, axes] and the `intervals` [n, axes, 2] of the images that are resized. Returns whether
+// all numbers are finite, and no extent is above `most`. For each sample: the region and the scale of each axis, then
+// the scale that axes have in common, then the extents and the intervals.
 bool PlanResize(const ResizeRequest& r, int64_t most, int64_t* sizes, float* intervals) {
   const bool is_per_axis = r.mode == ResizeMode::kDefault || r.mode == ResizeMode::kStretch;
   std::vector<Axis> axes(static_cast<size_t>(r.axes));

@@ -427,6 +427,7 @@ bool TarSamples::EndSample() {
   }
   for (size_t k = 0; k < columns_.size(); k++) columns_[k].push_back(sample_[k]);
   if (keep_names_) {
+    // The name of the first output that has a member; empty if none has.
     const auto first =
         static_cast<size_t>(std::find(has_member_.begin(), has_member_.end(), true) - has_member_.begin());
     if (first < has_member_.size()) names_ += member_names_[first];
@@ -497,7 +498,8 @@ std::string TarSamples::Parse(std::string_view lines, int width, int64_t offset)
   return {};
 }
 
-// The name of sample i's first member, see tar.h. Empty: no names are kept.
+// The name of sample i's member for the first output, or for the next one that has a member. Empty: there is none, or
+// no names are kept.
 std::string_view TarSamples::name(int64_t i) const {
   if (i < 0 || i >= static_cast<int64_t>(name_ends_.size())) return {};
   const auto begin = static_cast<size_t>(i ? name_ends_[static_cast<size_t>(i) - 1] : 0);

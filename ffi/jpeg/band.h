@@ -129,7 +129,7 @@ bool DecodeBand(BandScan* scan, bool is_needed) {
   auto is_group_needed = [&](int group) { return is_needed && group >= s.first_group && group < s.end_group; };
   for (int group = 0; group <= groups; group++) {
     if (group < groups) {
-      // Once per group: is there enough data for two MCUs (see the assertion above)?
+      // Once per group: from limit() on there may be less data than two MCUs take, so more are copied.
       if (s.bits.next > s.bytes.limit()) {
         if (s.bytes.complete()) return false;
         s.bits.next = s.bytes.Continue(s.bits.next);

@@ -90,7 +90,8 @@ void BaselineDecoder::PlanSizes() {
 
 // Scales the image down by 2, 4 or 8. False: not supported.
 bool BaselineDecoder::Scale(int by) {
-  if (components() == 1 && header_.components[0].v != 1) return false;  // see HasGoodEnd
+  // Of such a file libjpeg reads v rows of blocks at a time, see HasGoodEnd. Scaled down, it is left to it.
+  if (components() == 1 && header_.components[0].v != 1) return false;
   size_ = 8 / by;
   PlanSizes();
   return !needs_context_;
@@ -405,7 +406,7 @@ const uint8_t* BaselineDecoder::UpsampledRow(int component, int y) {
         std::memset(output + x * p.expand_x, near_row[x], static_cast<size_t>(p.expand_x));
       return output;
   }
-  return nullptr;
+  return nullptr;  // not reached: there are no other kinds
 }
 
 // Writes the next row of the region. False: libjpeg-turbo must decode the whole image.

@@ -21,7 +21,8 @@ JAXDALI_VBMI JAXDALI_INLINE __m512i Widen(const uint8_t* from) {
 JAXDALI_VBMI JAXDALI_INLINE __m512i Set16(int v) { return _mm512_set1_epi16(static_cast<int16_t>(v)); }
 JAXDALI_VBMI JAXDALI_INLINE __m512i Triple(__m512i v) { return _mm512_add_epi16(v, _mm512_add_epi16(v, v)); }
 
-// See Kernels::upsample_h2v2. Like kernels_simd.cc, with registers of twice the size.
+// Upsamples samples [begin, end) to twice as many pixels of a row, in both directions. The sums of rows are computed
+// first for a whole piece, because widening bytes and shifting them by one column would cost more.
 JAXDALI_VBMI void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begin, int end, uint8_t* pixels) {
   // A piece's sums stay in the L1 cache.
   constexpr int kPiece = 512;
@@ -89,7 +90,7 @@ JAXDALI_VBMI JAXDALI_INLINE void Store(uint8_t* to, int n, __m512i v) {
     _mm512_mask_storeu_epi8(to, ~uint64_t{0} >> (64 - n), v);
 }
 
-// See Kernels::convert_ycc. 64 pixels, 192 bytes, at a time.
+// Converts n pixels of three planes to RGB or BGR: 64 pixels, 192 bytes, at a time.
 JAXDALI_VBMI void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, bool bgr, uint8_t* out) {
   const __m512i byte = Set16(255), middle = Set16(128);
   for (int x = 0; x < n; x += 64) {

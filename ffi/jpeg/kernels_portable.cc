@@ -77,7 +77,8 @@ struct Portable {
   }
 };
 
-// See Kernels::upsample_h2v1. Weights 3/4 and 1/4. The term for rounding is 1 for even pixels and 2 for odd ones, as in
+// Upsamples samples [begin, end) of a row to twice as many pixels: 3/4 of each sample and 1/4 of its neighbour on the
+// pixel's side. The term for rounding is 1 for even pixels and 2 for odd ones, as in
 // libjpeg.
 void UpsampleH2V1(const uint8_t* row, int begin, int end, uint8_t* pixels) {
   for (int x = begin; x < end; x++) {
@@ -86,12 +87,14 @@ void UpsampleH2V1(const uint8_t* row, int begin, int end, uint8_t* pixels) {
   }
 }
 
-// See Kernels::upsample_h1v2. The same weights.
+// Upsamples samples [begin, end) to as many pixels of a row: 3/4 of the near row and 1/4 of the far one, which is the
+// row below if `is_lower`.
 void UpsampleH1V2(const uint8_t* near, const uint8_t* far, bool is_lower, int begin, int end, uint8_t* pixels) {
   for (int x = begin; x < end; x++) pixels[x] = static_cast<uint8_t>((3 * near[x] + far[x] + 1 + is_lower) >> 2);
 }
 
-// See Kernels::upsample_h2v2. Weights 9/16, 3/16, 3/16 and 1/16. The term for rounding is 8 for even pixels and 7 for
+// Upsamples samples [begin, end) to twice as many pixels of a row, in both directions: the weights are 9/16, 3/16, 3/16
+// and 1/16. The term for rounding is 8 for even pixels and 7 for
 // odd ones.
 void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begin, int end, uint8_t* pixels) {
   auto sum = [&](int x) { return 3 * near[x] + far[x]; };
@@ -101,7 +104,7 @@ void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begin, int end, u
   }
 }
 
-// See Kernels::convert_ycc. Channels are in 16.16 fixed point at first.
+// Converts n pixels of three planes to RGB or BGR. Channels are in 16.16 fixed point at first.
 void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, bool bgr, uint8_t* out) {
   const ColorWeights weights = ColorWeights::Make(bgr);
   const uint8_t *first_plane = bgr ? cb : cr, *third_plane = bgr ? cr : cb;

@@ -31,7 +31,8 @@ JAXDALI_INLINE __m256i Unpack(__m256i a, __m256i b) {
 }
 
 // One dimension of the transform for four columns of each block, widened to 32 bits: columns 4 to 7 with kHigh, 0 to
-// 3 without. kShift and constants: see IdctPass. kQuarter: rows 4 to 7 are 0.
+// 3 without. kShift: 11 for columns, 18 for rows. Constants are multiplied by 2^13, see IdctPass. kQuarter: rows 4 to 7
+// are 0.
 template <int kShift, bool kHigh, bool kQuarter>
 JAXDALI_INLINE void HalfPass(const __m256i (&v)[8], __m256i (&out)[8]) {
   const __m256i zero = _mm256_setzero_si256(), round = _mm256_set1_epi32(1 << (kShift - 1));
@@ -303,7 +304,7 @@ struct Simd {
     return _mm256_xor_si256(_mm256_packs_epi16(a, b), _mm256_set1_epi8(static_cast<char>(128)));
   }
 
-  // Transforms a pair whose coefficients are not only DC, see Transform2d, and clears it.
+  // Transform for a pair whose coefficients are not only DC. kQuarter: only the upper left quarter is nonzero.
   template <bool kQuarter>
   static JAXDALI_INLINE bool TransformAll(int16_t* coefficients, const int16_t* quantizer, uint8_t* samples,
                                           int64_t pitch) {
@@ -339,14 +340,16 @@ JAXDALI_INLINE __m256i Sum(const uint8_t* near, const uint8_t* far) {
   return _mm256_add_epi16(_mm256_add_epi16(n, _mm256_add_epi16(n, n)), Widen(far));
 }
 
-// See Kernels::upsample_h2v1.
+// Upsamples samples [begin, end) of a row to twice as many pixels: 3/4 of each sample and 1/4 of its neighbour on the
+// pixel's side.
 void UpsampleH2V1(const uint8_t* row, int begin, int end, uint8_t* pixels) {
   for (int x = begin; x < end; x += 16)
     Expand</*kShift=*/2, /*kEven=*/1, /*kOdd=*/2>(Widen(row + x - 1), Widen(row + x), Widen(row + x + 1),
                                                   pixels + 2 * x);
 }
 
-// See Kernels::upsample_h1v2.
+// Upsamples samples [begin, end) to as many pixels of a row: 3/4 of the near row and 1/4 of the far one, which is the
+// row below if `is_lower`.
 void UpsampleH1V2(const uint8_t* near, const uint8_t* far, bool is_lower, int begin, int end, uint8_t* pixels) {
   const __m256i round = Set16(1 + is_lower);
   for (int x = begin; x < end; x += 16) {
@@ -357,8 +360,8 @@ void UpsampleH1V2(const uint8_t* near, const uint8_t* far, bool is_lower, int be
   }
 }
 
-// See Kernels::upsample_h2v2. The sums of rows are computed first for a whole piece, because widening bytes and
-// shifting them by one column would cost more.
+// Upsamples samples [begin, end) to twice as many pixels of a row, in both directions. The sums of rows are computed
+// first for a whole piece, because widening bytes and shifting them by one column would cost more.
 void UpsampleH2V2(const uint8_t* near, const uint8_t* far, int begin, int end, uint8_t* pixels) {
   constexpr int kPiece = 512;
   alignas(32) uint16_t sums[kPiece + 48];  // of the piece and one column on each side: from column x - 1 on
@@ -424,7 +427,7 @@ JAXDALI_INLINE void StorePixels(__m256i first, __m256i second, __m256i third, ui
   StoreU(out + 64, _mm256_permute2x128_si256(thirds[1], thirds[2], 0x31));
 }
 
-// See Kernels::convert_ycc. 32 pixels, 96 bytes, at a time.
+// Converts n pixels of three planes to RGB or BGR: 32 pixels, 96 bytes, at a time.
 void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, bool bgr, uint8_t* out) {
   const __m256i byte = Set16(255), middle = Set16(128);
   alignas(32) uint8_t last_pixels[96];  // of a row, whose pixels end within the 32

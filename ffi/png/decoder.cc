@@ -33,7 +33,7 @@ int64_t NumSteps(int64_t size, int first, int step) { return size > first ? (siz
 template <class F>
 void ForEachImage(const File& file, F image) {
   if (!file.interlaced) {
-    image(Pass{0, 0, 1, 1}, file.height, file.width);
+    image(Pass{/*y=*/0, /*x=*/0, /*step_y=*/1, /*step_x=*/1}, file.height, file.width);
     return;
   }
   for (const Pass& p : kPasses) {
@@ -179,7 +179,7 @@ const uint8_t* Decoder::NextUnfiltered() {
   // The row above, this one and the one below. The oldest buffer becomes the row below.
   std::rotate(rows_, rows_ + 1, rows_ + 3);
   const int pixel = static_cast<int>(pixel_bytes_), filter = *filtered_;
-  const int64_t pitch = 1 + row_bytes_;
+  const int64_t pitch = 1 + row_bytes_;  // a stored row begins with the byte of its filter
   if (has_row_below_) {
     has_row_below_ = false;
   } else if (filter >= kAverage && rows_left_ > 1 && filtered_[pitch] == filter) {

@@ -45,7 +45,7 @@ class Decoder {
   void Deinterlace();
 
   File file_;
-  bool indices_ = false;  // see Start
+  bool indices_ = false;  // rows are indices of a palette in place of colours
   libdeflate_decompressor* inflate_ = nullptr;
   KeptMemory packed_memory_, filtered_memory_;  // the data of several chunks in one piece; the decompressed rows
   KeptMemory rows_memory_, raster_memory_;      // for `rows_`; the raster of an interlaced file

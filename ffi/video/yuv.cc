@@ -28,7 +28,7 @@ JAXDALI_INLINE int ToNumber(uint8_t x) { return x; }
 JAXDALI_INLINE int ToNumber(uint16_t x) { return std::min<int>(x, 1023); }
 
 // Chroma of one row, in `out` with a value for each pixel: three parts of the near row and one of the far one (the same
-// row where it is not subsampled), then the same along the row. `blend`: see Row.
+// row where it is not subsampled), then the same along the row. `blend`: working memory.
 template <typename Sample>
 JAXDALI_INLINE void Chroma(const Sample* near, const Sample* far, int64_t width, bool half_width, int16_t* blend,
                            int16_t* out) {

@@ -134,6 +134,7 @@ void CountPixels(Counter& count) {
     b->table = tables.data();
     b->tables = kChannels;
   });
+  // The input, the place in it (y, x), height, width, and the place in the output (y, x).
   const std::vector<PasteRegion> regions{{0, 0, 0, kSide, kSide / 2, 0, 0}, {0, 0, 0, 20, 20, 30, 30}};
   count.operator()<PasteBatch>("paste: two regions", LaunchPaste, Photo(), Photo(), [&](PasteBatch* b) {
     b->regions = regions.data();
@@ -239,6 +240,7 @@ void CountGeometry(Counter& count) {
 }  // namespace
 }  // namespace jaxdali
 
+// Prints the counts of all kernels, or of those whose name contains argv[1]. Returns 1 if one fails.
 int main(int argc, char** argv) {
   jaxdali::Counter count(argc > 1 ? argv[1] : "");
   std::printf("PTX instructions for each element of the larger of input and output\n");

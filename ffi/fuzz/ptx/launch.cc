@@ -186,7 +186,8 @@ class Machine {
     }
   }
 
-  // Runs a thread until it stops, see Handler. An instruction whose guard does not hold is skipped.
+  // Runs a thread up to a barrier, an exchange in its warp, or its end. An instruction whose guard does not hold is
+  // skipped.
   static void RunThread(Thread* t) {
     uint64_t count = 0;
     const Instruction* i = t->at;
@@ -237,7 +238,7 @@ class Machine {
   std::vector<uint64_t> registers_;          // of all threads
   std::vector<uint8_t> local_, shared_;      // frames of all threads; shared memory
   std::vector<ByteHistory> shared_history_;  // of each byte of it
-  uint32_t phase_ = 0;                       // see Access
+  uint32_t phase_ = 0;                       // the time between two barriers; ascends over all blocks and launches
 };
 
 }  // namespace
@@ -247,7 +248,8 @@ void Fail(const Instruction& i, const Thread& t, const std::string& message) {
               ", at\n" + Describe(i.number));
 }
 
-// See launch.h. The kernel's one parameter is the struct of the kernel, as in Run<TYPE>(TYPE).
+// Runs all blocks of the kernel of a type. Returns null or an error message. The kernel's one parameter is the struct
+// of the kernel, as in Run<TYPE>(TYPE).
 const char* Launch(const char* type, const void* parameter, size_t size, int64_t blocks) {
   static Machine machine;
   static std::string message;

@@ -317,7 +317,7 @@ class Reader {
   std::string_view text_;
   uint32_t line_;
   Function::Place place_{};                              // of the current instruction
-  uint16_t used_bytes_ = 0xFFFF;                         // for the next instruction: see Instruction::used
+  uint16_t used_bytes_ = 0xFFFF;                         // of the next instruction's vector, a bit for each byte
   uint32_t shared_end_ = 0;                              // end of the variables in shared memory so far
   std::map<std::string, uint32_t> labels_;               // and the instructions that they stand before
   std::vector<std::pair<uint32_t, std::string>> jumps_;  // numbers of instructions, and the labels that they jump to
