@@ -265,6 +265,7 @@ void ParseTiff(Bytes b, ImageInfo* h) {
         break;
       case 274:
         if (value >= 1 && value <= 8) h->orientation = static_cast<int32_t>(value);
+        // Where the value is in the file, so that the host pass can hide it from readers.
         if (type == 3 && value_offset <= kMaxElements) h->orientation_at = static_cast<int32_t>(value_offset);
         break;
       case 277:

@@ -153,12 +153,14 @@ struct IdctKernel {
     }
   }
 
-  // Reads the compact form of the unit's block number i.
+  // Reads the compact form of the unit's block number i: its DC value, the mask of its other coefficients, and the
+  // place of their values in the image's data. A place outside of the data is an error, and the block has no values.
   JAXDALI_HD void FindValues(int i, Shared* s) const {
     const Component& c = *s->component;
     const int image = s->slot / kMaxComponents;
     const auto* blocks = reinterpret_cast<const CompactBlock*>(s->compact + c.compact);
     const CompactBlock block = blocks[s->first + i];
+    // Behind the component's blocks is a word for each unit: the place of its first block's values.
     const uint32_t values =
         reinterpret_cast<const uint32_t*>(blocks + c.blocks())[s->first / kIdctBlocks] + block.values;
     const bool is_good = int64_t{values} + ValueBytes(block.present()) <= in.size(image);

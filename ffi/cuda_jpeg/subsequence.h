@@ -449,7 +449,7 @@ JAXDALI_HD PartEnd DecodePart(const ScanView& v, int32_t number, uint16_t entry,
     // The end of the segment, symbol by symbol, with all checks.
     BitReader reader(v.words, v.bits);
     for (bool stays_in_segment = true; stays_in_segment && p.bit < end; ++*lookups) {
-      bool is_idle = false;
+      bool is_idle = false;  // the region needs no more blocks of the segment
       if constexpr (Out::kWrites) is_idle = out->block >= out->limit;
       const uint32_t window = is_idle ? 0 : reader.Peek(p.bit);
       const McuBlock& mcu_block = scan.block[p.period_block];

@@ -252,7 +252,8 @@ class Fuzzer {
     if (s.info.format != static_cast<int32_t>(Format::kJpeg)) return false;
     if (jpeg::MakeTable(input.get(), size, s.info, &operands->row)) return true;
     jpeg::Compact compact{};
-    if (!jpeg::MakeCompact(input.get(), size, s.info, settings.type, INT32_MAX, &compact, &operands->row)) return false;
+    if (!jpeg::MakeCompact(input.get(), size, s.info, settings.type, /*max_bytes=*/INT32_MAX, &compact, &operands->row))
+      return false;
     operands->compact.assign(compact.bytes.get(), compact.bytes.get() + compact.size);
     operands->sample.data = &operands->compact;
     operands->sample.info.format = static_cast<int32_t>(Format::kCompact);

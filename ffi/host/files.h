@@ -20,8 +20,8 @@ class FileTable {
   std::string path(int64_t i) const;  // "": there is no such file
 
  private:
-  std::string root_, names_;
-  std::vector<int64_t> ends_;
+  std::string root_, names_;   // the folder, with a slash; the names of all files, one after another
+  std::vector<int64_t> ends_;  // where each name ends in names_
 };
 
 // Returns a descriptor, or -1 and errno. Does not wait for a pipe.
@@ -70,7 +70,7 @@ class OpenFiles {
   void Keep(int i, int fd);  // -1: was not opened
   int Take(int i);           // -1: not open
 
-  std::vector<int> descriptors_;
+  std::vector<int> descriptors_;  // by the file's number in the batch; -1: not open
 };
 
 // sizes[i]: bytes of file index[i], 0 if it can't be read. error[i]: 0 or errno.

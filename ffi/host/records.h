@@ -99,12 +99,12 @@ class RecordBatch {
   void Convert(int r, int field, uint8_t* to, int bytes_per_element);
 
   const RecordLayout& layout_;
-  const int fields_;  // fields of all parts
-  std::vector<StoredPart> parts_;
-  std::vector<FieldInfo> infos_;
-  std::vector<std::vector<Piece>> pieces_;
-  std::unique_ptr<uint8_t[]> arena_;  // contents of the small records, one after another
-  std::vector<int> open_;             // descriptors that the destructor closes
+  const int fields_;                        // fields of all parts
+  std::vector<StoredPart> parts_;           // part k of record i is number i * layout.parts + k
+  std::vector<FieldInfo> infos_;            // of all fields, part after part
+  std::vector<std::vector<Piece>> pieces_;  // where the values are; each job of a scan has a list
+  std::unique_ptr<uint8_t[]> arena_;        // contents of the small records, one after another
+  std::vector<int> open_;                   // descriptors that the destructor closes
 };
 
 }  // namespace jaxdali

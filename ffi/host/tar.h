@@ -123,11 +123,11 @@ class TarSamples {
   const std::vector<std::pair<std::string, int>> output_of_extension_;  // an output may have several extensions
   const bool fold_case_, keep_names_;
   const Missing missing_;
-  std::vector<std::vector<Extent>> columns_;
-  std::vector<Extent> blocks_;
-  std::string names_, error_;  // names of all samples, one after another
-  std::vector<int64_t> name_ends_, other_case_;
-  int64_t lines_ = 0, file_begin_ = 0;  // in this file's index; number of its first sample
+  std::vector<std::vector<Extent>> columns_;     // by output: a member of each sample
+  std::vector<Extent> blocks_;                   // of an index: the first sample and the offset of its line
+  std::string names_, error_;                    // names of all samples, one after another
+  std::vector<int64_t> name_ends_, other_case_;  // where each name ends in names_; by output, how often a case differs
+  int64_t lines_ = 0, file_begin_ = 0;           // in this file's index; number of its first sample
   // The current sample. Vectors have an entry for each output.
   std::vector<Extent> sample_;
   std::vector<bool> has_member_;

@@ -137,25 +137,26 @@ class BaselineDecoder {
 
   const Kernels& kernels_;
   Header header_;
-  const uint8_t *data_ = nullptr, *end_ = nullptr;
+  const uint8_t *data_ = nullptr, *end_ = nullptr;  // of the file
   PixelFormat format_ = PixelFormat::kRgb;
   ColorTransform color_ = ColorTransform::kGray;
   int h_max_ = 1, v_max_ = 1, bands_ = 0;  // largest sampling factors; rows of MCUs
   bool needs_context_ = false;             // rows depend on the band below
   int size_ = 8;                           // size of a block in the largest component
   Region region_{};
+  // The next row that NextRow gives, the next band and MCU to be decoded, and the first band that the region needs.
   int next_row_ = 0, next_band_ = 0, first_band_ = 0, next_mcu_ = 0;
   Plane plane_[3];
   Tables tables_[3];
   int table_of_[3];  // for each component, the index in tables_
   BandScan scan_;
   // For progressive files:
-  KeptMemory stored_memory_;
-  StoredPlane stored_[3];
-  std::unique_ptr<CodeTable[]> scan_tables_;
-  bool has_coefficients_ = false;
-  std::vector<uint8_t> rows_;  // rows of all planes, and three rows of upsampled samples
-  uint8_t* upsampled_[3];
+  KeptMemory stored_memory_;                  // of `stored_`
+  StoredPlane stored_[3];                     // the coefficients of each component
+  std::unique_ptr<CodeTable[]> scan_tables_;  // of the components of a scan
+  bool has_coefficients_ = false;             // DecodeCoefficients has filled `stored_`
+  std::vector<uint8_t> rows_;                 // rows of all planes, and three rows of upsampled samples
+  uint8_t* upsampled_[3];                     // by component: the row that UpsampledRow makes
 };
 
 }  // namespace jaxdali::jpeg

@@ -51,11 +51,11 @@ class Scope {
   bool Is32Bits(std::string_view name) const;
 
   Function* function_;
-  std::map<std::string, uint64_t, std::less<>> addresses_;
-  std::map<std::string, Range, std::less<>> frame_;
-  std::map<std::string, Type, std::less<>> types_;
-  std::map<std::string, uint32_t, std::less<>> registers_;
-  std::map<uint64_t, uint32_t> constants_;
+  std::map<std::string, uint64_t, std::less<>> addresses_;  // of variables outside of the frame, by name
+  std::map<std::string, Range, std::less<>> frame_;         // places of variables in the frame, by name
+  std::map<std::string, Type, std::less<>> types_;          // of registers, by the letters before their number
+  std::map<std::string, uint32_t, std::less<>> registers_;  // numbers of the registers that are used, by name
+  std::map<uint64_t, uint32_t> constants_;                  // indices in Function::constants, by value
 };
 
 // Sets all of an instruction but its target. Throws a Fault if it is unknown.
