@@ -195,7 +195,8 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
     bool is_open = true;  // it stays open for the batch
     std::string error;
   };
-  // Opens a file, which must not have changed. Returns its descriptor, or -1; either way there may be an error.
+  // Opens a file, whose size and modification time must be those of its two stamps. Returns its descriptor, or -1;
+  // either way there may be an error.
   const auto open_checked = [&](int64_t file_number, std::string* error) {
     const int fd = OpenToRead(table.path(file_number));
     struct stat st;

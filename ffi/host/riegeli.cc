@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kBlockData = kBlock - kBlockHeader;  // bytes of a block after its header
 
-// A number of at most 63 bits. Returns the offset after it. 0: it is cut off; -1: it is invalid.
+// Reads a varint at `offset`, a number of at most 63 bits. Returns the offset after it. 0: the data end within it; -1:
+// it is invalid.
 int64_t Varint(const uint8_t* data, int64_t size, int64_t offset, int64_t* x) {
   uint64_t value = 0;
   for (int shift = 0; offset < size; shift += 7, offset++) {
@@ -51,6 +52,9 @@ void ReadBlocked(const FileTable& table, const int64_t* files, const int64_t* be
     if (r.error != 0) error[r.id] = r.error;
 }
 
+// Parses entries {1: place, 2: bytes, 3: number of records} of the table of chunks into rows of three numbers, at most
+// `max_rows`. is_end: no bytes follow `data`; otherwise an incomplete entry is left, and *num_used ends before it.
+// Returns the number of rows; -1: the table is damaged.
 int64_t ParseChunkTable(const uint8_t* data, int64_t size, bool is_end, int64_t* rows, int64_t max_rows,
                         int64_t* num_used) {
   int64_t n = 0;  // rows so far

@@ -30,7 +30,8 @@ JAXDALI_INLINE bool ToOneOfOne(const int16_t* c, const int16_t* quantizer, uint8
 // Like libjpeg-turbo's jpeg_idct_2x2: uses columns and rows 0 and the odd ones. Clears the coefficients. False: they
 // are so large that sums could exceed 32 bits, or 16 in its SIMD code.
 JAXDALI_INLINE bool ToFourOfOne(int16_t* c, const int16_t* quantizer, uint8_t* samples, int64_t pitch) {
-  // One dimension: two outputs, out[0] and out[to].
+  // One dimension: two outputs, out[0] and out[to]. 32768 is 2^13, by which all constants are multiplied, times the
+  // even part's factor 4.
   auto pass = [](int32_t v0, int32_t v1, int32_t v3, int32_t v5, int32_t v7, int shift, int32_t* out, int to) {
     const int32_t even = v0 * 32768, odd = v1 * 29692 - v3 * 10426 + v5 * 6967 - v7 * 5906, half = 1 << (shift - 1);
     out[0] = (even + odd + half) >> shift;
@@ -60,7 +61,7 @@ JAXDALI_INLINE bool ToFourOfOne(int16_t* c, const int16_t* quantizer, uint8_t* s
 
 // Like libjpeg-turbo's jpeg_idct_4x4: uses all columns and rows except number 4. Otherwise like ToFourOfOne.
 JAXDALI_INLINE bool ToSixteenOfOne(int16_t* c, const int16_t* quantizer, uint8_t* samples, int64_t pitch) {
-  // One dimension: four outputs.
+  // One dimension: four outputs. 16384 is 2^13, by which all constants are multiplied, times the even part's factor 2.
   auto pass = [](const int32_t (&v)[8], int shift, int32_t (&out)[4]) {
     const int32_t even0 = v[0] * 16384, even2 = v[2] * 15137 - v[6] * 6270, half = 1 << (shift - 1);
     const int32_t odd0 = -v[7] * 1730 + v[5] * 11893 - v[3] * 17799 + v[1] * 8697;
