@@ -25,13 +25,13 @@ class BBoxRotate(HostOperator):
     """Rotates boxes. Each result is the upright box around a rotated box, clipped to the image, or removed."""
 
     name = "bbox_rotate"
-    has_labels: bool
-    bbox_layout: str
-    bbox_normalized: bool
-    keep_size: bool
+    has_labels: bool  # whether the second input is labels, of which those of removed boxes are removed
+    bbox_layout: str  # "xyXY": two corners; "xyWH": the upper left corner, width and height
+    bbox_normalized: bool  # whether coordinates are relative to the image; if not, they are pixels
+    keep_size: bool  # whether the rotated image has the size of the image
     mode: str  # "expand", or how far boxes shrink to their original extents: "fixed" or "halfway"
     remove_threshold: float  # the part of a box that must be left on the image
-    shape_layout: str
+    shape_layout: str  # the axes of the argument `input_shape`, such as "HWC"
 
     @property
     def num_outputs(self) -> int:
@@ -55,7 +55,10 @@ class BBoxRotate(HostOperator):
         return tuple(outputs)
 
     def run(self, ctx: HostContext, boxes: Value, *others: Value) -> tuple[Any, ...]:
-        """Rotates the boxes of each sample. A sample that failed or is not present has none."""
+        """Rotates the boxes of each sample. A sample that failed or is not present has none.
+
+        `others`: the labels if there are any, then the arguments.
+        """
         a = self.arguments(ctx, others)
         shape, size = a.input_shape.reshape(ctx.N, -1), a.vector("size", 2)
         axes = [self.shape_layout.index(c) for c in "HW"]
@@ -67,7 +70,7 @@ class BBoxRotate(HostOperator):
         if self.keep_size:
             out = shape
         else:
-            out = canvas(shape, a.angle, None) if size is None else np.floor(size).astype(np.int64)
+            out = canvas(shape, a.angle, axis=None) if size is None else np.floor(size).astype(np.int64)
         kept_boxes, labels = [], []
         for i in range(ctx.N):
             b, rows = boxes.sample(i), np.zeros(0, np.int64)

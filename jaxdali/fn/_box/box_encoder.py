@@ -22,12 +22,12 @@ class BoxEncoder(HostOperator):
 
     name = "box_encoder"
     num_outputs = 2  # pyright: ignore[reportAssignmentType]
-    anchors: tuple[float, ...]
+    anchors: tuple[float, ...]  # four numbers for each anchor: left, top, right, bottom
     criteria: float  # the overlap above which a box matches an anchor
     offset: bool  # whether results are normalised offsets from the anchors
     scale: float  # multiplies the coordinates before offsets are computed
-    means: tuple[float, ...]
-    stds: tuple[float, ...]
+    means: tuple[float, ...]  # subtracted from the four offsets
+    stds: tuple[float, ...]  # divide the four offsets then
 
     def __post_init__(self):
         if not self.anchors or len(self.anchors) % 4:
@@ -68,7 +68,7 @@ class BoxEncoder(HostOperator):
 
     def _matches(self, boxes: np.ndarray, anchors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The anchors that match a box, and the box of each. Among equal matches the last one wins, as in DALI."""
-        # Intersection over union of each box with each anchor.
+        # Intersection over union of each box with each anchor. `low` and `high` are the corners of the intersection.
         low, high = (
             edge(boxes[:, None, k : k + 2], anchors[:, k : k + 2]) for edge, k in ((np.maximum, 0), (np.minimum, 2))
         )

@@ -130,7 +130,7 @@ class RandomBBoxCrop(HostOperator):
                 # Starts and ends along each axis, x first.
                 low = b[:, starts]
                 high = low + b[:, ends] if are_extents else b[:, ends]
-                # Ends may come before starts, as in DALI.
+                # Ends may come before starts, as in DALI. The sum of a start and an extent may be rounded above 1.
                 if not ((low >= 0) & (high <= 1 + (1e-6 if are_extents else 0))).all():
                     reason = f"boxes must lie in 0 ... 1, got {b.tolist()}"
             if reason:
@@ -171,11 +171,12 @@ class RandomBBoxCrop(HostOperator):
                 if self._attempt(sample, u, ndim, limit) or sample.attempts >= limit:
                     del remaining[i]
             drawn, count = drawn + count, 2 * count
-            # Attempts at a threshold may end early, so that fewer windows count as attempts than were drawn.
+            # Attempts at a threshold may end early, so that fewer windows count as attempts than were drawn. The factor
+            # bounds the search if most of them do.
             if not remaining or drawn >= 8 * limit:
                 break
         for i, sample in samples.items():
-            # A window fits.
+            # A window fits: there is nothing to report.
             if sample.best == np.inf:
                 continue
             if self.total_num_attempts is None:
@@ -273,12 +274,13 @@ class RandomBBoxCrop(HostOperator):
         for (i, j), k in zip(pairs, itertools.cycle(range(len(ratios)))):
             with np.errstate(divide="ignore", invalid="ignore"):
                 ratio = size[:, i] / size[:, j]
-            slack = 1e-6 * is_fixed[k]
+            slack = 1e-6 * is_fixed[k]  # a fixed ratio holds but for rounding
             is_valid &= (ratio >= ratios[k, 0] * (1 - slack)) & (ratio <= ratios[k, 1] * (1 + slack))
         return size / scale, is_valid
 
     def _compared(self, sample: _Sample, start: np.ndarray, size: np.ndarray) -> tuple[Any, Any]:
         """The metric of each window and box, and whether the window keeps the box, ``[windows, boxes]`` each."""
+        # The windows' corners as ``[windows, 1, ndim]``, against the boxes' ``[boxes, ndim]``.
         first, last = start[:, None], (start + size)[:, None]
         intersection = np.clip(np.minimum(sample.high, last) - np.maximum(sample.low, first), 0, None).prod(axis=2)
         area = (sample.high - sample.low).prod(axis=1)
@@ -289,6 +291,7 @@ class RandomBBoxCrop(HostOperator):
             union = area + size.prod(axis=1)[:, None] - intersection
             metric = np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0)
         if self.bbox_prune_threshold is not None:
+            # Even at a threshold of 0, a box outside the window is not kept.
             return metric, np.logical_and(overlap >= self.bbox_prune_threshold, overlap > 0)
         center = (sample.low + sample.high) / 2
         return metric, ((first <= center) & (center <= last)).all(axis=2)

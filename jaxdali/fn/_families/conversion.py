@@ -21,6 +21,7 @@ def convert(xp: Any, x: Any, dtype: np.dtype) -> Any:
         return ~(xp.abs(x) < xp.asarray(0.5, x.dtype))
     if dtype == np.bool_:
         return x != xp.zeros((), x.dtype)
+    # A plain cast: a bool becomes 0 or 1, and a float is rounded to the nearest one.
     if x.dtype == np.bool_ or dtype.kind not in "iu":
         with np.errstate(all="ignore"):
             # Through float32 first, so that NumPy and programs round wider types in the same way.
@@ -30,6 +31,7 @@ def convert(xp: Any, x: Any, dtype: np.dtype) -> Any:
     limits = np.iinfo(dtype)
     if x.dtype.kind in "iu":
         source = np.iinfo(x.dtype)
+        # Saturated before the cast, so by limits that the source's type can hold.
         low, high = max(limits.min, source.min), min(limits.max, source.max)
         return xp.minimum(xp.maximum(x, xp.asarray(low, x.dtype)), xp.asarray(high, x.dtype)).astype(dtype)
     with np.errstate(all="ignore"):
@@ -61,10 +63,12 @@ def cut(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """
     if dtype.kind not in "iu":
         return convert(np, x, dtype)
+    # The kernels get fill values as float32. Each of these is exact in float64, as are the limits below.
     whole = np.trunc(x.astype(np.float32).astype(np.float64))
     wide_dtype = np.dtype(np.int64 if dtype.itemsize == 8 or dtype == np.uint32 else np.int32)
-    limit = -float(np.iinfo(wide_dtype).min)
+    limit = -float(np.iinfo(wide_dtype).min)  # 2**31 or 2**63, the first number above the wide type
     wrapped = np.where((whole >= -limit) & (whole < limit), whole, -limit).astype(wide_dtype).astype(dtype)
-    if dtype == np.uint64:  # Numbers of the upper half do not go through int64: x86 casts them in another way.
+    # Numbers of the upper half do not go through int64: x86 casts them in another way. Those above it become 0.
+    if dtype == np.uint64:
         wrapped = np.where(whole >= limit, np.where(whole < 2 * limit, whole, 0).clip(0).astype(dtype), wrapped)
     return wrapped

@@ -43,6 +43,7 @@ def placed(position: np.ndarray, free: np.ndarray, rounding: Rounding) -> np.nda
       free: how many elements of the axis are not in the window; negative if the window is larger than the axis.
       rounding: how the index becomes a whole number.
     """
+    # Positions have single precision, as DALI's arguments.
     place = position.astype(np.float32).astype(np.float64) * free
     if rounding == "torchvision":
         # torchvision pads a window that is larger than the image by more at its end than at its start.

@@ -45,7 +45,7 @@ def draw(
     starts, out = np.empty(len(sizes), np.int64), np.empty(total)
     epoch, position = np.ascontiguousarray(ctx.epoch, np.int64), np.ascontiguousarray(ctx.position, np.int64)
     key = stream(ctx, seed)
-    key = _cpu.stream_key(key, part) if part else key
+    key = _cpu.stream_key(key, part) if part else key  # part 0 is the operator's stream itself
     _cpu.random_fill(
         key,
         _cpu.Distribution.NORMAL if normal else _cpu.Distribution.UNIT,

@@ -39,7 +39,8 @@ def samples_of_blocks(offsets: Any, capacity: int) -> Any:
     So an array ``x[B]`` of one number per sample broadcasts against the elements without native code:
     ``data.reshape(-1, ALIGNMENT)`` against ``x[samples][:, None]``.
     """
-    # 1 at the first block of each sample, added up. Two samples begin at the same block if the first one is empty.
+    # 1 at the first block of each sample, added up. Two samples begin at the same block if the first one is empty. An
+    # empty sample at the end may begin behind the buffer, and is dropped.
     first = jnp.zeros((capacity // ALIGNMENT,), jnp.int32).at[offsets].add(jnp.ones((), jnp.int32), mode="drop")
     return jnp.cumsum(first, dtype=jnp.int32) - jnp.ones((), jnp.int32)
 

@@ -18,8 +18,11 @@ def call_reduce(
     """Reduces the elements over some axes to one number, in double precision. Returns (result, status).
 
     Args:
-      spec, out: the result's, as in `_ffi.call`.
+      x: the batch, dense ``[B, ...]`` or a `Ragged`.
+      spec, out: the spec of the result, and its place if it is ragged (None: it is dense), as in `_ffi.call`.
       center: ``f64``, one number for each result, subtracted before squaring. An array without elements means 0.
+      reduction: a sum, a sum of squares, a minimum or a maximum.
+      axes: the axes of the samples that are reduced.
     """
     elements = x.data.size if isinstance(x, Ragged) else x.size
     # Partial results of GPUs: 8 bytes for each 32 elements (`kElementsPerPart` in ffi/reduce). The CPU kernel leaves it

@@ -84,6 +84,7 @@ class PointGather(NativeOperator):
         shapes = image.shapes.copy()
         if size is not None:
             shapes[:, first : first + 2] = size
+        # As a pixel of the image's type can hold it; the kernel's operand is float32 for all types.
         color = convert(np, np.atleast_1d(np.asarray(fill, np.float64)), image.spec.dtype).astype(np.float32)
         params = {
             "numbers": numbers.astype(np.float64),

@@ -309,7 +309,7 @@ def _call(
       permutation: the input's axis for each axis of the output. Default: unchanged.
       channel: the input's axis along which fill, scale and offset vary; -1: one number for the whole sample.
     """
-    none = jnp.zeros((ctx.B, 0), jnp.float32)
+    none = jnp.zeros((ctx.B, 0), jnp.float32)  # an operand without channels stands for one that is not given
     axes = tuple(permutation) or tuple(range(start.shape[1]))
     values = (none if x is None else x for x in (fill, scale, offset))
     return _ffi.KernelCall((start, step, extent, *values), {"permutation": axes, "channel": channel})

@@ -49,6 +49,7 @@ class ImageWindow:
           The region's first row and column, and its extents, ``f64[N, 2]`` each. None: the set-up fails. The window's own
           step fails in the same way, and reports the reason.
         """
+        # At least 1: an absent sample may have the extents 0, and the clipping below needs an index inside.
         extents, failed = np.maximum(shapes[:, :2], 1), list[int]()
         try:
             params = self.setup(
@@ -128,12 +129,17 @@ class WindowOfRegion(StageOperator):
 def window_of_region(
     window: Window, image: Spec, out: Spec
 ) -> tuple[ImageWindow, NativeOperator | ProgramOperator] | None:
-    """The window with its specs, and the operator that takes its place if a decoder makes only the region that it reads.
-    None: it reads whole images.
+    """The window with its specs, and the operator that takes its place if a decoder makes only the region that the
+    window reads. None: the window reads whole images.
+
+    Args:
+      window: the only consumer of the image.
+      image, out: specs of the whole image and of the window.
     """
     if not window.reads_region:
         return None
     image_window = ImageWindow(window, image, out)
+    # The decoded region is the output already: only errors are left to report.
     if window.is_plain_crop(image, out):
         return image_window, RegionAsWindow(image_window=image_window)
     return image_window, WindowOfRegion(image_window=image_window)

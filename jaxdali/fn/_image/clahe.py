@@ -36,6 +36,8 @@ def lab_tables() -> np.ndarray:
     root = np.float32(1 << 15) * np.where(
         t < np.float32(216 / 24389), t * np.float32(841 / 108) + np.float32(16 / 116), np.cbrt(t)
     )
+    # Below t, the root is linear: (29 / 6)**2 / 3 = 841 / 108 is its slope, and 16 / 116 its value at 0. (29 / 3)**3 is
+    # CIE's kappa, L* / Y near black.
     # L* (0 to 100 in 8 bits) back to Y and to its cube root, both in units of 2**-14.
     lightness = np.arange(lightnesses) * (100 / 255)
     root_of = np.where(lightness <= 8, 16 / 116 + lightness * (841 / 108) / (29 / 3) ** 3, (lightness + 16) / 116)
@@ -52,11 +54,11 @@ class Clahe(Equalize):
     """Equalization by the histograms of tiles, whose tables are blended between the tiles' centres."""
 
     name = "clahe"
-    tiles_x: int
-    tiles_y: int
-    clip_limit: float
-    bins: int
-    luma_only: bool
+    tiles_x: int  # the number of tiles along the width
+    tiles_y: int  # the number of tiles along the height
+    clip_limit: float  # see `limit`
+    bins: int  # of the histograms
+    luma_only: bool  # whether only the lightness of images with three channels is equalized, not each channel
 
     def __post_init__(self):
         if self.bins != 256:

@@ -26,11 +26,11 @@ class CropMirrorNormalize(CropWindow):
     """A crop that is mirrored, normalised, padded and permuted."""
 
     name = "crop_mirror_normalize"
-    dtype: np.dtype
-    output_layout: str
-    pad_output: bool
-    scale: float
-    shift: float
+    dtype: np.dtype  # of the output
+    output_layout: str  # the axes of the output, in their order; "": those of the input
+    pad_output: bool  # whether channels are added up to a power of two
+    scale: float  # multiplies the normalised elements
+    shift: float  # is added to them then
 
     def doubts(self, *specs: Spec) -> str:
         """A warning about `mean` and `std` that look as if they were for pixels of 0 ... 1; "" if there is none."""
@@ -128,7 +128,7 @@ class _CropMirror(CropMirrorNormalize):
 
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
         window = super().part(ctx, image, a)
-        window.scale = window.offset = None
+        window.scale = window.offset = None  # `_Normalize` scales
         return window
 
 

@@ -86,6 +86,7 @@ def _demosaiced(x: np.ndarray, algorithm: str, y0: int, x0: int) -> np.ndarray:
 
     `y0`, `x0`: place of blue in the tile of 2 x 2 filters that begins in the second row and column, as OpenCV counts.
     """
+    # All pixels are outermost ones: none has neighbours on all sides.
     if min(x.shape) <= 2:
         return np.zeros((*x.shape, 1 if algorithm == "gray_ocv" else 3), x.dtype)
     if algorithm == "vng_ocv" and min(x.shape) >= _SMALL:
@@ -97,6 +98,7 @@ def _demosaiced(x: np.ndarray, algorithm: str, y0: int, x0: int) -> np.ndarray:
 
 def _colours(shape: tuple[int, int], y0: int, x0: int, border: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Masks of the pixels at least `border` from the edges: blue ones, red ones, and all in rows with blue ones."""
+    # The tile of filters begins in row 1 and column 1: blue is in rows and columns 1 + y0 and 1 + x0, and every second.
     y, x = (np.arange(border, n - border) for n in shape)
     in_row, in_column = ((y + 1 - y0) % 2 == 0)[:, None], ((x + 1 - x0) % 2 == 0)[None]
     return in_row & in_column, ~in_row & ~in_column, np.broadcast_to(in_row, (len(y), len(x)))

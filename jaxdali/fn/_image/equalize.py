@@ -88,8 +88,8 @@ class Equalize(NativeOperator):
         """Calls the kernel, with working memory for the tables and for the partial histograms of GPUs."""
         image = arrays[0]
         elements = image.data.size if isinstance(image, Ragged) else image.size
-        # Histograms of parts of large tiles, which GPUs add up. The CPU kernel leaves the working memory untouched.
-        # A histogram of 256 4-byte counts for each 8192 elements (`kElementsPerPart` in ffi/equalize).
+        # GPUs make the histograms of parts of large tiles, and add them up: one of 256 counts of 4 bytes for each 8192
+        # elements (`kElementsPerPart` in ffi/equalize). The CPU kernel leaves the working memory untouched.
         histograms = elements // 8192 * 4 * _BINS
         y, status = _ffi.call(
             "equalize",

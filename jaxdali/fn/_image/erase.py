@@ -28,12 +28,12 @@ class Erase(HostOperator, ProgramOperator):
     """Fills boxes. In a program, each element tests whether its coordinates lie in a box."""
 
     name = "erase"
-    axes: tuple[int, ...] | int | None
+    axes: tuple[int, ...] | int | None  # None: those of `axis_names`, or all but C
     axis_names: str | None
-    centered_anchor: bool
-    normalized: bool | None
-    normalized_anchor: bool | None
-    normalized_shape: bool | None
+    centered_anchor: bool  # whether `anchor` is the centre of a box, not its first corner
+    normalized: bool | None  # whether anchors and shapes are fractions of the extents
+    normalized_anchor: bool | None  # whether anchors are
+    normalized_shape: bool | None  # whether shapes are
 
     def takes_image(self, image: Spec) -> bool:
         return self.axes is None or self.axis_names is not None
@@ -155,7 +155,7 @@ class Erase(HostOperator, ProgramOperator):
             coordinates = [
                 jnp.arange(n, dtype=jnp.int32).reshape(*(-1 if k == d else 1 for k in range(ndim + 1)))
                 for d, n in enumerate(data.shape)
-                if d
+                if d  # axis 0 is that of the samples
             ]
             samples = samples.reshape(-1, *(1,) * ndim)
         else:
@@ -163,6 +163,7 @@ class Erase(HostOperator, ProgramOperator):
             data = fit(arrays[0], out).data.reshape(-1, ALIGNMENT)
             samples = samples_of_blocks(out.offsets, out.capacity)[:, None]
             index = jnp.arange(out.capacity, dtype=jnp.int32).reshape(-1, ALIGNMENT) - out.offsets[samples] * ALIGNMENT
+            # The index in the sample, divided by one extent after the other from the last axis on.
             coordinates = []
             for d in reversed(range(ndim)):
                 extent = jnp.maximum(out.shapes[samples, d], 1)

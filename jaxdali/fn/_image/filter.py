@@ -40,8 +40,8 @@ class Filter(Stencil):
     name = "filter"
     reduction = StencilReduction.SUM
     border: BorderMode
-    dtype: np.dtype | None
-    mode: Literal["same", "valid"]
+    dtype: np.dtype | None  # of the output; None: the input's
+    mode: Literal["same", "valid"]  # "valid": results only where the whole filter is inside the image
 
     @property
     def border_type(self) -> Border:

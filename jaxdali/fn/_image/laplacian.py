@@ -39,8 +39,8 @@ class Laplacian(Separable):
         """Weights ``f64[N, derivatives, axes, longest]``, and how many of them each window has, ``i64[N, derivatives,
         axes]``. There is one derivative for each axis. Its scale is a factor of the first window.
         """
-        derivative = self._sizes(ctx, a, "window_size", axes, 3)
-        smoothing = self._sizes(ctx, a, "smoothing_size", axes, 1) if "smoothing_size" in a else None
+        derivative = self._sizes(ctx, a, "window_size", axes, smallest=3)
+        smoothing = self._sizes(ctx, a, "smoothing_size", axes, smallest=1) if "smoothing_size" in a else None
         scale = a.vector("scale", axes, one_for_all=True)
         assert scale is not None
         # taps[:, k, d]: the window of derivative `k` along axis `d`. The default of a smoothing window is the size of
@@ -54,7 +54,8 @@ class Laplacian(Separable):
         taps[:, diagonal, diagonal] = derivative
         if self.normalized_kernel:
             # The weights of a binomial window have the sum 2 ** (taps - 1), by which they are divided. A derivative
-            # window is [1, -2, 1], convolved with a binomial window of taps - 2 weights.
+            # window is [1, -2, 1], convolved with a binomial window of taps - 2 weights, of the sum 2 ** (taps - 3).
+            # Exponents are added up: -(sum of taps - (axes - 1) - 3).
             scale = 2.0 ** (axes + 2 - taps.sum(axis=2))
         weights = np.zeros((*taps.shape, int(taps.max())))
         for n in np.unique(taps):

@@ -77,7 +77,9 @@ class MultiPaste(NativeOperator):
     def origins(
         self, names: Sequence[Names], data: Callable[[int], Value | None], present: Callable[[], Sequence[np.ndarray]]
     ) -> Names:
-        """Names of all samples that are pasted, as in DALI."""
+        """The origins of all samples that are pasted, joined by ";", as in DALI; None if they or `in_ids` are not
+        known.
+        """
         images = names[: len(names) - len(self.args.inputs)]
         if "in_ids" not in self.args:
             return joined(images)
@@ -158,7 +160,7 @@ class MultiPaste(NativeOperator):
         return sources
 
     def _size(self, ctx: HostContext, images: tuple[Value, ...], a: Values, first: int) -> np.ndarray:
-        """Height and width of each canvas, ``i64[N, 2]``."""
+        """Height and width of each canvas, ``i64[N, 2]``. `first`: the axis H of the images."""
         size = a.get("output_size")
         if size is not None:
             if size.shape[1] < 2:
@@ -174,7 +176,7 @@ class MultiPaste(NativeOperator):
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
         """Joins the images of all inputs to one batch, ``[inputs * B, ...]`` or ragged, and pastes from it."""
-        images, first = arrays[: self.count], ctx.inputs[0].ndim - 3
+        images, first = arrays[: self.count], ctx.inputs[0].ndim - 3  # the axis H of HWC or FHWC
         if len(images) == 1:
             (x,) = images
         elif len({x.shape if not isinstance(x, Ragged) else None for x in images}) == 1 and not isinstance(
@@ -206,7 +208,7 @@ def _regions(arguments: dict[str, np.ndarray], sizes: np.ndarray, canvas: np.nda
     """
 
     def read(name: str, extents: np.ndarray, default: np.ndarray, rounding: Any) -> np.ndarray:
-        """An argument in pixels, also if it is given as fractions of `extents`."""
+        """An argument in pixels, also if it is given as fractions of `extents`, with the suffix _rel; else `default`."""
         for key in (name, f"{name}_rel"):
             if key not in arguments:
                 continue

@@ -199,6 +199,7 @@ class Resampling(StageOperator):
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         first, count = self.resampled(ctx.inputs[0])
         attrs: dict[str, Any] = {"first_axis": first, "num_axes": count, "antialias": self.antialias}
+        # Only the kernel `resample` of `ByConvention` has this attribute.
         if self.convention != "dali":
             attrs["convention"] = CONVENTIONS.index(self.convention)
         return _ffi.KernelCall((ctx.params["roi"], ctx.params["filters"]), attrs)
@@ -279,7 +280,9 @@ class Resize(Resampling):
         return sizes[0].tolist()
 
     def _planned(self, extents: np.ndarray, a: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
-        """The request, and the results of `plan`."""
+        """The requested extents, and the results of `plan`: the outputs' extents, the source intervals, and whether all
+        are valid.
+        """
         request, mode, roi, limit = self._arguments(a, extents.shape[1])
         subpixel = self.convention == "dali" if self.subpixel_scale is None else self.subpixel_scale
         rounding = _ROUNDINGS[self.size_convention or self.convention]

@@ -153,7 +153,7 @@ class Rotate(Warp):
             is_nonzero = (axis != 0).any(axis=1)
             for i in np.flatnonzero(~is_nonzero & ctx.present):
                 ctx.fail(int(i), Status.ARGUMENT, "argument axis must not be the zero vector")
-            axis = np.where(is_nonzero[:, None], axis, 1.0)
+            axis = np.where(is_nonzero[:, None], axis, 1.0)  # a failed sample continues with another axis
         size = image.shapes[:, first : first + dims]
         requested = a.vector("size", dims)
         if requested is not None:

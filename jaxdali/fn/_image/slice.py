@@ -64,7 +64,9 @@ class Slice(Bounded):
         if not self.args.is_static("axes"):
             return None
         if "axes" in self.args:
-            return axes_of("", image.ndim, None, np.atleast_1d(self.args.get("axes")).tolist() or None)
+            # An empty list means all axes.
+            axes = np.atleast_1d(self.args.get("axes")).tolist() or None
+            return axes_of("", image.ndim, axis_names=None, axes=axes)
         layout = image.layout or {2: "HW", **DEFAULT_LAYOUTS}.get(image.ndim, "")
         return axes_of(layout, image.ndim, "WH" if self.axis_names is None else self.axis_names, None)
 

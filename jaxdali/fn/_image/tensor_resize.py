@@ -54,6 +54,7 @@ class TensorResize(Resampling):
         if "roi_start" in self.args or not self.args.is_static(name):
             return False
         value = np.broadcast_to(np.asarray(self.args.get(name), np.float64).reshape(-1), len(self._axes(image)))[k]
+        # A size of 0 is not given: the mode "stretch" keeps the extent.
         return (
             value == 1 if name == "scales" else value == image.extent(axis) or (value == 0 and self.mode == "stretch")
         )
@@ -99,7 +100,9 @@ class TensorResize(Resampling):
         return (spec_of(dtype, extents, image.layout),)
 
     def _planned(self, extents: np.ndarray, image: Spec, a: Values) -> tuple[np.ndarray, np.ndarray, bool]:
-        """The results of `plan` for all axes. Axes that are not listed keep their extent."""
+        """The results of `plan` for all axes: the outputs' extents, the source intervals, and whether all are valid.
+        Axes that are not listed keep their extent.
+        """
         axes = self._axes(image)
 
         def for_all_axes(name: str, default: np.ndarray | float) -> np.ndarray | None:

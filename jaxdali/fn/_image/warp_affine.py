@@ -65,6 +65,7 @@ class WarpAffine(Warp):
         matrix = matrix.astype(np.float32).astype(np.float64).reshape(-1, dims, dims + 1)
         linear, offset = matrix[:, :, :dims], matrix[:, :, dims:]
         if not self.inverse_map:
+            # The inverse of y = A x + b is x = inv(A) y - inv(A) b.
             linear = self._inverse(ctx, linear)
             offset = -(linear * offset.swapaxes(1, 2)).sum(axis=2, keepdims=True)  # quicker than @ of small matrices
         requested = a.vector("size", dims)

@@ -124,7 +124,9 @@ class Pointwise(Elementwise):
         return self.function == "plus"
 
     def compute(self, N: int, *specs: Spec) -> Callable[..., np.ndarray] | None:
-        """A function for dense operands, which samples of lower rank are aligned for; see `HostOperator.compute`."""
+        """A function of dense operands, see `HostOperator.compute`; None if shapes vary. Samples of lower rank get axes
+        of extent 1 in front.
+        """
         if any(s.shape is None for s in specs):
             return None
         (out,) = self.infer(*specs)
@@ -220,6 +222,10 @@ def is_operand(x: Any) -> bool:
 def pointwise(function: str, *operands: Any) -> DataNode:
     """Adds a pointwise function of DataNodes, numbers and arrays to the pipeline.
 
+    Args:
+      function: a key of `FUNCTIONS`, such as "add" or "sqrt".
+      operands: as many as the function takes.
+
     Raises:
       TypeError: no operand is a DataNode or an array, or one is neither a DataNode nor numeric.
       ValueError: an integer constant does not fit into 32 bits.
@@ -228,7 +234,8 @@ def pointwise(function: str, *operands: Any) -> DataNode:
         raise TypeError(
             f"{function}: at least one operand must be a DataNode or an array, got {', '.join(type(x).__name__ for x in operands)}"
         )
-    places: list[int | tuple[np.dtype, bytes]] = []  # see `Pointwise.operands`
+    # By operand: the index of its input, or (dtype, bytes) of a number, as in `Pointwise.operands`.
+    places: list[int | tuple[np.dtype, bytes]] = []
     inputs: list[DataNode] = []
     for x in operands:
         if not is_operand(x):

@@ -32,13 +32,14 @@ class BatchPermutation(HostOperator):
         u = uniforms(ctx, self.seed, 1).reshape(ctx.N)
         out = np.zeros(ctx.N, np.int32)
         for shard in range(ctx.S):
-            samples = ctx.batch_of(shard)
+            samples = ctx.batch_of(shard)  # indices, among all N, of the shard's present samples
             out[samples] = self._numbers(u[samples])
         return (out,)
 
     def _numbers(self, x: np.ndarray) -> np.ndarray:
         """The permutation of the samples of one shard, by a random number in [0, 1) of each."""
         numbers = np.arange(len(x))
+        # A single sample has no other to take the place of.
         if self.no_fixed_points and len(x) == 1:
             return numbers
         if self.allow_repetitions:

@@ -124,8 +124,8 @@ def array_node(array: np.ndarray, *, layout: str = "", device: str | None = None
 
     Args:
       array: the value.
-      layout: its layout.
-      name: the user's name for the node.
+      layout: its layout, a letter for each axis; "" if it has none.
+      device, name: the user's arguments of the operator.
     """
     if layout and len(layout) != array.ndim:
         raise ValueError(f"the layout {layout!r} does not fit a constant of shape {array.shape}")

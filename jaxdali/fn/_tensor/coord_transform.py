@@ -36,6 +36,7 @@ class CoordTransform(PointMap):
                 f"the input must be {', '.join(_TYPES)}, the output the same or float32; got {x.dtype} to {self.dtype}"
             )
         dims, specs = x.extent(x.ndim - 1), (x, *arguments)
+        # The number of rows of the matrix; without a matrix, or with a multiple of the identity, that of coordinates.
         rows = dims
         for name, columns in (("M", dims), ("MT", None if dims is None else dims + 1)):
             width = self.args.width(name, specs) if name in self.args else None
@@ -49,6 +50,7 @@ class CoordTransform(PointMap):
 
     def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:
         """Matrices and offsets, see `PointMap.affine`, from MT, or from M and T."""
+        # Matrices are flat here: ``[N, elements]``.
         matrix = a.get("MT")
         if matrix is not None and not _is_number("MT", matrix.shape[1], dims):
             matrix = matrix.reshape(len(matrix), _rows("MT", matrix.shape[1], dims + 1), dims + 1)

@@ -73,6 +73,7 @@ class Filled(HostOperator, ProgramOperator):
             fill = inputs[int(self.like)].shapes
             # The last axes, against which the value is broadcast.
             target = shapes[:, max(shapes.shape[1] - fill.shape[1], 0) :]
+            # The value must not have more axes than the output, and in each axis the output's extent or 1.
             is_wrong = np.full(ctx.N, fill.shape[1] > shapes.shape[1])
             if not is_wrong.any():
                 is_wrong = ((fill != 1) & (fill != target)).any(axis=1)

@@ -143,6 +143,7 @@ class _RaggedJoin(NativeOperator):
             window, code = call_window(
                 ctx, x, start, jnp.ones_like(extent), extent, fill=jnp.zeros((ctx.B, 1), jnp.float32)
             )
+            # A sample keeps the status of its first failed call; 0: none has failed.
             status = jnp.where(status == 0, code, status)
             windows.append(_bits(window.data if isinstance(window, Ragged) else window))
         dtype, union = ctx.spec.dtype, functools.reduce(operator.or_, windows)

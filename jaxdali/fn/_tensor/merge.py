@@ -46,7 +46,7 @@ class Merge(HostOperator, NativeOperator):
         predicates = {i: data(i) for i in range(len(names)) if i not in self.joins}
         if None in predicates.values():
             return super().origins(names, data, present)
-        # Only the predicates need data there.
+        # The index among `joins` of the value that each sample took. Only the predicates need data for it.
         places = _places(self.tree, [predicates.get(i) for i in range(len(names))]).tolist()
         return [
             input_names[i] if (input_names := names[self.joins[k]]) is not None else "" for i, k in enumerate(places)
@@ -60,8 +60,9 @@ class Merge(HostOperator, NativeOperator):
         n = max(_inputs(inner.tree)) + 1
         if max(_inputs(self.tree)) + n > _MAX_INPUTS:
             return None
-        inner_tree = _replaced(inner.tree, -1, i, 0)  # no input is -1: all numbers rise by i, and nothing is replaced
-        return dataclasses.replace(self, tree=_replaced(self.tree, i, n - 1, inner_tree))
+        # No input is -1: all numbers rise by i, and nothing is replaced.
+        inner_tree = _replaced(inner.tree, i=-1, shift=i, subtree=0)
+        return dataclasses.replace(self, tree=_replaced(self.tree, i=i, shift=n - 1, subtree=inner_tree))
 
     def setup_reads(self, i: int) -> bool:
         return i not in _leaves(self.tree)
@@ -77,6 +78,7 @@ class Merge(HostOperator, NativeOperator):
         extents = tuple(first.extent(d) if len({s.extent(d) for s in values}) == 1 else None for d in range(first.ndim))
         known_extents = tuple(n for n in extents if n is not None)
         if len(known_extents) == first.ndim and all(s.shape is not None for s in values):
+            # The result is JAX random keys only if all values are.
             return (dataclasses.replace(first, keys=all(s.keys for s in values)),)
         return (dataclasses.replace(first, shape=None, dims=extents if known_extents else None),)
 
@@ -106,7 +108,7 @@ class Merge(HostOperator, NativeOperator):
         status = jnp.zeros((ctx.B,), jnp.int32)
         for k, i in enumerate(_leaves(self.tree)):
             # Each call copies the samples that take this value into the same buffer. For the kernel, the others are
-            # absent.
+            # absent: from element 1 on, the control operand has the presence of each sample.
             branch_ctx = dataclasses.replace(
                 ctx, control=ctx.control.at[1:].multiply((ctx.params["place"] == k).astype(jnp.int32))
             )

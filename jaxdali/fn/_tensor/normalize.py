@@ -303,6 +303,7 @@ class _Expanded(Standardize, NativeOperator):
         for s in statistics:
             y, code = _ffi.call("expand", ctx, s, spec, ctx.out[0])
             expanded.append(y.data if isinstance(y, Ragged) else y)
+            # A sample keeps the status of its first failed call; 0: none has failed.
             status = jnp.where(status == 0, code, status)
         return super().lower(ctx, x, *expanded), status
 
@@ -408,6 +409,7 @@ def normalize(
     )
     # A statistic that is not given is a sum over the axes, and a step that divides it by the number of elements.
     if statistics["mean"] is None:
+        # `tensors` has the stddev if that is a tensor: without `axes`, `_Total.bind` finds the axes by its shape.
         total = add(_Sum(axes=reduced_axes, axis_names=axis_names), input, *tensors.values(), device=device)
         tensors["mean"] = add(
             _Statistic(batch=batch, deviation=False, ddof=0, epsilon=0.0), total, input, device=device

@@ -93,6 +93,7 @@ class PermuteBatch(HostOperator, ProgramOperator):
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         places = self._places(ctx, values)
         shapes = None if ctx.spec.shape is not None else values[0].shapes[places]
+        # `lower` works on one shard: there, the samples count from 0 to B - 1.
         return Setup((shapes,), {"index": (places % ctx.B).astype(np.int32)})
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> tuple[Any, ...]:

@@ -62,12 +62,15 @@ class PointMap(HostOperator, ProgramOperator):
         return (Ragged(convert(jnp, y, ctx.spec.dtype), out.offsets, out.shapes),)
 
     def _matrices(self, ctx: HostContext, x: Value, arguments: tuple[Value, ...]) -> tuple[np.ndarray, np.ndarray, int]:
-        """The matrices, the offsets, and R. As in DALI, R is 0 if it is not known because no sample has points."""
+        """The matrices ``f32[N, R, D]``, the offsets ``f32[N, R]``, and R. As in DALI, R is 0 if it is not known
+        because no sample has points.
+        """
         dims = x.spec.extent(x.spec.ndim - 1)
         if dims is None:
             distinct_dims = np.unique(x.shapes[ctx.present & x.shapes.all(axis=1), -1])
             if not len(distinct_dims):  # there are no samples, or none has points
                 rows = ctx.spec.extent(x.spec.ndim - 1) or 0
+                # The matrices have at least one row, because `lower` divides by their number.
                 return np.zeros((ctx.N, max(rows, 1), 1), np.float32), np.zeros((ctx.N, max(rows, 1)), np.float32), rows
             if len(distinct_dims) != 1:
                 raise ValueError(

@@ -25,7 +25,7 @@ def promote(dtypes: Sequence[np.dtype]) -> np.dtype:
 
 
 def _promote(a: np.dtype, b: np.dtype) -> np.dtype:
-    """The common type of two types, see `promote`."""
+    """DALI's common type of two types: a float rather than an integer, an integer rather than a bool; see `promote`."""
     if a == b or b == BOOL:
         return a
     if a == BOOL:

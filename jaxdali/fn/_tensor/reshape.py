@@ -71,6 +71,7 @@ class Reshape(Reshaped):
         """The extents of the output. None: unknown, or not the same in all samples."""
         if any(not self.args.is_static(n) for n in ("shape", "rel_shape")):
             return (None,) * rank
+        # The input's extent for each axis of the output. With `shape`, which does not use them, `src_dims` may be longer.
         source = [1 if d < 0 else x.extent(d) for d in self._sources(x.ndim, rank)][:rank]
         extents = self.args.get("shape")
         if extents is None and "rel_shape" in self.args:
@@ -160,7 +161,7 @@ def add_reshape(
             raise ArgumentError(f"only one extent may be negative (inferred from the others); got shape={list(shape)}")
         if any(n == 0 for n in shape):
             raise ArgumentError(f"an extent may not be 0, got shape={list(shape)}")
-    # The input is another way to give the argument.
+    # `shape_input` is another way to give `shape`: as an input, or as an array that is the same for all samples.
     if shape_input is not None:
         shape = shape_input if is_node(shape_input) else tuple(np.asarray(shape_input, np.int64).reshape(-1).tolist())
     shape_arguments = {

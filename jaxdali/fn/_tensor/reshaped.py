@@ -39,6 +39,7 @@ class Reshaped(HostOperator, ProgramOperator):
         ]
         if spec.shape is None:
             return (samples,)
+        # An absent sample has the shape of a vector (see `_shapes`), which can't be stacked: zeros take its place.
         empty = np.zeros(spec.shape, spec.dtype)
         return (np.stack([s if is_present else empty for s, is_present in zip(samples, ctx.present.tolist())]),)
 
@@ -72,7 +73,7 @@ def same_volume(ctx: HostContext, x: Value, shapes: np.ndarray) -> None:
     is_wrong = (available != shapes.prod(axis=1) * ctx.spec.dtype.itemsize) & ctx.present
     if is_wrong.any():
         i = int(is_wrong.argmax())
-        # The message counts in elements, unless their size changes.
+        # The message counts elements if the type stays, or if both types have one byte; otherwise bytes.
         unit = (
             "elements"
             if x.spec.dtype.itemsize == ctx.spec.dtype.itemsize == 1 or x.spec.dtype == ctx.spec.dtype
@@ -126,7 +127,8 @@ def _ragged(x: Ragged, dtype: np.dtype, out: Out) -> Ragged:
 def _dense(x: Ragged, spec: Spec) -> Any:
     """Ragged samples of one size as a dense batch."""
     assert spec.shape is not None
-    size = int(np.prod(spec.shape)) * spec.dtype.itemsize // x.dtype.itemsize
+    size = int(np.prod(spec.shape)) * spec.dtype.itemsize // x.dtype.itemsize  # of a sample, in elements of `x`
+    # The blocks of ALIGNMENT elements that each sample takes up, ``[B, blocks]``.
     rows = x.offsets[:, None] + jnp.arange(-(-size // ALIGNMENT), dtype=jnp.int32)
     flat = jnp.take(x.data.reshape(-1, ALIGNMENT), rows, axis=0, mode="clip").reshape(len(x.offsets), -1)[:, :size]
     return _viewed(flat, spec.dtype).reshape(-1, *spec.shape)

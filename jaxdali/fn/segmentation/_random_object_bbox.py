@@ -140,15 +140,21 @@ class RandomObjectBBox(HostOperator):
         min_extents: np.ndarray | None,
         u: np.ndarray,
     ) -> tuple[int, np.ndarray] | None:
-        """A class and the box of one of its objects; None if there is no object.
+        """A class and the box of one of its objects, start and end, ``i64[2, ndim]``; None if there is no object.
 
-        `u`: uniform numbers, of which the second chooses the class and the third the object.
+        Args:
+          objects: the objects of the sample's map.
+          classes, weights: the classes to choose from and their weights; None: all classes, and equal weights.
+          background: the class that has no objects.
+          min_extents: of objects that may be chosen; None: any.
+          u: uniform numbers, of which the second chooses the class and the third the object.
         """
         present_classes = objects.classes[objects.classes != background]
         if classes is not None:
             is_present = np.isin(classes, present_classes)
             present_classes, weights = classes[is_present], weights[is_present] if weights is not None else None
         if self.ignore_class:
+            # Without classes there is no box; then the number of axes in the empty array does not matter.
             boxes = self._filter(
                 np.concatenate([objects.boxes(c) for c in present_classes.tolist()] or [np.zeros((0, 2, 1), np.int64)]),
                 min_extents,
@@ -192,6 +198,7 @@ class _Objects:
     """
 
     def __init__(self, labels: np.ndarray, cache: dict[bytes, np.ndarray] | None):
+        """Finds the classes of the map, or looks them up in the cache."""
         self._labels, self._cache = labels, cache
         # Equal maps share the results: the digest is that of type, shape and elements.
         self._digest = (
