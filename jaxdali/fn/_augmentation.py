@@ -131,6 +131,7 @@ class FromStatistics(NativeOperator):
         if x.ndim != 4:
             return self
         # A sequence: each of its frames is an image. The parameter is one number for all frames of a sequence.
+        # `sequences` tells for each input whether it has frames.
         return Frames(inner=self, sequences=(True, *(False for _ in parameter))).bind(ctx, x, *parameter)
 
     def infer(self, x: Spec, *parameter: Spec) -> tuple[Spec, ...]:
@@ -160,7 +161,7 @@ class FromStatistics(NativeOperator):
         totals, codes = [], []
         # Over the axes H and W of HWC, for each channel. Sums and extremes need no center.
         for reduction in self.reductions:
-            y, code = call_reduce(ctx, x, total_spec, None, no_center, reduction, (0, 1))
+            y, code = call_reduce(ctx, x, total_spec, out=None, center=no_center, reduction=reduction, axes=(0, 1))
             totals.append(y)
             codes.append(code)
         table = self.table(

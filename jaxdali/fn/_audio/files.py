@@ -34,6 +34,7 @@ def _wav_samples(content: bytes | memoryview) -> tuple[np.ndarray, int] | None:
     """
     if content[:4] != b"RIFF" or content[8:16] != b"WAVEfmt ":
         return None
+    # Chunks begin behind "RIFF", the file's size, and "WAVE": 12 bytes. Each is a name and a size, then the content.
     position, format_fields = 12, None
     while position + 8 <= len(content):
         chunk_id, size = (

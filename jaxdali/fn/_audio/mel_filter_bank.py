@@ -48,6 +48,14 @@ def filters(bins: int, nfilter: int, rate: float, low: float, high: float, htk: 
 
     Points are rounded to single precision by the C library's functions, as in DALI: narrow filters far above 0 Hz
     depend on it. Only bins from `low` on and below `high` have weights; these limits are also rounded as in DALI.
+
+    Args:
+      bins: the number of frequencies, from 0 to half the sampling rate.
+      nfilter: the number of filters.
+      rate: the sampling rate, in Hz.
+      low, high: the ends of the first and the last filter, in Hz.
+      htk: whether the mel scale is that of HTK, not that of Slaney.
+      normalize: whether the filters have the same area.
     """
     # The corners of the triangles: filter i rises from point i to point i + 1, and falls to point i + 2.
     ends = [float(_mel(_F(low), htk)), float(_mel(_F(high), htk))]
@@ -57,7 +65,8 @@ def filters(bins: int, nfilter: int, rate: float, low: float, high: float, htk: 
     width = float(_F(rate)) / max(2 * (bins - 1), 1)  # of a bin
     first, last = (math.ceil(float(_F(f)) * (1 / width)) for f in (low, high))
     covered = np.arange(first, min(last, bins))
-    interval = np.searchsorted(points[1:], covered * width, side="right")  # between points that each bin is in
+    # The interval that each bin is in: from point `interval` to the next one.
+    interval = np.searchsorted(points[1:], covered * width, side="right")
     covered, interval = covered[interval <= nfilter], interval[interval <= nfilter]
     hz = covered * width
     # The weight in the filter that falls over the interval; the next filter rises by the rest.

@@ -69,6 +69,7 @@ class PreemphasisFilter(ProgramOperator):
                 if self.border == "clamp"
                 else jnp.where(size > 1, data[begin + 1], jnp.zeros((), data.dtype))
             )
+        # An empty sample at the end may begin behind the buffer, and is dropped.
         previous = previous.at[begin].set(start.astype(data.dtype), mode="drop")
         # A block is ALIGNMENT elements of one sample of the ragged buffer.
         sample = samples_of_blocks(out.offsets, out.capacity)

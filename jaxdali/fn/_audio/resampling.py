@@ -103,7 +103,7 @@ def _with_low_pass(x: np.ndarray, scale: float, length: int, quality: float) -> 
 
     ratio = Fraction(1 / scale).limit_denominator(_MAX_PHASES)
     is_rational = abs(float(ratio) - 1 / scale) * length < 1e-3  # of a sample, at the end of the signal
-    # Zeros around the signal, for the neighbourhoods of its first and last samples.
+    # `half` zeros before the signal and 2 * half + 1 behind it, for the neighbourhoods of its first and last samples.
     padded = np.zeros((half + len(x) + 2 * half + 1, *x.shape[1:]), np.float32)
     padded[half : half + len(x)] = x
     result = np.empty((length, *x.shape[1:]), np.float32)
@@ -118,6 +118,8 @@ def _with_low_pass(x: np.ndarray, scale: float, length: int, quality: float) -> 
         first = math.floor(position)
         weights = _weights(taps - (position - first), cutoff, lobes).astype(np.float32)
         count = len(range(phase, length, phases))
+        # Neighbourhood `first + 1` begins at x[first + 1 - half], as `taps` do. The last one has only zeros, and stands
+        # for all behind it.
         starts = np.minimum(first + 1 + np.arange(count) * ratio.numerator, len(neighbourhoods) - 1)
         result[phase::phases] = neighbourhoods[starts] @ weights
     # Otherwise, each sample of the result has weights of its own.

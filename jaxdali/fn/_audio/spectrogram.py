@@ -81,7 +81,7 @@ class Spectrogram(ProgramOperator):
         return self.window_length // 2 if self.center_windows else 0
 
     def _frames(self, n: Any) -> Any:
-        """The number of windows of a signal of `n` samples; 0 if it is shorter than a window by more than a step."""
+        """The number of windows of a signal of `n` samples; 0 if it is shorter than a window by a step or more."""
         if self.center_windows:
             return n // self.window_step + 1
         remaining = n - self.window_length
@@ -124,7 +124,9 @@ class Spectrogram(ProgramOperator):
         return Setup((np.stack([bins, frames] if self.layout == "ft" else [frames, bins], axis=1),))
 
     def lower(self, ctx: LowerContext, x: Any) -> Any:
-        """Calls the native kernel on CPUs, whose threads take a sample each. Otherwise, and for derivatives, `_in_jnp`."""
+        """Calls the native kernel on CPUs, whose threads take a sample each. Other devices, and derivatives, take
+        `_in_jnp`.
+        """
 
         out, ragged = ctx.out[0], isinstance(x, Ragged)
         out_arrays = () if out is None else (out.offsets, out.shapes)

@@ -37,6 +37,7 @@ class Remap(PointGather):
         """The layout of a map: HW, with F in front if there is a map for each frame, and C at the end if it has an axis
         of channels, of extent 1.
         """
+        # The layouts that a map of this rank may have. Three axes are HWC, or, with a sequence, one map for each frame.
         frames, rank = "F" if image.ndim == 4 else "", m.ndim
         candidates = {2: ("HW",), 3: (f"{frames}HW", "HWC"), 4: ("FHWC",) * bool(frames)}.get(rank, ())
         layouts = [

@@ -63,6 +63,7 @@ def poisson(keys: Any, mean: Any) -> Any:
 
     # For larger means: JAX's rejection method, or, for many events, the rounded normal distribution.
     def rejection(_: Any) -> Any:
+        # Elements that the other two methods draw get a rate that JAX's method accepts; their result is not used.
         rates = jnp.where(few, jnp.float32(_FEW), jnp.minimum(mean, jnp.float32(_MANY)))
         numbers = jax.vmap(jax.vmap(lambda key, rate: jax.random.poisson(key, rate, dtype=jnp.int32)))(keys, rates)
         normal_events = jnp.floor(mean + jnp.sqrt(mean) * normal(keys) + jnp.float32(0.5))

@@ -51,8 +51,8 @@ class Beta(Distribution):
         d = shape + 1 - 1 / 3
         log_gamma = np.full(len(shape), np.nan)
         while np.isnan(log_gamma).any():  # About 95 % are accepted in each round.
-            n = draw(ctx, self.seed, sizes, normal=True, part=substream)[0]
-            u = 1 - draw(ctx, self.seed, sizes, part=substream + 2)[0]
+            n, _ = draw(ctx, self.seed, sizes, normal=True, part=substream)
+            u = 1 - draw(ctx, self.seed, sizes, part=substream + 2)[0]  # in (0, 1], for the logarithm
             substream += 4
             with np.errstate(invalid="ignore", divide="ignore"):
                 v = (1 + n / np.sqrt(9 * d)) ** 3

@@ -92,12 +92,17 @@ class Random(HostOperator):
     def _output(
         self, ctx: HostContext, flat: np.ndarray, starts: np.ndarray, shapes: np.ndarray, static: tuple[int, ...] | None
     ) -> tuple[Any]:
-        """Makes the output from a flat array with one sample after another. `static`: the shape of all samples, if they
-        have one.
+        """Makes the output from a flat array with one sample after another.
+
+        Args:
+          flat: the numbers of all samples.
+          starts: the index of each sample's first number, ``i64[N]``.
+          shapes: ``i64[N, ndim]``.
+          static: the shape of all samples; None: the samples differ in shape.
         """
         if static is not None:
             return (flat.reshape(ctx.N, *static),)
-        # The samples differ in shape: they are copied to their places in a packed batch.
+        # The samples differ in shape: they are copied to their places in a packed batch, in the buffer of output 0.
         offsets, capacity = plan_offsets(shapes, ctx.S)
         packed = Packed(ctx.empty(capacity, flat.dtype, 0), offsets, shapes)
         ends = np.append(starts[1:], len(flat))
@@ -120,11 +125,8 @@ class Distribution(Random):
         static, normal = ctx.spec.shape, self.name == "random.normal"
         if static is not None:
             sizes = math.prod(static)
-            return (
-                self.transform(ctx, values, draw(ctx, self.seed, sizes, normal=normal)[0], sizes).reshape(
-                    ctx.N, *static
-                ),
-            )
+            numbers, _ = draw(ctx, self.seed, sizes, normal=normal)
+            return (self.transform(ctx, values, numbers, sizes).reshape(ctx.N, *static),)
         shapes = self._shapes(ctx, values)
         sizes = shapes.prod(axis=1, dtype=np.int64)
         flat, starts = draw(ctx, self.seed, sizes, normal=normal)

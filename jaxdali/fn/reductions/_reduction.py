@@ -146,7 +146,12 @@ class Reduction(HostOperator, NativeOperator):
 
 
 def _reduced(kind: ReductionKind, x: np.ndarray, center: Any, axes: tuple[int, ...]) -> np.ndarray:
-    """The total of one sample, with NumPy, as the kernel computes it. Reduced axes stay, with extent 1."""
+    """The total of one sample, with NumPy, as the kernel computes it. Reduced axes stay, with extent 1.
+
+    Args:
+      center: subtracted before squaring: a number, or an array that broadcasts against `x`.
+      axes: the axes that are reduced.
+    """
     if kind == ReductionKind.SUM:
         sum_dtype = np.dtype(np.float64)
         if x.dtype.kind in "iu" and x.dtype.itemsize <= 2:  # Sums of integers are exact, and faster.
@@ -159,8 +164,7 @@ def _reduced(kind: ReductionKind, x: np.ndarray, center: Any, axes: tuple[int, .
             kept_shape = [1 if d in axes else n for d, n in enumerate(x.shape)]
             return np.full(kept_shape, np.inf if kind == ReductionKind.MIN else -np.inf)
         return _over(np.minimum if kind == ReductionKind.MIN else np.maximum, x, axes, x.dtype).astype(np.float64)
-    # In blocks of rows that stay in the cache, if the rows are reduced.
-    # 0: there is one block.
+    # In blocks of rows that stay in the cache, if the rows are reduced. 0: there is one block.
     block_rows = max(1, _BLOCK * len(x) // max(x.size, 1)) if 0 in axes else 0
     total: Any = 0.0
     for block in (x[i : i + block_rows] for i in range(0, len(x), block_rows)) if block_rows and len(x) else [x]:

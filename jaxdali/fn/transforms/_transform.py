@@ -37,7 +37,7 @@ class Transform(HostOperator):
         """The number of dimensions of the input transform, if it is known."""
         if len(specs) == len(self.args.inputs):
             return None
-        # From the spec, or from a source's first sample.
+        # The first extent of a matrix ``[D, D+1]``, from the spec, or from a source's first sample.
         return specs[0].extent(0) or (ctx.first_shape(0) or (None,))[0]
 
     def infer(self, *specs: Spec) -> tuple[Spec, ...]:
