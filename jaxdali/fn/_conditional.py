@@ -23,6 +23,7 @@ def _branches(predicate: DataNode, *inputs: DataNode) -> tuple[Branch, Branch]:
     # By output of the predicate's node, and by the branch of an `if` in which `split` is called.
     if (predicate.index, outer) not in splits:
         condition, line = predicate_of(predicate), user_line()
+        # `by_inputs`: an operator belongs to the branch if one of its inputs does, without a block of code of its own.
         if_true, if_false = (Branch(condition, is_true, outer, line, by_inputs=True) for is_true in (True, False))
         splits[predicate.index, outer] = (if_true, if_false)
     return splits[predicate.index, outer]
@@ -39,15 +40,16 @@ def split(
     name: str | None = None,
     **hints: Unpack[Hints],
 ) -> list[DataNode]:
-    """The samples for which something is true, and the others; `merge` makes one value again of what becomes of both.
+    """Splits a value by a predicate, into the samples for which that is not 0, and the others.
 
-    What is made of one part is made for its samples alone, as in a branch of an `if`. Values that were split by the
-    same predicate go together; with values of all samples an operator takes the part's. Differs from DALI: a part can't
-    be an output of the pipeline.
+    An operator on one part runs for the samples of this part alone, as in a branch of an `if`. `merge` joins the results
+    for both parts. Parts by the same predicate can be combined. If an operator combines a part with a value of all
+    samples, it takes the samples of the part from this value. Differs from DALI: a part can't be an output of the
+    pipeline.
 
     Args:
       input: any tensor.
-      predicate: a number for each sample: which are not 0.
+      predicate: a number for each sample.
       _if_stmt: without effect: in DALI it says how errors name the predicate.
 
     Returns:

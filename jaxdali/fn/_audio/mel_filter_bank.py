@@ -129,6 +129,7 @@ class MelFilterBank(AlongAxis):
 
     def absorb(self, i: int, inner: Operator) -> Operator | None:
         """A spectrogram with this filter bank, if the input is made by one. See `Operator.absorb`."""
+        # A subclass has filters already.
         if type(inner) is not Spectrogram:
             return None
         fields = {f.name: getattr(inner, f.name) for f in inner.fields()}

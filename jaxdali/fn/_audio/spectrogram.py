@@ -175,9 +175,9 @@ class Spectrogram(ProgramOperator):
             jnp.asarray(weights),
             step=self.window_step,
             nfft=self._nfft,
-            before=self._before,
+            before=self._before,  # samples of a window before its reference point
             filters=self._bins if len(first) else 0,  # 0: the result has all frequencies
-            time=self.layout.index("t"),
+            time=self.layout.index("t"),  # the result's axis of windows
             reflect=self.center_windows and self.reflect_padding,
             squares=self.power == 2,
         )
@@ -227,7 +227,7 @@ class Spectrogram(ProgramOperator):
         # The padding before the signal and behind it.
         for i, outside in enumerate([np.arange(-self._before, 0), np.arange(n, end)]):
             index, weight = self._padded_indices(np, outside, n)
-            pieces.insert(2 * i, x[:, index] * weight)
+            pieces.insert(2 * i, x[:, index] * weight)  # at 0, before `x`, and at 2, behind it
         padded = jnp.concatenate(pieces, axis=1)
         return jax.vmap(lambda s: jax.lax.dynamic_slice_in_dim(padded, s, self.window_length, axis=1), out_axes=1)(
             start.astype(np.int32)

@@ -316,6 +316,7 @@ class RandomBBoxCrop(HostOperator):
                 rows = np.flatnonzero(sample.kept).astype(np.int32)
                 anchor[i], size[i] = sample.anchor, sample.size if sample.crop_shape is None else sample.crop_shape
                 low, high = ((x[rows] - sample.start) / sample.size for x in (sample.low, sample.high))
+                # A window that is the whole image by choice leaves the boxes as they are.
                 if not sample.whole:
                     low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
                 out = np.zeros((len(rows), 2 * ndim), np.float32)

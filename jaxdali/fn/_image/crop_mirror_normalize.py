@@ -35,6 +35,7 @@ class CropMirrorNormalize(CropWindow):
     def doubts(self, *specs: Spec) -> str:
         """A warning about `mean` and `std` that look as if they were for pixels of 0 ... 1; "" if there is none."""
         is_static = self.args.is_static("mean") and self.args.is_static("std")
+        # With another `scale`, the numbers may be meant for another range.
         return (
             byte_statistics_warning(self.args.get("mean"), self.args.get("std"))
             if is_static and self.scale == 1 and specs[0].dtype == np.uint8

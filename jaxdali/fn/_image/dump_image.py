@@ -41,6 +41,7 @@ class DumpImage(SampleOperator):
                 )
             # The number of the sample in the batch of all shards.
             number = ctx.shard_ids[i // ctx.B] * ctx.B + i % ctx.B
+            # The last number of DALI's names is always 0 here.
             with open(f"{number}-{self.suffix}-0.ppm", "wb") as f:
                 # P5 is the format of gray images, P6 that of RGB.
                 f.write(b"P%d\n%d %d\n255\n" % (5 if x.shape[2] == 1 else 6, x.shape[1], x.shape[0]) + x.tobytes())

@@ -124,6 +124,7 @@ class Filter(Stencil):
             weights = np.zeros((ctx.N, int(window.prod(axis=1).max(initial=1))))
             for i in values[1].indices(ctx.present):
                 weights[i, : window[i].prod()] = values[1].sample(i).reshape(-1)
+        # The fill values are a third input, if there is one in front of the arguments.
         fill = np.zeros(ctx.N)
         for fills in values[2 : len(values) - len(self.args.inputs)]:
             for i in fills.indices(ctx.present):

@@ -43,6 +43,7 @@ class Pad(Window):
             raise ArgumentError("give either axes or axis_names")
         if not self.args.is_static("axes"):
             return None
+        # An empty list means all axes, as no list does.
         axes = np.atleast_1d(self.args.get("axes")).tolist() if "axes" in self.args else []
         return axes_of(x.layout or DEFAULT_LAYOUTS.get(x.ndim, ""), x.ndim, self.axis_names, axes or None)
 
@@ -53,7 +54,7 @@ class Pad(Window):
             return (Spec(x.dtype, x.ndim, None, x.layout),)
         extents = [x.extent(d) for d in range(x.ndim)]
         is_static = self.args.is_static("shape") and self.args.is_static("align")
-        # The padded extents if all samples have the same; False: they vary.
+        # The padded extents if all samples have the same, computed for one sample; False: they vary.
         padded = (
             is_static
             and x.shape is not None

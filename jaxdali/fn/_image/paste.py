@@ -44,6 +44,7 @@ class Paste(Window):
                 raise ArgumentError(f"argument {name} is for images with {count} channels, the input has {channels}")
         extents: list[int | None] = [None, None, channels]
         height, width = image.extent(0), image.extent(1)
+        # All samples have the same canvas: it is computed for one.
         if height is not None and width is not None and not self.args.inputs:
             extents[:2] = _canvas(np.array([[height, width]]), self.arguments(None, ()))[0].tolist()
         return (spec_of(image.dtype, extents, layout),)

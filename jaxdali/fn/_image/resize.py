@@ -171,6 +171,7 @@ class Resampling(StageOperator):
         is_static = all(map(self.args.is_static, _FILTER_ARGUMENTS))
         if is_static and a.samples in self._static_filters:
             return self._static_filters[a.samples]
+        # `interp_type` counts where `min_filter` or `mag_filter` is not given.
         filters = np.empty((a.samples, 2), np.int32)
         for column, name in enumerate(("min_filter", "mag_filter")):
             filters[:, column] = a[name if name in a else "interp_type"]

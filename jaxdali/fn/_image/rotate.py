@@ -139,6 +139,7 @@ class Rotate(Warp):
         elif self.keep_size:
             size = extents
         elif None not in extents and self.args.is_static("angle") and self.args.is_static("axis"):
+            # All samples have the same canvas: it is computed for one.
             axis = None if dims == 2 else np.array([self.args.get("axis")], np.float64)
             size = canvas(np.array([extents]), np.array([float(self.args.get("angle"))]), axis)[0].tolist()
         return (self.output(image, size),)

@@ -95,6 +95,7 @@ class TensorResize(Resampling):
         if self.args.inputs or None in extents:
             extents[first : first + count] = [None] * count
         else:
+            # All samples have the same extents: they are computed for one.
             sizes, _, _ = self._planned(np.array([extents]), image, self.arguments(None, ()))
             extents = sizes[0].tolist()
         return (spec_of(dtype, extents, image.layout),)

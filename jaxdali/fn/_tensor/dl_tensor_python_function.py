@@ -40,6 +40,7 @@ class DLTensorPythonFunction(PythonFunction):
 
     def returned(self, x: Any) -> np.ndarray:
         """Copies the memory of a DLPack capsule, or of an object that exports one, to an array."""
+        # NumPy reads objects with __dlpack__, not capsules themselves.
         if type(x).__name__ == "PyCapsule":
             x = _Exchanged(x)
         elif not hasattr(x, "__dlpack__"):

@@ -58,6 +58,7 @@ def element_extract(
     places = (element_map,) if isinstance(element_map, int) else tuple(element_map)
     if not places:
         raise ArgumentError("element_map must have at least one index")
+    # The user's name is that of the first element.
     elements = []
     for i in places:
         elements.append(

@@ -63,4 +63,5 @@ def get_property(
       >>> paths = fn.get_property(jpegs, key="source_info")
     """
     op = GetProperty(of=key)
+    # It runs on the host; a result for the accelerator is copied there.
     return add(op, input, name=name).gpu() if device == "gpu" else add(op, input, device=device, name=name)

@@ -104,10 +104,11 @@ class OneHot(HostOperator, ProgramOperator):
         """Compares indices with classes, along the new axis of a dense batch or for each element of a ragged one."""
         on, off = self._values
         scalar = self._is_scalar(ctx.inputs[0])
-        # The first element of each sample.
+        # Ragged samples of one element each become a dense vector.
         if isinstance(x, Ragged) and scalar:
             x = jnp.take(x.data, x.offsets * ALIGNMENT)
         if not isinstance(x, Ragged):
+            # Axis 0 of `x` is that of the samples: the new axis is `place + 1`.
             place = 0 if scalar else self._new_axis(ctx.inputs[0])
             indices = jnp.expand_dims(_as_index(jnp, x.reshape(ctx.B) if scalar else x, np.dtype(np.int32)), place + 1)
             classes = jnp.arange(self.num_classes, dtype=np.int32).reshape(-1, *(1,) * (indices.ndim - place - 2))

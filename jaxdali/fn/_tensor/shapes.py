@@ -63,4 +63,5 @@ def shapes(
       >>> height = images.shape()[0]
     """
     op = Shapes(dtype=types.numpy_dtype(dtype))
+    # It runs on the host; a result for the accelerator is copied there.
     return add(op, input, name=name).gpu() if device == "gpu" else add(op, input, device=device, name=name)

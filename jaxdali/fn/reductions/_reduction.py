@@ -68,6 +68,7 @@ class Reduction(HostOperator, NativeOperator):
             and np.prod(center[0].shape) != np.prod(out.shape)
         ):
             raise ArgumentError(f"the mean must have the shape of the result {out.shape}, got {center[0].shape}")
+        # A result of varying shape may have several elements; a number is the mean of only one.
         if center and out.ndim and not center[0].ndim and out.shape is None:
             raise ArgumentError(
                 f"the mean must have the shape of the {out.ndim}-D result, got a number: reduce all axes, or give a mean for each"
