@@ -114,7 +114,7 @@ class FromStatistics(NativeOperator):
     """A function of bytes that depends on statistics of the image, or the frame: on reductions of each channel."""
 
     kernel = "table"
-    reductions: ClassVar[tuple[Reduction, ...]]
+    reductions: ClassVar[tuple[Reduction, ...]]  # over the pixels of each channel; `table` gets their results
 
     def table(self, values: Any, totals: list[Any], pixels: Any, parameter: Any) -> Any:
         """The tables, ``f32[images, 1 or channels, 256]``.

@@ -28,8 +28,8 @@ class AudioResample(HostOperator):
     """Resamples signals: each new sample is a sum of the old ones, weighted by a windowed sinc."""
 
     name = "audio_resample"
-    quality: float
-    antialias: bool
+    quality: float  # 0 to 100; it chooses the number of lobes of the filter
+    antialias: bool  # whether frequencies that the new rate can't hold are removed
     dtype: np.dtype | None
 
     def __post_init__(self):

@@ -85,12 +85,12 @@ class MelFilterBank(AlongAxis):
     """Multiplies the frequencies of each window by the matrix of the filters."""
 
     name = "mel_filter_bank"
-    nfilter: int
-    sample_rate: float
-    freq_low: float
-    freq_high: float
-    normalize: bool
-    mel_formula: str
+    nfilter: int  # the number of filters
+    sample_rate: float  # of the signal, in Hz
+    freq_low: float  # the beginning of the first filter, in Hz
+    freq_high: float  # the end of the last filter, in Hz; 0: half of `sample_rate`
+    normalize: bool  # whether the filters have the same area
+    mel_formula: str  # "slaney" or "htk"
 
     def __post_init__(self):
         if not self.freq_low < self._high <= self.sample_rate:

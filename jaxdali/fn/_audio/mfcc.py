@@ -44,10 +44,10 @@ class MFCC(AlongAxis):
     """Multiplies the vectors along an axis by the matrix of `cosines`."""
 
     name = "mfcc"
-    n_mfcc: int
-    dct_type: int
-    normalize: bool
-    axis: int
+    n_mfcc: int  # the number of coefficients that are kept
+    dct_type: int  # 1 to 4
+    normalize: bool  # whether the transform is orthogonal
+    axis: int  # the axis that is transformed
     lifter: float  # see `cosines`
 
     def __post_init__(self):

@@ -26,8 +26,8 @@ class PowerSpectrum(AlongAxis):
 
     name = "power_spectrum"
     nfft: int | None  # None or 0: the length of the vectors
-    power: int
-    axis: int
+    power: int  # 1: amplitudes; 2: powers
+    axis: int  # the axis that is transformed; negative: counted from the end
 
     def check(self, x: Spec) -> None:
         """Raises an error unless the input is float32 and has the axis, with elements to transform."""

@@ -26,7 +26,7 @@ class PreemphasisFilter(ProgramOperator):
     """``x[t] - coefficient * x[t - 1]``, over a signal's elements in the order in which they lie in memory."""
 
     name = "preemphasis_filter"
-    border: str
+    border: str  # the element before the first: "zero", "clamp" or "reflect", see `lower`
     dtype: np.dtype
 
     def infer(self, x: Spec, *arguments: Spec) -> tuple[Spec, ...]:

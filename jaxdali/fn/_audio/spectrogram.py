@@ -49,12 +49,12 @@ class Spectrogram(ProgramOperator):
 
     name = "spectrogram"
     nfft: int | None  # None: `window_length`
-    window_length: int
-    window_step: int
+    window_length: int  # in samples
+    window_step: int  # from one window to the next, in samples
     window_fn: tuple[float, ...] | None  # the window's numbers; None: Hann's
     power: int  # 1: amplitudes; 2: powers
-    center_windows: bool
-    reflect_padding: bool
+    center_windows: bool  # whether the middle of window i is at sample i * window_step, so that it may reach outside
+    reflect_padding: bool  # whether the signal is mirrored outside its ends; if not, it is 0 there
     layout: str  # "ft" or "tf": the order of frequencies and windows
 
     def __post_init__(self):

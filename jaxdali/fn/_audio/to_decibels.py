@@ -23,9 +23,9 @@ class ToDecibels(ProgramOperator):
     """The logarithm of the ratio of each element to a reference."""
 
     name = "to_decibels"
-    multiplier: float
-    reference: float | None
-    cutoff_db: float
+    multiplier: float  # of the logarithm to the base 10: 10 for powers, 20 for amplitudes
+    reference: float | None  # what 0 dB is; None: the largest element of each sample
+    cutoff_db: float  # the lowest result
 
     def __post_init__(self):
         if self.reference == 0:

@@ -35,21 +35,21 @@ class RandomBBoxCrop(HostOperator):
 
     name = "random_bbox_crop"
     random = True
-    has_labels: bool
-    all_boxes_above_threshold: bool
+    has_labels: bool  # whether the second input is labels
+    all_boxes_above_threshold: bool  # whether all boxes must reach the threshold, not one
     allow_no_crop: bool  # whether the whole image may be chosen, as if it were a threshold
     aspect_ratio: tuple[float, ...]  # (least, most), or three such ranges, for the pairs of axes of volumes
-    bbox_layout: str | None
+    bbox_layout: str | None  # the columns of the boxes: xyXY or xyWH in any order, with z, Z and D for volumes
     # the overlap from which a box is kept. None: a box is kept if its centre is inside
     bbox_prune_threshold: float | None
-    ltrb: bool | None
+    ltrb: bool | None  # older way to say that `bbox_layout` is "xyXY" (True) or "xyWH" (False)
     num_attempts: int  # windows that are tried at one threshold, before another one is drawn
     output_bbox_indices: bool
-    quiet: bool
+    quiet: bool  # whether no warning tells that a sample got the best window in place of one that fits
     scaling: tuple[float, ...]  # (least, most) extent, relative to the image
-    shape_layout: str | None
+    shape_layout: str | None  # the axes of `crop_shape` and `input_shape`, in their order; None: WH or WHD
     threshold_type: str  # the metric of a window and a box: "iou", or "overlap", the part of the box inside
-    thresholds: tuple[float, ...]
+    thresholds: tuple[float, ...]  # one of these, or the choice not to crop, is drawn for every `num_attempts` windows
     # windows that are tried at most; then the best is taken. None: `_MAX_ATTEMPTS`, then the sample fails
     total_num_attempts: int | None
     seed: int

@@ -19,7 +19,7 @@ class DumpImage(SampleOperator):
     """Writes each sample to a file PPM or PGM, and passes it on."""
 
     name = "dump_image"
-    suffix: str
+    suffix: str  # a part of the files' names
     input_layout: str
 
     @property

@@ -29,7 +29,7 @@ class Laplacian(Separable):
 
     name = "laplacian"
     only_kernels = False  # The program also adds the derivatives.
-    normalized_kernel: bool
+    normalized_kernel: bool  # whether each derivative is divided by the sum of its windows' weights
 
     def __post_init__(self):
         if self.normalized_kernel and (not self.args.is_static("scale") or self.args.get("scale") != (1.0,)):

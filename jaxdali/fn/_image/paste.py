@@ -21,8 +21,8 @@ class Paste(Window):
     """A canvas with the image on it: a window of the canvas' size that reaches outside the image on all sides."""
 
     name = "paste"
-    fill_value: tuple[int, ...] | int
-    n_channels: int | None
+    fill_value: tuple[int, ...] | int  # one number, or one for each channel
+    n_channels: int | None  # the number of channels that images must have; None: any
 
     @property
     def has_fill(self) -> bool:

@@ -25,9 +25,9 @@ class RandomResizedCrop(Resampling):
     name = "random_resized_crop"
     random = True
     layouts = ("HWC", "CHW", "FHWC", "FCHW", "CFHW")
-    random_area: tuple[float, ...] | float
-    random_aspect_ratio: tuple[float, ...] | float
-    num_attempts: int
+    random_area: tuple[float, ...] | float  # range of the window's area, as a fraction of the image's
+    random_aspect_ratio: tuple[float, ...] | float  # range of width by height
+    num_attempts: int  # windows that are drawn at most until one fits into the image
     seed: int
 
     def __post_init__(self):

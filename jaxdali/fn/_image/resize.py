@@ -101,8 +101,8 @@ class Resampling(StageOperator):
 
     kernel = "resize"
     layouts: ClassVar[tuple[str, ...]] = LAYOUTS
-    antialias: bool
-    dtype: np.dtype | None
+    antialias: bool  # whether filters become wider where an axis shrinks
+    dtype: np.dtype | None  # of the output; None: the input's
     convention: str = "dali"  # the library whose pixels the kernel makes
 
     def takes_image(self, image: Spec) -> bool:

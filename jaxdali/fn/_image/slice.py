@@ -26,10 +26,10 @@ class Slice(Bounded):
     """A window by the inputs anchor and shape, or by the arguments start, end and shape."""
 
     name = "slice"
-    axis_names: str | None
+    axis_names: str | None  # the axes by their letters; None: those of the argument `axes`, or W and H
     dtype: np.dtype | None
-    normalized_anchor: bool
-    normalized_shape: bool
+    normalized_anchor: bool  # whether an input anchor of a float type is a fraction of the extents
+    normalized_shape: bool  # whether an input shape of a float type is
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         """A slice on the host, which may have a static shape, or this operator."""

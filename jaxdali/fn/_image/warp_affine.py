@@ -31,7 +31,7 @@ class WarpAffine(Warp):
     """An affine map by a matrix."""
 
     name = "warp_affine"
-    inverse_map: bool
+    inverse_map: bool  # whether the matrix maps points of the result to points of the input, not the other way round
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         """The input with the extents of `size`, by default its own."""

@@ -20,11 +20,11 @@ class Water(Displacement):
 
     name = "water"
     points = Points.WATER
-    ampl_x: float
+    ampl_x: float  # how far pixels move along x, in pixels
     ampl_y: float
-    freq_x: float
+    freq_x: float  # in radians per pixel
     freq_y: float
-    phase_x: float
+    phase_x: float  # in radians
     phase_y: float
 
     def numbers(self, ctx: HostContext) -> np.ndarray:

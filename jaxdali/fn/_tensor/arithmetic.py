@@ -36,7 +36,7 @@ class Pointwise(Elementwise):
     """
 
     name = "arithmetic"
-    function: str
+    function: str  # a key of `FUNCTIONS`, such as "add"
     # By operand: the index of its input, or (dtype, bytes) of a number. Operators are compared, and bytes tell 1, 1.0
     # and True apart, and are equal for NaN.
     operands: tuple[int | tuple[np.dtype, bytes], ...]

@@ -20,8 +20,8 @@ class BatchPermutation(HostOperator):
     name = "batch_permutation"
     random = True
     of_batch = True
-    allow_repetitions: bool
-    no_fixed_points: bool
+    allow_repetitions: bool  # whether each sample draws a number on its own
+    no_fixed_points: bool  # whether no sample gets its own number
     seed: int
 
     def infer(self) -> tuple[Spec, ...]:

@@ -18,7 +18,7 @@ class CoordFlip(PointMap):
     """Mirrors points about a centre: ``center - (x - center)``."""
 
     name = "coord_flip"
-    layout: str
+    layout: str  # the order of the coordinates, such as "yx"; "": x, y, z
 
     def _letters(self, dims: int) -> str:
         """The name of each coordinate: x, y or z."""

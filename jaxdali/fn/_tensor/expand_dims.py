@@ -18,8 +18,8 @@ class ExpandDims(Reshaped):
     """Adds axes of extent 1."""
 
     name = "expand_dims"
-    axes: tuple[int, ...] | int
-    new_axis_names: str
+    axes: tuple[int, ...] | int  # indices of the new axes in the result
+    new_axis_names: str  # a letter for each new axis; "": the result has no layout
 
     def _axes(self, x: Spec) -> tuple[int, ...]:
         """The indices of the new axes in the result. Raises ArgumentError if they or their names do not fit."""

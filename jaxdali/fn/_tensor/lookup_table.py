@@ -29,7 +29,7 @@ class LookupTable(HostOperator, ProgramOperator):
     name = "lookup_table"
     keys: tuple[int, ...] | int
     values: tuple[float, ...] | float
-    default_value: float
+    default_value: float  # of elements that are not a key
     dtype: np.dtype
 
     def __post_init__(self):

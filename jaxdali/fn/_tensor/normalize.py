@@ -178,9 +178,9 @@ class Standardize(HostOperator, ProgramOperator):
     name = "normalize"
     mean: float | None  # None: an input
     stddev: float | None  # None: an input
-    epsilon: float
-    scale: float
-    shift: float
+    epsilon: float  # added to the variance
+    scale: float  # a factor of the result
+    shift: float  # added after that
     dtype: np.dtype
     doubt: str = dataclasses.field(default="", compare=False)  # a warning for inputs of uint8
 

@@ -32,10 +32,10 @@ class OneHot(HostOperator, ProgramOperator):
 
     name = "one_hot"
     num_classes: int
-    on_value: float
-    off_value: float
+    on_value: float  # of the element with the number of the class
+    off_value: float  # of all other elements
     axis: int | None  # None: the last one, and one element is a scalar
-    axis_name: str | None
+    axis_name: str | None  # the letter of the new axis in the layout; None: the result has no layout
     dtype: np.dtype
 
     def _new_axis(self, x: Spec) -> int:

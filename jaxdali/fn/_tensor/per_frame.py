@@ -15,7 +15,7 @@ class PerFrame(Copy):
     """The same value with a layout that begins with F."""
 
     name = "per_frame"
-    replace: bool
+    replace: bool  # whether another first letter of the layout is replaced; if not, it is an error
 
     def is_on_device(self, asked: str, follows: bool) -> bool:
         return follows or asked == "gpu"

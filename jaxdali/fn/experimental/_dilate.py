@@ -27,7 +27,7 @@ class Dilate(Stencil):
     name = "experimental.dilate"
     reduction = StencilReduction.MAX
     border_mode: BorderMode
-    iterations: int
+    iterations: int  # how often the operation is repeated
 
     @property
     def border_type(self) -> Border:

@@ -24,7 +24,7 @@ class Remap(PointGather):
     name = "experimental.remap"
     points = Points.GIVEN
     interp: types.DALIInterpType
-    pixel_origin: str
+    pixel_origin: str  # the point (0, 0) of the maps: the "corner" of the image, or the "center" of its first pixel
 
     @property
     def interpolation(self) -> types.DALIInterpType:

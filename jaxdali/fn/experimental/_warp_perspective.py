@@ -36,8 +36,8 @@ class WarpPerspective(PointGather):
     border_mode: str
     fill_value: tuple[float, ...] | float
     interp_type: types.DALIInterpType
-    inverse_map: bool
-    pixel_origin: str
+    inverse_map: bool  # whether the matrix maps points of the result to points of the input
+    pixel_origin: str  # the point (0, 0): the "corner" of an image, or the "center" of its first pixel
 
     @property
     def interpolation(self) -> types.DALIInterpType:

@@ -22,7 +22,7 @@ class SaltAndPepper(Noise):
     """Replaces random elements, or whole pixels, by the salt or the pepper value."""
 
     name = "noise.salt_and_pepper"
-    per_channel: bool
+    per_channel: bool  # whether each channel of a pixel is replaced on its own
 
     def channel(self, x: Spec) -> int:
         """The axis of channels; -1 if there is none. Without a layout it is the last axis."""

@@ -25,7 +25,7 @@ class Choice(Random):
 
     name: ClassVar[str] = "random.choice"
 
-    count: int | None
+    count: int | None  # None: there is an input `a`
     dtype: np.dtype | None  # the type of the numbers, with `count`
 
     @property

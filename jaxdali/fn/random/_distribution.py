@@ -48,7 +48,7 @@ class Random(HostOperator):
 
     random: ClassVar[bool] = True
 
-    like: bool
+    like: bool  # whether input 0 tells the shape
     seed: int
 
     def run_reads(self, i: int) -> bool:

@@ -28,9 +28,9 @@ class Reduction(HostOperator, NativeOperator):
 
     kernel = "reduce"
     kind: ClassVar[ReductionKind] = ReductionKind.SUM
-    axes: tuple[int, ...] | int | None
+    axes: tuple[int, ...] | int | None  # the axes that are reduced; None: those of `axis_names`, or all
     axis_names: str | None
-    keep_dims: bool
+    keep_dims: bool  # whether reduced axes stay, with extent 1
 
     def finish(self, xp: Any, total: Any, count: Any) -> Any:
         """The result from the total and the number of elements."""

@@ -16,7 +16,7 @@ class Variance(Reduction):
 
     name = "reductions.variance"
     kind = ReductionKind.SQUARES
-    ddof: int
+    ddof: int  # subtracted from the number of elements in the divisor
 
     def finish(self, xp: Any, total: Any, count: Any) -> Any:
         return total / (count - float(self.ddof))

@@ -30,7 +30,7 @@ class RandomObjectBBox(HostOperator):
     ignore_class: bool  # draw among the objects of all classes
     output_class: bool  # whether the class is an output
     k_largest: int | None  # draw among so many largest objects; None: among all
-    cache_objects: bool
+    cache_objects: bool  # whether results for earlier maps are kept, by a digest of the map
     seed: int
 
     def __post_init__(self):

@@ -18,7 +18,7 @@ class CropTransform(Transform):
     """Maps a box onto a box."""
 
     name = "transforms.crop"
-    absolute: bool
+    absolute: bool  # whether the corners of each box are put in order first
 
     def dimensions(self, specs: tuple[Spec, ...]) -> int:
         """The number of elements of the corners. A single number stands for all axes."""

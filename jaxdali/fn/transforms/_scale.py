@@ -21,7 +21,7 @@ class Scale(Transform):
     """Multiplies each coordinate."""
 
     name = "transforms.scale"
-    ndim: int | None
+    ndim: int | None  # the number of dimensions, if there is a single factor for all
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         op = super().bind(ctx, *specs)
