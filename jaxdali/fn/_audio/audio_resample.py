@@ -94,11 +94,11 @@ def audio_resample(
     Args:
       input: signals ``[samples]`` or ``[samples, channels]``, float32 or integers of at most 32 bits.
       in_rate, out_rate: the old and the new sampling rate, in any unit. May be per sample.
-      scale: the new rate divided by the old one, in their place. May be per sample.
+      scale: the new rate divided by the old one, in place of both rates. May be per sample.
       out_length: length of the result in samples, in place of all these. May be per sample.
       quality: 0 to 100: 3 to 64 lobes of a sinc in Hann's window (16 for 50).
-      antialias: also take away the frequencies that the new rate can't hold; beyond DALI, which lets them through as
-        others: a tone of 12 kHz taken from 44.1 to 16 kHz becomes one of 4 kHz, of the same loudness. From `quality` 50
+      antialias: whether frequencies that the new rate can't hold are removed. Not in DALI, where they become others: a
+        tone of 12 kHz, resampled from 44.1 to 16 kHz, becomes one of 4 kHz, of the same loudness. From `quality` 50
         on, what lies above 1.1 of the new Nyquist frequency is at least 80 dB weaker, and what lies below 0.85 of it
         changes by at most 0.1 dB.
       dtype: element type of the result. Default: the input's. Full scale stays full scale: -1 ... 1 of floats, and the

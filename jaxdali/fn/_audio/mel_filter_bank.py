@@ -183,7 +183,7 @@ def mel_filter_bank(
       sample_rate: of the signal, in Hz.
       freq_low, freq_high: where the first filter begins and the last one ends, in Hz; at most `sample_rate`. If
         `freq_high` is 0, half of `sample_rate`.
-      normalize: the integral of each filter is 1; otherwise its peak.
+      normalize: whether the integral of each filter is 1. Otherwise its peak is 1.
       mel_formula: "slaney" (linear up to 1 kHz, logarithmic above) or "htk" (``2595 * log10(1 + f / 700)``).
 
     Returns:

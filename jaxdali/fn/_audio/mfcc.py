@@ -99,7 +99,7 @@ def mfcc(
       n_mfcc: how many coefficients are kept; at most as many as there are mels.
       dct_type: 1, 2, 3 or 4. Coefficients are half of those of ``scipy.fft.dct(x, dct_type)``.
       normalize: by an orthonormal basis, as ``scipy.fft.dct(x, dct_type, norm="ortho")``; not with `dct_type` 1.
-      axis: that is transformed.
+      axis: the axis that is transformed.
       lifter: coefficient i is multiplied by ``1 + lifter / 2 * sin(pi * (i + 1) / lifter)``, as in librosa. DALI does
         the same, although its documentation has another formula. 0 or less: nothing is.
 

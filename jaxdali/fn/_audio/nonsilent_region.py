@@ -93,9 +93,9 @@ def nonsilent_region(
     Args:
       input: 1-D signals, float32 or integers.
       cutoff_db: where silence ends, in decibels relative to the reference. May be per sample.
-      window_length: samples of a window; of shorter signals all. May be per sample.
+      window_length: the number of samples of a window. A shorter signal is one window. May be per sample.
       reference_power: what 0 dB is, above 0. Default: the largest power of a window of the signal. May be per sample.
-      reset_interval: of float32, -1 or a multiple of `window_length`, as in DALI, which adds up powers anew after so
+      reset_interval: for float32, -1 or a multiple of `window_length`, as in DALI, which adds up powers anew after so
         many samples. Here sums are exact without that. May be per sample.
 
     Returns:

@@ -66,7 +66,7 @@ def power_spectrum(
       nfft: length of the transform: zeros are added to shorter signals, longer ones are cut off. Default, and 0: the
         signal's length.
       power: 2 for power, 1 for amplitude.
-      axis: that is transformed. Negative: counted from the end.
+      axis: the axis that is transformed. Negative: counted from the end.
 
     Returns:
       float32, with ``nfft // 2 + 1`` frequencies along `axis`, of the input's layout.

@@ -100,7 +100,7 @@ def preemphasis_filter(
 
     Args:
       input: signals. One of several dimensions is taken as one row of all its elements, as in DALI.
-      preemph_coeff: may be per sample.
+      preemph_coeff: the factor of the element before. May be per sample.
       border: what is before the first element: "clamp" (the same element), "zero", or "reflect" (the second element).
       dtype: element type of the result. Integers are rounded and saturated.
 

@@ -305,8 +305,8 @@ def spectrogram(
       center_windows: window i has its middle at sample ``i * window_step``, and the signal goes on beyond its ends.
         Otherwise windows lie inside the signal, but for a first one that lacks less than `window_step` samples, which
         are 0.
-      reflect_padding: beyond its ends the signal is mirrored; otherwise 0.
-      layout: "ft" or "tf": of frequencies and times.
+      reflect_padding: whether the signal is mirrored beyond its ends. Otherwise it is 0 there.
+      layout: "ft" or "tf": the order of frequencies and times.
 
     Returns:
       float32 ``[nfft // 2 + 1, windows]``, or with "tf" the other way round. Centered windows are ``n // window_step +

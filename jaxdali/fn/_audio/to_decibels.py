@@ -102,8 +102,8 @@ def to_decibels(
     Args:
       input: positive numbers, float32, of any shape.
       multiplier: 10 for power, 20 for amplitude. ``log(10)`` with ``reference=1`` gives natural logarithms.
-      reference: what 0 dB is. Default: the largest number of each sample.
-      cutoff_db: what is below becomes this number of decibels.
+      reference: the number that is 0 dB. Default: the largest number of each sample.
+      cutoff_db: the lowest result, in decibels.
 
     Returns:
       float32, of the input's shape and layout.

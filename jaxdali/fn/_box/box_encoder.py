@@ -121,8 +121,7 @@ def box_encoder(
     """Assigns boxes to the anchors of a detector, as SSD (Liu et al., 2016) does.
 
     An anchor gets the box that it overlaps most, if the intersection is more than `criteria` of the union. In addition,
-    each box gets the
-      anchor that it overlaps most. The operator runs on the host: the inputs are host values.
+    each box gets the anchor that it overlaps most. The operator runs on the host: the inputs are host values.
 
     Args:
       input_0: boxes ``[n, 4]``, float32: left, top, right, bottom, in 0 ... 1.

@@ -60,7 +60,7 @@ def fast_resize_crop_mirror(
 
     Args:
       input: as in `resize`.
-      antialias: widen the filter when an axis shrinks.
+      antialias: whether the filter is widened when an axis shrinks.
       crop, crop_d, crop_h, crop_w, crop_pos_x, crop_pos_y, crop_pos_z, mirror, rounding: as in `resize_crop_mirror`.
       dtype, interp_type, mag_filter, max_size, min_filter, mode: as in `resize`.
       resize_longer, resize_shorter, resize_x, resize_y, resize_z, size, subpixel_scale: as in `resize`.

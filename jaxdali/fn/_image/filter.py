@@ -162,8 +162,8 @@ def filter(
         is the middle, rounded down. It has no effect in mode "valid". May be per sample or frame.
       border: what the values beyond the border are: "reflect_101", "reflect101" or "101": the image mirrored about the
         centre of the outermost element, "reflect_1001", "reflect1001", "1001" or "reflect": mirrored at its edge,
-        "wrap": its other side, "clamp" or "edge": the outermost element, "constant", "fill" or "pad": `fill_value`. In
-        any case, as `mode`.
+        "wrap": its other side, "clamp" or "edge": the outermost element, "constant", "fill" or "pad": `fill_value`. The
+        letters may be of either case, as in `mode`.
       dtype: element type of the result: the input's (default; integers are rounded and saturated) or FLOAT.
       mode: with "same", the result is as large as the data; with "valid", it has only the places where the filter lies
         inside the data.

@@ -112,8 +112,7 @@ def pad(
       axes: the axes to pad, by number; an empty list means all. Default: all. May be per sample.
       axis_names: the same axes, by their letters in the layout.
       fill_value: the value of the new elements. For integer types the fraction is dropped, and values out of range wrap
-        around, as in DALI:
-        -1 becomes 255 in uint8. May be per sample.
+        around, as in DALI: -1 becomes 255 in uint8. May be per sample.
       shape: minimum extents, one number or one per axis; an axis with 0 or less grows to the largest extent in the
         batch. May be per sample.
 

@@ -461,8 +461,9 @@ def resize(
     Args:
       input: uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16, with layout HWC, CHW, FHWC, FCHW, CFHW,
         DHWC, CDHW, FDHWC, FCDHW or CFDHW; without a layout, 3-D samples are HWC and 4-D ones FHWC.
-      antialias: widen the filter when an axis shrinks. `INTERP_NN` never is. `INTERP_TRIANGULAR` is `INTERP_LINEAR`.
-      convention: whose pixels the result has: "dali", "pillow", "tensorflow" or "torchvision".
+      antialias: whether the filter is widened when an axis shrinks. `INTERP_NN` never is. `INTERP_TRIANGULAR` is
+        `INTERP_LINEAR`.
+      convention: the library whose pixels the result has: "dali", "pillow", "tensorflow" or "torchvision".
       dtype: of the output, the input's (default), FLOAT, or (not in DALI) FLOAT16 or BFLOAT16. Integers are rounded
         half to even, and saturated. Differs from DALI: it rounds half away from zero in the last pixels of a row that
         fill no vector.
@@ -481,11 +482,11 @@ def resize(
       resize_z: * depth; 0: unset.
       roi_end: * end of the source region, one number per axis in the layout's order (y before x). Filters still read
         pixels outside of it.
-      roi_relative: the region is in units of the input's extents.
+      roi_relative: whether the region is in units of the input's extents.
       roi_start: * start of the source region; larger than `roi_end`: mirrored.
-      save_attrs: return the input's spatial extents too, int32, 1-D.
+      save_attrs: whether to return the input's spatial extents, too, int32, 1-D.
       size: * extents, one number for all axes or one per axis in the layout's order; 0: unset.
-      size_convention: whose extents the result has, as above. Default: `convention`.
+      size_convention: the library whose extents the result has, as above. Default: `convention`.
       subpixel_scale: scale the source region about its centre by rounded / requested extent, so that rounding the
         extent does not change the scale. Default: True with convention="dali", otherwise False, as in those libraries.
 
