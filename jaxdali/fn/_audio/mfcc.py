@@ -48,7 +48,7 @@ class MFCC(AlongAxis):
     dct_type: int  # 1 to 4
     normalize: bool  # whether the transform is orthogonal
     axis: int  # the axis that is transformed
-    lifter: float  # see `cosines`
+    lifter: float  # of the scale of the coefficients, see `cosines`; 0 or less: they are not scaled
 
     def __post_init__(self):
         if self.dct_type == 1 and self.normalize:

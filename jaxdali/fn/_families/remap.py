@@ -102,12 +102,12 @@ class PointGather(NativeOperator):
         """Launches the kernel. `map_x`, `map_y`: coordinates of the points as (flat data, offsets), empty if they are
         computed.
         """
-        # `first` is the axis H.
+        _, first = self.layout(ctx.inputs[0])  # the axis H
         attrs = {
             "points": int(self.points),
             "sampling": int(self.interpolation),
             "border": int(self.border_type),
-            "first": self.layout(ctx.inputs[0])[1],
+            "first": first,
         }
         p = ctx.params
         operands = (*map_x, *map_y, p["numbers"], p["fill"], p["applied"])

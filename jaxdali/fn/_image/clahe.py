@@ -56,7 +56,7 @@ class Clahe(Equalize):
     name = "clahe"
     tiles_x: int  # the number of tiles along the width
     tiles_y: int  # the number of tiles along the height
-    clip_limit: float  # see `limit`
+    clip_limit: float  # the largest count of one value in a tile, in units of the mean count; 0 or less: no limit
     bins: int  # of the histograms
     luma_only: bool  # whether only the lightness of images with three channels is equalized, not each channel
 

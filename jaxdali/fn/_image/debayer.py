@@ -118,7 +118,8 @@ def _from_neighbours(x: np.ndarray, algorithm: str, y0: int, x0: int) -> np.ndar
     diagonal = shifted(-1, -1) + shifted(-1, 1) + shifted(1, -1) + shifted(1, 1)
     if algorithm == "gray_ocv":
         r, g, b = _GRAY["R"], _GRAY["G"], _GRAY["B"]
-        # Weighted sums of the colours, in units of 2**-15 at green pixels and of 2**-16 at the others.
+        # Weighted sums of the colours. The weights' unit of 2**-14 becomes 2**-15 at green pixels, where red and blue
+        # are sums of two neighbours, and 2**-16 at the others, where the two missing colours are sums of four.
         of_green = center * 2 * g + vertical * np.where(blue_row, r, b) + horizontal * np.where(blue_row, b, r)
         of_others = center * 4 * np.where(blue, b, r) + (vertical + horizontal) * g + diagonal * np.where(blue, r, b)
         return np.where(green, (of_green + (1 << 14)) >> 15, (of_others + (1 << 15)) >> 16)[..., None].astype(x.dtype)

@@ -67,6 +67,7 @@ class MultiPaste(NativeOperator):
         # An extent is known if all images have the same one.
         known_extents = [{x.extent(d) for x in images} for d in range(images[0].ndim)]
         extents = [next(iter(k)) if len(k) == 1 else None for k in known_extents]
+        # Height and width; as in `_size`, further numbers are ignored.
         if "output_size" in self.args:
             is_static = self.args.is_static("output_size")
             extents[first : first + 2] = (

@@ -45,7 +45,8 @@ class PermuteBatch(HostOperator, ProgramOperator):
         if input_names is None or (indices is None and not is_static):
             return None
         permuted = [""] * len(input_names)
-        # `indices` are numbers of samples of the shard, without the missing ones.
+        # `indices` are numbers of samples of the shard, without the missing ones: one list for the batch, or one number
+        # for each sample.
         for samples in present():
             sources = (
                 np.atleast_1d(self.args.get("indices"))

@@ -42,6 +42,7 @@ class Shot(Noise):
 
 def poisson(keys: Any, mean: Any) -> Any:
     """Poisson-distributed numbers, f32, for finite means of at least 0."""
+    # Masks of the elements that inversion draws, and of those from the normal distribution.
     few, many = mean < jnp.float32(_FEW), mean > jnp.float32(_MANY)
     u, _ = uniform(keys)
     rate = jnp.where(few, mean, jnp.float32(0))

@@ -26,7 +26,7 @@ class Scale(Transform):
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         op = super().bind(ctx, *specs)
         assert isinstance(op, Scale)
-        # A single factor scales all coordinates of the input transform.
+        # A single factor scales all coordinates of the input transform, if the number of these is known (not None).
         ndim = op.input_dimensions(ctx, specs)
         return dataclasses.replace(op, ndim=ndim) if ndim is not None and op.args.width("scale", specs) == 1 else op
 
