@@ -42,9 +42,9 @@ def split(
 ) -> list[DataNode]:
     """Splits a value by a predicate, into the samples for which that is not 0, and the others.
 
-    An operator on one part runs for the samples of this part alone, as in a branch of an `if`. `merge` joins the results
-    for both parts. Parts by the same predicate can be combined. If an operator combines a part with a value of all
-    samples, it takes the samples of the part from this value. Differs from DALI: a part can't be an output of the
+    An operator on one part runs for the samples of this part alone, as in a branch of an `if`. `merge` joins the
+    results for both parts. Parts by the same predicate can be combined. If an operator combines a part with a value of
+    all samples, it takes the samples of the part from this value. Differs from DALI: a part can't be an output of the
     pipeline.
 
     Args:

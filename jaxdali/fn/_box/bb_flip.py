@@ -18,7 +18,9 @@ class BbFlip(BoxMap):
     name = "bb_flip"
 
     def box_affine(self, a: Values) -> tuple[np.ndarray, np.ndarray]:
-        """The maps of the boxes, see `BoxMap.box_affine`: ``1 - x`` along each mirrored axis. A result is ``m @ box + t``."""
+        """The maps of the boxes, see `BoxMap.box_affine`: ``1 - x`` along each mirrored axis. A result is
+        ``m @ box + t``.
+        """
         m, t = np.tile(np.eye(4), (a.samples, 1, 1)), np.zeros((a.samples, 4))
         # Columns 0 and 2 are those of x, and columns 1 and 3 those of y.
         for flip, first in ((a.horizontal, 0), (a.vertical, 1)):

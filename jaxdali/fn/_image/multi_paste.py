@@ -209,7 +209,9 @@ def _regions(arguments: dict[str, np.ndarray], sizes: np.ndarray, canvas: np.nda
     """
 
     def read(name: str, extents: np.ndarray, default: np.ndarray, rounding: Any) -> np.ndarray:
-        """An argument in pixels, also if it is given as fractions of `extents`, with the suffix _rel; else `default`."""
+        """An argument in pixels, also if it is given in fractions of `extents`, by the name with _rel. Otherwise
+        `default`.
+        """
         for key in (name, f"{name}_rel"):
             if key not in arguments:
                 continue

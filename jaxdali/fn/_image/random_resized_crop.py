@@ -61,7 +61,7 @@ class RandomResizedCrop(Resampling):
         start, size = random_windows(uniforms(ctx, self.seed, 2 + 2 * self.num_attempts), extents, *self._ranges())
         request = a.vector("size", 2, one_for_all=True)
         assert request is not None
-        # Fractions of `size` are dropped. All are valid: windows lie in the images, and `size` is limited to MAX_EXTENT.
+        # Fractions of `size` are dropped. All are valid: windows lie in the images, and `size` is at most MAX_EXTENT.
         sizes, interval, _ = plan(extents, np.floor(request), roi=(start, start + size))
         return self.setup_of(ctx, image, a, sizes, interval)
 

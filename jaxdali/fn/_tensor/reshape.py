@@ -71,7 +71,7 @@ class Reshape(Reshaped):
         """The extents of the output. None: unknown, or not the same in all samples."""
         if any(not self.args.is_static(n) for n in ("shape", "rel_shape")):
             return (None,) * rank
-        # The input's extent for each axis of the output. With `shape`, which does not use them, `src_dims` may be longer.
+        # The input's extent for each axis of the output. With `shape` they are not used, and `src_dims` may be longer.
         source = [1 if d < 0 else x.extent(d) for d in self._sources(x.ndim, rank)][:rank]
         extents = self.args.get("shape")
         if extents is None and "rel_shape" in self.args:

@@ -89,9 +89,9 @@ class WarpPerspective(PointGather):
             for i in np.flatnonzero(is_singular & ctx.present):
                 ctx.fail(int(i), Status.ARGUMENT, f"the matrix must have an inverse, got {matrix[i].tolist()}")
             matrix = np.linalg.inv(np.where(is_singular[:, None, None], np.eye(3), matrix))
-        # The kernel maps indices of pixels to points relative to the image's corner. `half` moves points by half a pixel.
-        # If the matrix is for points relative to corners, it moves indices to the pixels' centres first. If it is for
-        # points relative to the first pixels' centres, which are indices, it moves the result.
+        # The kernel maps indices of pixels to points relative to the image's corner. `half` moves points by half a
+        # pixel. If the matrix is for points relative to corners, it moves indices to the pixels' centres first. If the
+        # matrix is for indices, it moves the result.
         half = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])
         matrix = matrix @ half if self.pixel_origin == "corner" else half @ matrix
         fills = np.size(self.fill_value)
