@@ -50,7 +50,7 @@ class CoordTransform(PointMap):
 
     def affine(self, a: Values, dims: int) -> tuple[np.ndarray, np.ndarray]:
         """Matrices and offsets, see `PointMap.affine`, from MT, or from M and T."""
-        # Matrices are flat here: ``[N, elements]``.
+        # Matrices are flat here, row by row for each sample.
         matrix = a.get("MT")
         if matrix is not None and not _is_number("MT", matrix.shape[1], dims):
             matrix = matrix.reshape(len(matrix), _rows("MT", matrix.shape[1], dims + 1), dims + 1)
