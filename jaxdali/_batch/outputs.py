@@ -122,7 +122,7 @@ class Outputs:
                 return assemble(parts, self._shards, sharding)
             except ValueError as e:
                 raise step.node.error(
-                    f"this output, a batch of {list(parts[0].shape[self.stacked :])}, does not fit its sharding: {e}"
+                    f"this output, a batch of {list(parts[0].shape[1:])}, does not fit its sharding: {e}"
                 ) from e
         # Without a sharding there is one shard. Its results of the host stay on the CPU, as in DALI.
         device = cpu_device() if step.stage == "host" and self._shards.accelerator else self._shards.primaries[0]
