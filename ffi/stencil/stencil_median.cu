@@ -107,8 +107,8 @@ struct Medians : StencilBatch {
   JAXDALI_HD static bool ChooseTile(Plan* a, int64_t halo) {
     const bool is3 = a->window[1] == 3 && a->window[2] == 3, is5 = a->window[1] == 5 && a->window[2] == 5;
     const bool is_histogram = kBytes && !is3 && !is5;
-    // Counts of fewer than 256 values fit 8 bits. With histograms, a tile has a column for each one that fits into
-    // memory.
+    // Counts of fewer than 256 values fit 8 bits. A histogram serves one column, so a tile has as many columns as
+    // histograms fit into memory.
     a->kind = is3 ? kNetwork3 : is5 ? kNetwork5 : !kBytes ? kTiles : a->Taps() < 256 ? kHistogram : kLongHistogram;
     a->columns = !is_histogram ? kColumns : a->kind == kHistogram ? 128 : 64;
     const int64_t pitch = (a->columns + halo + 7) / 4 * 4;  // some more, because bytes are read by words

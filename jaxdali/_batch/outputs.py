@@ -121,6 +121,7 @@ class Outputs:
             try:
                 return assemble(parts, self._shards, sharding)
             except ValueError as e:
+                # The shape is that of a sample.
                 raise step.node.error(
                     f"this output, a batch of {list(parts[0].shape[1:])}, does not fit its sharding: {e}"
                 ) from e

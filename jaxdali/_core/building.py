@@ -63,7 +63,7 @@ def building(scope: Scope):
     stack = _local.__dict__.setdefault("stack", [])
     stack.append(scope)
     try:
-        with inside(None):  # a branch of an outer definition is none of this one
+        with inside(None):  # an outer definition may be inside an `if`; this one begins outside of all
             yield
     except (TypeError, ValueError) as e:
         _add_line(e)

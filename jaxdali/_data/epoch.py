@@ -267,7 +267,9 @@ class EpochCounter:
         old_position: tuple[Walk, dict[str, Any]],
         ended: bool,
     ) -> None:
-        """Continues an epoch that was begun with another number of shards. See Note [Redistribution].
+        """Continues an epoch that was begun with another number of shards. Checks that the readers of the old shards
+        are where the old counter expects them; then counts the samples that they left, as they are divided among the
+        new shards. See Note [Redistribution] in walk.py.
 
         Args:
           old: the counter of the old shards, after `settle`.
@@ -283,8 +285,9 @@ class EpochCounter:
         old_walk, old_cursor = old_position
         for shard, remaining in enumerate(old._remaining):
             shard_cursor = old_walk.cursor_of_shard(old_cursor, shard)
-            # If the iterator's epoch is the reader's round, the reader is `remaining` samples before the end of the
-            # round, or as far in the next one.
+            # If the iterator's epoch is the reader's round, the reader is `remaining` samples before the end of its
+            # shard. If `remaining` is not positive, it is that far in the next round; or with padding still in this
+            # one, where a shorter shard repeats its last sample until the longest has ended.
             shard_size = dataclasses.replace(old_walk, shard_id=shard)._count(old._round, shard_cursor.get("rest"))
             remaining -= old._num_batches * old.plan.unit
             expected = (
@@ -301,6 +304,8 @@ class EpochCounter:
                 )
         self._round, self._num_batches, self._taken_before, self._ended = old._round, 0, 0, ended
         self._ahead = np.zeros(len(self.plan.sizes), np.int64)
+        # Some of the old shards may have begun the next round, so two rounds may be left in part. A whole round (None)
+        # has no entry.
         parts = ((k, walk.parts(k, cursor)) for k in (cursor["round"], cursor["round"] + 1))
         self._parts = {k: np.array(p, np.int64) for k, p in parts if p is not None}
         self._start()

@@ -59,7 +59,10 @@ def _ungrouped(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _in_groups(walk: Walk, groups: Groups, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """(index, position) as `_ungrouped`, for a shuffled list of `Groups`: see Note [Shuffled groups]."""
+    """Returns (index in the original list, position in the shuffled list) of the samples that a shard reads in a round,
+    if the entries come in groups that are read as a whole. The groups come in random order, and their entries are mixed
+    as far as the buffer holds several groups: see Note [Shuffled groups] in shuffle.py.
+    """
     shard = walk._shard(number)
     first, end = shard_bounds(walk.size, walk.num_shards, shard)
     # With "global" and `shuffle_after_epoch` each round has an order of its own, otherwise all have the same.
