@@ -380,8 +380,8 @@ class StageOperator(NativeOperator):
         """Rewrites the chain `maker` -> this operator -> `consumer`, so that only the part of the image that `consumer`
         needs is computed.
 
-        `maker` makes all inputs of this operator, and nothing but `consumer` reads the image. See Note [Parts of
-        images].
+        `maker` makes all inputs of this operator, and nothing but `consumer` reads the image. See
+        Note [Parts of images].
 
         Args:
           image: the image that this operator makes.

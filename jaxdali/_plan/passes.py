@@ -137,8 +137,9 @@ def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
 # depend on its size. The crop's own step remains. It reports the samples that fail in it, and does the rest of its
 # work; if it only cuts, there is none. On the CPU, the chain has the same effect.
 def narrowed(plan: Plan, kernels: frozenset[str]) -> Plan:
-    """Lets an accelerator's decoders make only a part of an image: the part that its only reader needs. See Note [Parts
-    of images].
+    """Lets an accelerator's decoders make only a part of an image: the part that its only reader needs.
+
+    See Note [Parts of images].
 
     Args:
       kernels: the native kernels of the accelerator.

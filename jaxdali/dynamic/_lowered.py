@@ -61,8 +61,8 @@ def bind_in_program(name: str, on_platform: OnPlatform, arrays: Sequence[Any], k
 # for each platform. The shapes and types of its results are the same on all platforms.
 @functools.cache
 def _primitive() -> Any:
-    """The primitive for functions with native kernels. It is lowered differently for each platform, see Note [Platforms
-    of programs].
+    """The primitive for functions with native kernels. It is lowered differently for each platform, see
+    Note [Platforms of programs].
     """
     from jax.extend.core import Primitive  # imported late, as it loads Pallas, which takes 50 ms
 

@@ -101,8 +101,8 @@ class JaxOptions(IteratorOptions):
             raise ValueError("loading_processes needs a sharding, which says where the batches go")
 
     def loading(self, batch_size: int) -> Loading | None:
-        """The assignment of the shards of a batch to the loading processes, which make them for all, see Note [Loading
-        processes]; None: each process makes its own.
+        """The assignment of the shards of a batch to the loading processes, which make them for all; None: each process
+        makes its own. See Note [Loading processes].
 
         Args:
           batch_size: of all shards together; 0: it is not checked whether they divide it.
