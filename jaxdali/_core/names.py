@@ -99,13 +99,16 @@ _INSTEAD = {
     },
     **{f"backend.Preallocate{kind}Memory": _MEMORY for kind in ("Device", "Pinned")},
     **{f"backend.{name}": _MEMORY for name in ("ReleaseUnusedMemory", "RestrictPinnedMemUsage")},
-    **{f"backend.SetHostBuffer{what}": _MEMORY for what in ("GrowthFactor", "ShrinkThreshold")},
+    **{f"backend.SetHostBuffer{member}": _MEMORY for member in ("GrowthFactor", "ShrinkThreshold")},
     **{f"backend.{name}": _MEMORY for name in ("SetBufferGrowthFactor", "SetDeviceBufferGrowthFactor")},
     **{
-        f"backend.Get{what}": _MEMORY
-        for what in ("DeviceBufferGrowthFactor", "HostBufferGrowthFactor", "HostBufferShrinkThreshold")
+        f"backend.Get{member}": _MEMORY
+        for member in ("DeviceBufferGrowthFactor", "HostBufferGrowthFactor", "HostBufferShrinkThreshold")
     },
-    **{f"backend.Get{what}Version": _VERSIONS for what in ("Cuda", "Cufft", "Npp", "Nvimgcodec", "Nvjpeg", "OpenCV")},
+    **{
+        f"backend.Get{member}Version": _VERSIONS
+        for member in ("Cuda", "Cufft", "Npp", "Nvimgcodec", "Nvjpeg", "OpenCV")
+    },
     **dict.fromkeys(
         ("backend.GetCUDACurrentDevice", "backend.SetCUDACurrentDevice", "backend.GetCUDADeviceCount"), _DEVICES
     ),

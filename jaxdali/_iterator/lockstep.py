@@ -76,10 +76,12 @@ class Lockstep:
 
     def _padded(self, batches: Sequence[FinishedBatch | None]) -> list[FinishedBatch]:
         """Replaces each None by a copy of another runner's batch in which no sample is present."""
-        taken = [b for b in batches if b is not None]  # at least one: not all are padded, see `_is_padded`
-        if len(taken) == len(batches):
-            return taken
-        return [b or _without_samples(taken[0], e, r.state) for b, e, r in zip(batches, self._executors, self._runners)]
+        present = [b for b in batches if b is not None]  # at least one: not all are padded, see `_is_padded`
+        if len(present) == len(batches):
+            return present
+        return [
+            b or _without_samples(present[0], e, r.state) for b, e, r in zip(batches, self._executors, self._runners)
+        ]
 
     def drop(self):
         """Takes and drops a batch of each runner, and ignores its errors."""

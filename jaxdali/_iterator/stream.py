@@ -392,12 +392,12 @@ class BatchStream:
 
     def _log_ignored(self, level: int, in_loop: bool):
         """Logs that an epoch continues although a new one was requested."""
-        taken = f"{self.num_taken} of {self.length}" if self.length is not None else str(self.num_taken)
+        progress = f"{self.num_taken} of {self.length}" if self.length is not None else str(self.num_taken)
         event = (
             "this loop goes on" if in_loop else "reset() before the end of the epoch is ignored; the epoch continues"
         )
         _log.log(
-            level, "%s: %s in the middle of epoch %d (%s batches were taken)", self._user, event, self.epoch, taken
+            level, "%s: %s in the middle of epoch %d (%s batches were taken)", self._user, event, self.epoch, progress
         )
 
     # --- state --------------------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ def _wanted_on_host(plan: Plan) -> set[int]:
     they are bound.
     """
     needed: set[Ref] = set()  # values that the host needs
-    wanted: set[int] = set()
+    step_ids: set[int] = set()
     pipeline_outputs = {*plan.outputs, *plan.sinks}
     # From the last step to the first: if a step runs on the host, the host needs its inputs, too.
     for step in reversed(plan.steps):
@@ -169,7 +169,7 @@ def _wanted_on_host(plan: Plan) -> set[int]:
             and not needed.isdisjoint(outputs)
             and not (step.stage == "device" and not pipeline_outputs.isdisjoint(outputs))
         ):
-            wanted.add(step.id)
+            step_ids.add(step.id)
         if step.presence is not None:
             needed.update(step.presence.predicates)
         for i, r in enumerate(step.inputs):
@@ -178,9 +178,9 @@ def _wanted_on_host(plan: Plan) -> set[int]:
                 if isinstance(op, ProgramOperator)
                 else isinstance(op, HostOperator) and op.run_reads(i)
             )
-            if reads or step.id in wanted:
+            if reads or step.id in step_ids:
                 needed.add(r)
-    return wanted
+    return step_ids
 
 
 def _before_copies(ref: Ref, steps: Mapping[int, Step]) -> Ref:

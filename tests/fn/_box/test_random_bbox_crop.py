@@ -114,9 +114,9 @@ def test_shapes_in_pixels():
     assert (anchor == np.round(anchor)).all()
     assert ((anchor >= 0) & (anchor + shape <= [400, 200])).all()
     k = int(np.argmax([len(b) for b in boxes]))
-    kept = [i for i, b in enumerate(BOXES) if (((b[:2] + b[2:]) / 2 * [400, 200] - anchor[k] <= shape[k]).all())]
+    box_indices = [i for i, b in enumerate(BOXES) if (((b[:2] + b[2:]) / 2 * [400, 200] - anchor[k] <= shape[k]).all())]
     assert len(boxes[k]) == 1
-    assert kept
+    assert box_indices
     anchor, shape, _ = crops(crop_shape=[50, 500], input_shape=[200, 400], shape_layout="HW")
     assert (shape == [500, 50]).all()
     assert -100 <= anchor[:, 0].min() < anchor[:, 0].max() <= 0
