@@ -177,11 +177,6 @@ def describe(function: Callable[..., Any], extra: Sequence[str]):
     function.__doc__ = docstring(function.__doc__ or "", signature, extra)
 
 
-def contains(text: str, words: str) -> bool:
-    """Whether a docstring contains these words, however its lines are broken."""
-    return " ".join(words.split()) in " ".join(text.split())
-
-
 def _replace(text: str, replacements: Sequence[tuple[str, str]]) -> str:
     """Replaces phrases, however the lines of the text are broken.
 
