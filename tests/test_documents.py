@@ -8,7 +8,6 @@ The tutorial itself is examples/getting_started.py, which test_examples.py runs.
 import ctypes
 import re
 import runpy
-import textwrap
 
 import jax
 import numpy as np
@@ -17,28 +16,10 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdali import Pipeline, backend, fn, pipeline_def, types
-from jaxdali.fn.__main__ import group, operators
 from jaxdali.plugin import jax as dax
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 
 IMAGES = str(places.PHOTOS)
-# --- names ----------------------------------------------------------------------------------------------------------
-
-
-def operators_in_words():
-    """The README's list of operators: a paragraph for each group, without deprecated names."""
-    groups = {}
-    for name, operator in sorted(operators().items()):
-        if not (operator.__doc__ or "").startswith("Deprecated name"):
-            title = f"`fn.{group(name, operator)}`" if "." in name else group(name, operator)
-            groups.setdefault(title, []).append(f"`{name.rpartition('.')[2]}`")
-    lines = (f"* {title}: {', '.join(names)}" for title, names in sorted(groups.items()))
-    return "\n".join(textwrap.fill(line, 160, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
-
-
-def test_the_readme_has_all_operators():
-    expected = operators_in_words()
-    assert expected in (places.ROOT / "README.md").read_text(), f"README.md, Operators, should be:\n{expected}"
 
 
 def test_speeds_in_documents_equal_the_results():
