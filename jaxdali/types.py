@@ -218,7 +218,7 @@ def is_number(dtype: np.dtype) -> bool:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ScalarConstant:
-    """A number of a definite type, for arithmetic with `DataNode`s; made by `Constant`.
+    """A number of a definite type, for arithmetic with a `DataNode`; made by `Constant`.
 
     Attributes:
       value: a Python bool, int or float.

@@ -394,7 +394,7 @@ class Batch(Arithmetic):
     # --- samples ----------------------------------------------------------------------------------------------------
 
     def samples(self) -> list[Any]:
-        """The samples: NumPy views on a CPU, otherwise `jax.Array`s."""
+        """The samples: on a CPU views of NumPy, otherwise arrays of JAX."""
         if self._shapes is None:
             return list(self._data if is_on_accelerator(self._data) else np.asarray(self._data))
         ragged = self._ragged

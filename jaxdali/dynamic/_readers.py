@@ -44,7 +44,8 @@ class Reader:
 
     Args:
       batch_size: number of samples in a batch; None: it is passed to `next_epoch`, or single samples are returned.
-      *positional, **arguments: the arguments of the function.
+      *positional: the arguments of the function.
+      **arguments: those by name.
 
     Raises:
       ArgumentError, TypeError: an argument is wrong. Files are opened by the first epoch, or by `get_metadata`.

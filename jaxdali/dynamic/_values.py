@@ -29,7 +29,7 @@ def batch(samples: Any, layout: str | None = None) -> Batch:
     Args:
       samples: a list of arrays of one type and number of dimensions, or of files' bytes; an array ``[N, ...]`` of
         NumPy, JAX or another framework with DLPack; a column of Arrow, pandas or Hugging Face's `datasets`; or a batch.
-      layout: a letter for each axis of a sample, e.g. "HWC". Default: the layout of the batch, or of the `Tensor`s in a
+      layout: a letter for each axis of a sample, e.g. "HWC". Default: the layout of the batch, or of tensors in a
         list, else none.
 
     Raises:

@@ -22,14 +22,20 @@ from ._shards import Packing, Report, open_reader, reader_of, write_shard
 from ._writers import WRITERS
 
 _DESCRIPTION = """\
-Writes the records of any reader as shards of WebDataset (tar), TFRecord or ArrayRecord files, for fast reading later.
+Writes the records of any reader as shards of WebDataset (tar), TFRecord or
+ArrayRecord files, for fast reading later.
 
-  python -m jaxdali.pack photos out                         a folder of images, one folder for each class
-  python -m jaxdali.pack photos out --resize-shorter 256    images are made smaller, and encoded as JPEG of quality 90
-  python -m jaxdali.pack readers.webdataset paths=a.tar,b.tar ext=jpg,cls out --format tfrecord
-  python -m jaxdali.pack readers.tfrecord path=a.tfrecord features=image/encoded:string,label:int64 out
+A folder of images, one folder for each class:
+  python -m jaxdali.pack photos out
+Images are made smaller, and encoded as JPEG of quality 90:
+  python -m jaxdali.pack photos out --resize-shorter 256
+Archives, and files of TensorFlow:
+  python -m jaxdali.pack readers.webdataset paths=a.tar,b.tar ext=jpg,cls out
+  python -m jaxdali.pack readers.tfrecord path=a.tfrecord \\
+    features=image/encoded:string,label:int64 out
 
-A run that was stopped, even by kill -9, goes on with the shards that are missing when it is started again.
+A run that was stopped, even by kill -9, goes on with the shards that are
+missing when it is started again.
 """
 _MAX_LISTED = 20
 

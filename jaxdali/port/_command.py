@@ -15,10 +15,13 @@ from ._reading import Remark, Use, find, read
 _DESCRIPTION = """\
 Moves scripts from NVIDIA DALI to jaxdali.
 
-  python -m jaxdali.port FILE_OR_FOLDER ...   what they use of DALI that is not here: reads them, and runs nothing
-  python -m jaxdali.port --check FILE ...     tries their pipelines, too: imports each file in a process of its own, makes up data
-                                              and arguments, builds each pipeline definition and runs a batch
-  python -m jaxdali.port --run SCRIPT ...     runs `python SCRIPT ...`, in which nvidia.dali is jaxdali
+  python -m jaxdali.port FILE_OR_FOLDER ...
+    what they use of DALI that is not here: reads them, and runs nothing
+  python -m jaxdali.port --check FILE ...
+    tries their pipelines, too: imports each file in a process of its own, makes
+    up data and arguments, builds each pipeline definition and runs a batch
+  python -m jaxdali.port --run SCRIPT ...
+    runs `python SCRIPT ...`, in which nvidia.dali is jaxdali
 """
 _UNSEEN = "not seen"
 _SLOW = "slower than need be"

@@ -19,7 +19,7 @@ from ..._core.kinds import device_named
 from ..._pipeline.conditionals import converted
 from ...fn._augmentation import taken
 
-_UNCHANGED: Any = object()
+_UNCHANGED: Any = ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

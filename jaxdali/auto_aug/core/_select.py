@@ -17,7 +17,8 @@ def select(ops: Sequence[Augmentation], selected_op_idx: DataNode, *op_args: Any
     Args:
       ops: the augmentations.
       selected_op_idx: for each sample, the number of an augmentation.
-      *op_args, **op_kwargs: arguments of the augmentations.
+      *op_args: positional arguments of the augmentations.
+      **op_kwargs: arguments of the augmentations by name.
     """
     if not ops:
         raise ArgumentError("select: there is no augmentation to choose from")

@@ -202,14 +202,13 @@ def peekable_data_iterator(
     checkpoints: Sequence[bytes] | None = None,
     enable_conditionals: bool = False,
 ) -> Any:
-    """`data_iterator` for peekable iterators: turns a definition into a function that makes
-    `DALIGenericPeekableIterator`s.
+    """`data_iterator` for peekable iterators: the function that it returns makes a `DALIGenericPeekableIterator`.
 
     Args:
       pipeline_fn: the definition.
-      output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, sharding,
-        devices, mask_name, ragged, ragged_fill, repeat, workers, loading_processes, checkpoints, enable_conditionals:
-        see `data_iterator`.
+      output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy: see `data_iterator`.
+      prepare_first_batch, sharding, devices, mask_name, ragged, ragged_fill, repeat: the same.
+      workers, loading_processes, checkpoints, enable_conditionals: the same.
     """
     return iterator_factory(
         DALIGenericPeekableIterator,

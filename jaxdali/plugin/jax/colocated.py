@@ -381,7 +381,7 @@ def data_iterator(
     repeat: bool = False,
     enable_conditionals: bool = False,
 ) -> Any:
-    """Turns a definition into a function that makes `ColocatedIterator`s. Experimental.
+    """Turns a definition into a function that makes iterators of the class `ColocatedIterator`. Experimental.
 
     The definition is sent to the hosts by cloudpickle, and takes ``num_shards`` and ``shard_id``, which are filled in
     there.
@@ -390,9 +390,10 @@ def data_iterator(
       pipeline_fn: the definition.
       sharding: the `jax.sharding.NamedSharding` of the outputs, one for all or a dict with one for each; needed. A bare
         `jax.sharding.PartitionSpec` is on the mesh that is set.
-      output_map, size, reader_name, auto_reset, last_batch_padded, last_batch_policy, prepare_first_batch, mask_name,
-        ragged, ragged_fill, repeat, enable_conditionals: see `jaxdali.plugin.jax.data_iterator`. Outputs that are
-        lists, which are metadata and ragged outputs without limits, are refused with the first batch.
+      output_map, size, reader_name, auto_reset, last_batch_padded: see `jaxdali.plugin.jax.data_iterator`.
+      last_batch_policy, prepare_first_batch, mask_name, repeat, enable_conditionals: the same.
+      ragged, ragged_fill: the same. Outputs that are lists, which are metadata and ragged outputs without limits, are
+        refused with the first batch.
 
     Raises:
       ValueError, TypeError: see the arguments.

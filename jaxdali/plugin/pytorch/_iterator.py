@@ -230,9 +230,9 @@ class DALIRaggedIterator(_TorchIterator):
     All may be changed in place, and stay valid as long as they are kept.
 
     Args:
-      pipelines, output_map, size, reader_name, auto_reset, fill_last_batch, last_batch_padded, last_batch_policy,
-        prepare_first_batch, repeat: see `DALIGenericIterator`. A last batch is cut in each form: a list has fewer
-        tensors, and a sparse tensor fewer rows, with columns for the longest of those.
+      pipelines, output_map, size, reader_name, auto_reset, prepare_first_batch, repeat: see `DALIGenericIterator`.
+      fill_last_batch, last_batch_padded, last_batch_policy: the same. A last batch is cut in each form: a list has
+        fewer tensors, and a sparse tensor fewer rows, with columns for the longest of those.
       output_types: a tag for each output. None: all are dense.
       dynamic_shape: whether the shape of a dense output's samples may change from batch to batch.
 

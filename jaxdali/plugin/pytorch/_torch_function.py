@@ -9,7 +9,8 @@ class TorchPythonFunction(PythonFunction):
     pipeline definition.
 
     Args:
-      function, num_outputs, device, batch_processing, ...: those of `fn.torch_python_function`, here or in the call.
+      function, num_outputs, device, batch_processing: those of `fn.torch_python_function`, here or in the call.
+      **arguments: its other arguments.
     """
 
     __module__ = "jaxdali.plugin.pytorch"  # where users find it
