@@ -1,13 +1,23 @@
-"""Writes small ArrayRecord files in plain Python, for platforms that have no package array_record. For large data use
-that package: it is faster.
+"""Writes files into one ArrayRecord file, in plain Python, and reads them back with a pipeline.
 
-A file is a Riegeli file: chunks with headers, in blocks of 64 KiB that begin with headers of their own, and checksums
-by HighwayHash.
+    python examples/array_record_writer.py OUTPUT FILES...
+    python examples/array_record_writer.py cat.array_record examples/images/cat/*.jpg
+
+It needs no other package, and is for platforms that have no package array_record. Where there is
+one, use it for large data: it is faster.
+
+The format is that of a Riegeli file: chunks with headers, in blocks of 64 KiB that begin with
+headers of their own, and checksums by HighwayHash.
 """
 
+import argparse
 import pathlib
 import struct
 from collections.abc import Sequence
+
+import numpy as np
+
+from jaxdali import fn, pipeline_def
 
 _BLOCK = 1 << 16
 _MAGIC = 0x71930E704FDAE05E  # the number in the last chunk of an ArrayRecord file
@@ -19,7 +29,10 @@ _ZIPPER = (3, 12, 2, 5, 14, 1, 15, 0, 11, 4, 10, 13, 9, 6, 8, 7)
 
 
 def write_array_record(path: pathlib.Path, records: Sequence[bytes]) -> pathlib.Path:
-    """Writes a file of these records, as the options ``group_size:1,uncompressed`` do; returns its path."""
+    """Writes a file of these records; returns its path.
+
+    The file is the one that the options ``group_size:1,uncompressed`` make.
+    """
     file = _File()
     file.add(_chunk(b"", ord("s"), 0, 0))
     entries = []
@@ -27,7 +40,9 @@ def write_array_record(path: pathlib.Path, records: Sequence[bytes]) -> pathlib.
         size = _field(2, len(record)) if record else b""
         entries.append(_field(1, file.add(_chunk_of([record]))) + size + _field(3, 1))
     options = b"group_size:1,transpose:false,uncompressed"
-    metadata = _field(1, _field(1, 1) + _field(2, len(records)) + _field(3, len(records)) + _field(4, options))
+    metadata = _field(
+        1, _field(1, 1) + _field(2, len(records)) + _field(3, len(records)) + _field(4, options)
+    )
     table = file.add(_chunk_of([metadata, *entries]))
     file.pad()
     file.add(_chunk_of([_field(1, table) + _field(2, _MAGIC)]))
@@ -56,8 +71,9 @@ class _File:
         return begin
 
     def pad(self):
-        """Fills the block with a chunk of zeros, and the next block, too, if the chunk's header doesn't fit into the
-        rest.
+        """Fills the block with a chunk of zeros.
+
+        If the chunk's header doesn't fit into the rest, the chunk fills the next block, too.
         """
         room = -len(self._data) % _BLOCK
         if room >= 40:
@@ -66,8 +82,9 @@ class _File:
             self.add(_chunk(bytes(room + _BLOCK - 24 - 40), ord("p"), 0, 0))
 
     def finished(self) -> bytes:
-        """Returns the file. The header of a block has the distances to the beginning and the end of the chunk that
-        crosses it.
+        """Returns the file.
+
+        A block's header has distances to the first byte and the end of the chunk that crosses it.
         """
         chunk_pairs = iter(self._chunks)
         begin, end = next(chunk_pairs)
@@ -92,11 +109,14 @@ def _chunk(data: bytes, kind: int, records: int, decoded: int) -> bytes:
 
 
 def _field(number: int, x: int | bytes) -> bytes:
-    """A field of a protocol buffer."""
-    return _varint(number << 3) + _varint(x) if isinstance(x, int) else _varint(number << 3 | 2) + _varint(len(x)) + x
+    """A field of a protocol buffer: a number, or bytes with their length."""
+    if isinstance(x, int):
+        return _varint(number << 3) + _varint(x)
+    return _varint(number << 3 | 2) + _varint(len(x)) + x
 
 
 def _varint(x: int) -> bytes:
+    """A number of a protocol buffer: seven bits in each byte, the lowest first."""
     out = bytearray()
     while x > 127:
         out.append(x & 127 | 128)
@@ -133,7 +153,8 @@ def _highway_hash(data: bytes) -> int:
         n = len(rest)
         for i in range(4):
             v0[i] = v0[i] + (n << 32 | n) & _64
-            low, high = ((x << n | x >> (32 - n)) & 0xFFFFFFFF for x in (v1[i] & 0xFFFFFFFF, v1[i] >> 32))
+            halves = (v1[i] & 0xFFFFFFFF, v1[i] >> 32)
+            low, high = ((x << n | x >> (32 - n)) & 0xFFFFFFFF for x in halves)
             v1[i] = high << 32 | low
         packet = bytearray(rest[: n & ~3]) + bytes(32 - (n & ~3))
         if n & 16:
@@ -149,3 +170,29 @@ def _highway_hash(data: bytes) -> int:
 
 def _halves_swapped(x: int) -> int:
     return (x << 32 | x >> 32) & _64
+
+
+@pipeline_def(num_threads=1, device_id=None)
+def _records(path):
+    return fn.readers.array_record(path=path)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("output", type=pathlib.Path)
+    parser.add_argument("files", nargs="+", type=pathlib.Path)
+    args = parser.parse_args()
+
+    records = [file.read_bytes() for file in args.files]
+    write_array_record(args.output, records)
+    print(f"{args.output.name} has {len(records)} records, of {[len(r) for r in records]} bytes")
+
+    (batch,) = _records(str(args.output), batch_size=len(records)).run()
+    assert [np.asarray(record).tobytes() for record in batch] == records
+    print("a pipeline reads the same records")
+
+
+if __name__ == "__main__":
+    main()

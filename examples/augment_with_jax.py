@@ -1,11 +1,14 @@
-"""Augmentations written in JAX, inside a pipeline: a colour jitter and MixUp.
+"""Shows augmentations written in JAX inside a pipeline: a colour jitter and MixUp.
 
     python examples/augment_with_jax.py [IMAGE_DIR] [--output augment_with_jax.png]
 
-IMAGE_DIR holds one folder of images per class; without it, the photos beside this script are used. The functions are
-traced into the pipeline's own program, beside the native decode and resize, and compiled with them: the program's text,
-of which the script prints a part, holds no callback. Random numbers come from the pipeline (`fn.random`): so they are
-the same for a sample whatever the batch size and the number of devices, and a checkpoint brings them back.
+It needs matplotlib: pip install matplotlib
+
+IMAGE_DIR holds one folder of images per class; without it, the photos beside this script are used.
+The functions are traced into the pipeline's own program, beside the native decode and resize, and
+compiled with them: the program's text, of which the script prints a part, holds no callback. Random
+numbers come from the pipeline (`fn.random`), so a sample's are the same for any batch size and any
+number of devices, and a checkpoint brings them back.
 """
 
 import argparse
@@ -23,7 +26,9 @@ from jaxdali.plugin.jax.fn import jax_function
 mpl.use("Agg")  # draws into a file, so it works without a screen
 import matplotlib.pyplot as plt
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
 parser.add_argument("image_dir", nargs="?", default=str(pathlib.Path(__file__).parent / "images"))
 parser.add_argument("--output", default="augment_with_jax.png", help="the picture that is written")
 args = parser.parse_args()
@@ -42,13 +47,15 @@ def colour_jitter(image, brightness, contrast, saturation):
 
 @jax_function(num_outputs=2)
 def mixup(images, labels, weight):
-    """Mixes each sample of the batch with the one before it. Labels come in as class numbers, and come out as weights
-    of the classes.
+    """Mixes each sample of the batch with the one before it.
+
+    Labels come in as class numbers, and come out as weights of the classes.
     """
     one_hot = jax.nn.one_hot(labels[:, 0], num_classes)
     weight = jnp.maximum(weight, 1 - weight)  # the sample itself is the stronger part
-    mixed = weight[:, None, None, None] * images + (1 - weight)[:, None, None, None] * jnp.roll(images, 1, axis=0)
-    return mixed, weight[:, None] * one_hot + (1 - weight)[:, None] * jnp.roll(one_hot, 1, axis=0)
+    of_image, of_label = weight[:, None, None, None], weight[:, None]
+    images = of_image * images + (1 - of_image) * jnp.roll(images, 1, axis=0)
+    return images, of_label * one_hot + (1 - of_label) * jnp.roll(one_hot, 1, axis=0)
 
 
 @data_iterator(output_map=["plain", "jittered", "mixed", "labels"], reader_name="reader")
@@ -66,20 +73,18 @@ with augmented(batch_size=6, seed=3) as iterator:
     batch = next(iterator)
     text = iterator.lower().as_text()
 
-print({name: (x.shape, x.dtype.name) for name, x in batch.items()})
+for name, x in batch.items():
+    print(name, x.shape, x.dtype)
 print("labels of the first sample:", np.round(batch["labels"][0], 2))
 assert "callback" not in text
-print(
-    "in one program:",
-    ", ".join(w for w in ("jaxdali_chain", "stablehlo.dot_general", "stablehlo.minimum") if w in text),
-)
+steps = ("jaxdali_chain", "stablehlo.dot_general", "stablehlo.minimum")
+print("in one program:", ", ".join(step for step in steps if step in text))
 
 figure, axes = plt.subplots(3, 6, figsize=(9, 4.8))
 for row, name in zip(axes, ("plain", "jittered", "mixed")):
-    for ax, image in zip(row, batch[name]):
-        ax.imshow(np.asarray(image))
-        ax.set_xticks([])
-        ax.set_yticks([])
+    for axis, image in zip(row, np.asarray(batch[name])):
+        axis.imshow(image)
+        axis.set(xticks=[], yticks=[])
     row[0].set_ylabel(name)
 figure.tight_layout(pad=0.3)
 figure.savefig(args.output, dpi=80)

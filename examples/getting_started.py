@@ -1,9 +1,12 @@
-"""DALI's tutorial "Getting started with JAX and DALI", step by step, with jaxdali.
+"""Shows DALI's tutorial "Getting started with JAX and DALI", step by step, with jaxdali.
 
     python examples/getting_started.py [IMAGE_DIR] [--output getting_started.png]
 
-IMAGE_DIR holds one folder of images per class; without it, the photos beside this script are used. Every step of the
-tutorial runs in its order and prints what it got; the batches are drawn into one picture in the end.
+It needs matplotlib and rich: pip install matplotlib rich
+
+IMAGE_DIR holds one folder of images per class; without it, the photos beside this script are used.
+Every step of the tutorial runs in its order and prints what it got; the batches are drawn into one
+picture in the end.
 """
 
 # pyright: reportRedeclaration=false
@@ -25,13 +28,15 @@ from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 mpl.use("Agg")  # draws into a file, so it works without a screen
 import matplotlib.pyplot as plt
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
 parser.add_argument("image_dir", nargs="?", default=str(pathlib.Path(__file__).parent / "images"))
 parser.add_argument("--output", default="getting_started.png", help="the picture that is written")
 args = parser.parse_args()
 image_dir = args.image_dir
 
-# On a machine without a GPU, pretend that the CPU is 8 devices, so that there is something to shard over.
+# Without a GPU, the CPU plays 8 devices, so that there is something to shard over.
 jax.config.update("jax_num_cpu_devices", 8)
 
 
@@ -39,7 +44,7 @@ def title(text):
     print(f"\n== {text}")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 title("Quick start")
 
 
@@ -55,9 +60,12 @@ def iterator_fn():
 start = time.perf_counter()
 iterator = iterator_fn(batch_size=8)
 batch = next(iterator)  # batch of data ready to be used by JAX
-print(f"first batch after {time.perf_counter() - start:.2f} s: images {batch['images'].shape} {batch['images'].dtype}")
+images = batch["images"]
+print(
+    f"first batch after {time.perf_counter() - start:.2f} s: images {images.shape} {images.dtype}"
+)
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 title("Running DALI with JAX")
 
 
@@ -69,7 +77,8 @@ def simple_pipeline():
     return images, labels
 
 
-iterator_fn = data_iterator(  # pyright: ignore[reportAssignmentType]  a second function of this name, as in the tutorial
+# A second function of this name, as in the tutorial.
+iterator_fn = data_iterator(  # pyright: ignore[reportAssignmentType]
     simple_pipeline, output_map=["images", "labels"], reader_name="image_reader"
 )
 iterator = iterator_fn(batch_size=1)
@@ -100,7 +109,7 @@ iterator = iterator_fn(batch_size=1)
 print(f"Iterator size: {len(iterator)}")
 print("batches:", *(batch_id for batch_id, batch in enumerate(iterator)))
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 title("Batching")
 
 iterator = iterator_fn(batch_size=8)
@@ -111,7 +120,7 @@ print(type(batch["labels"]))
 print(batch["labels"].shape)
 in_order = batch["images"]
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 title("GPU acceleration")
 print(f"Images backing device: {batch['images'].devices()}")
 
@@ -135,7 +144,7 @@ if len(jax.local_devices()) > 1:
     batch = next(iterator)
     print(f"Images backing device with device_id=1: {batch['images'].devices()}")
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 title("Hardware accelerated decoding")
 
 
@@ -153,7 +162,7 @@ batch = next(iterator)
 print(f"Images backing device: {batch['images'].devices()}")
 print(f"Labels backing device: {batch['labels'].devices()}")
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 title("Random shuffling")
 
 
@@ -171,7 +180,7 @@ batch = next(iterator)
 print(f"Labels: {batch['labels'].ravel()}")
 shuffled = batch["images"]
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 title("Augmentations")
 
 
@@ -191,7 +200,7 @@ batch = next(iterator)
 print(f"Rotated images: {batch['images'].shape}")
 rotated = batch["images"]
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 title("Multiple devices")
 
 mesh = Mesh(jax.devices()[:2], axis_names=("batch",))
@@ -220,15 +229,16 @@ batch = next(iterator)
 images = batch["images"]
 print(f"Images shape: {images.shape}")
 print(f"Images backing device: {images.devices()}")
-print(f"Images sharding: {images.sharding}")
+print(f"Images sharding: {images.sharding.spec}")
 assert images.sharding == sharding
 assert batch["labels"].sharding == sharding
 jax.debug.visualize_array_sharding(images.ravel())
 for i, shard in enumerate(images.addressable_shards):
-    print(f"Shard {i} device: {shard.device}, shape: {shard.data.shape}, batch rows: {shard.index[0]}")
+    rows = shard.index[0]
+    print(f"Shard {i} device: {shard.device}, shape: {shard.data.shape}, batch rows: {rows}")
 sharded = images
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 title("num_threads performance considerations")
 
 
@@ -244,7 +254,7 @@ for num_threads in (1, 8):
     run_iterator(iterator)
     print(f"num_threads={num_threads}: {1e3 * (time.perf_counter() - start):.0f} ms")
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 title("data_iterator decorator internals")
 print(type(iterator))
 
@@ -261,13 +271,15 @@ def simple_pipeline():
 pipeline = simple_pipeline(batch_size=8, num_threads=1, device_id=0)
 print(type(pipeline))
 
-iterator = DALIGenericIterator(pipeline, output_map=["images", "labels"], reader_name="image_reader")
+iterator = DALIGenericIterator(
+    pipeline, output_map=["images", "labels"], reader_name="image_reader"
+)
 print(type(iterator))
 batch = next(iterator)
 print(f"Images backing device: {batch['images'].devices()}")
 print(f"Labels backing device: {batch['labels'].devices()}")
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 title("The picture")
 
 rows = {"in order": in_order, "shuffled": shuffled, "rotated": rotated, "sharded": sharded}

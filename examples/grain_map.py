@@ -1,7 +1,10 @@
-"""Grain chooses and reads files; jaxdali decodes and augments whole batches in Grain's threads. Grain's checkpoint
-resumes exactly.
+"""Grain chooses and reads files, and jaxdali decodes and augments whole batches in Grain's threads.
 
-python examples/grain_map.py
+    python examples/grain_map.py
+
+It needs Grain: pip install grain
+
+The program saves Grain's checkpoint after three batches, and resumes with equal images and labels.
 """
 
 import pathlib
@@ -19,10 +22,12 @@ KEY = jax.random.key(0)
 
 @jd.jit
 def augmented(jpegs, key):
-    """One native program, which decodes only the window of each photo, straight into its row of the batch."""
+    """One native program. It decodes only a window of each photo, into its row of the batch."""
     images = jd.resize(jd.decoders.image_random_crop(jpegs, key=key), size=(96, 96))
     mirror = jd.random.coin_flip(key=jd.random.fold_in(key, 1), batch_size=len(images))
-    return jd.crop_mirror_normalize(images, mirror=mirror, mean=[127.5] * 3, std=[127.5] * 3, output_layout="HWC")
+    return jd.crop_mirror_normalize(
+        images, mirror=mirror, mean=[127.5] * 3, std=[127.5] * 3, output_layout="HWC"
+    )
 
 
 def read(photo):
@@ -30,9 +35,10 @@ def read(photo):
 
 
 def augment(number, batch):
-    """The key depends only on the batch's number, so that a run that was stopped continues with the same images."""
+    """The key depends only on the batch's number, so that a resumed run makes the same images."""
     jpegs, labels = zip(*batch, strict=True)
-    return {"images": augmented(list(jpegs), jax.random.fold_in(KEY, number)).jax(), "labels": np.array(labels)}
+    images = augmented(list(jpegs), jax.random.fold_in(KEY, number))
+    return {"images": images.jax(), "labels": np.array(labels)}
 
 
 def make_iterator():
@@ -48,12 +54,10 @@ if __name__ == "__main__":
     rest = list(iterator)
     resumed = make_iterator()
     resumed.set_state(state)
-    again = list(resumed)
-    assert len(again) == len(rest)
-    assert all(
-        (a["images"] == b["images"]).all() and (a["labels"] == b["labels"]).all()
-        for a, b in zip(again, rest, strict=True)
-    )
+    for batch, expected in zip(resumed, rest, strict=True):
+        np.testing.assert_array_equal(batch["images"], expected["images"])
+        np.testing.assert_array_equal(batch["labels"], expected["labels"])
     print(
-        f"{len(first) + len(rest)} batches of shape {first[0]['images'].shape}, the last {len(rest)} again after a checkpoint"
+        f"{len(first) + len(rest)} batches of shape {first[0]['images'].shape}, "
+        f"the last {len(rest)} again after a checkpoint"
     )

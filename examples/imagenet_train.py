@@ -1,13 +1,15 @@
-"""Trains a ResNet (Flax NNX, optax) as ImageNet is trained on, data-parallel over all devices.
+"""Trains a ResNet of Flax NNX as ImageNet is trained on, with checkpoints, over all devices.
 
-    python examples/imagenet_train.py TRAIN_DIR VAL_DIR [--epochs 90] [--batch-size 256] [--checkpoints DIR]
+    python examples/imagenet_train.py TRAIN_DIR VAL_DIR [--epochs 90] [--checkpoints DIR]
 
-Each folder holds one folder of images per class. Training reads random crops (only the crop is decoded), resized to
-224x224, mirrored at random and normalised; evaluation the centre of the image whose shorter side is 256, every image
-once, whatever the batch size.
+It needs Flax, Optax, Orbax and tqdm: pip install flax optax orbax-checkpoint tqdm
 
-With --checkpoints, model, optimiser and iterator are saved together by Orbax; a run that was stopped goes on with the
-very next batch.
+Each folder holds one folder of images per class. Training reads random crops (only the crop is
+decoded), resized to 224x224, mirrored at random and normalised. Evaluation reads the centre of the
+image whose shorter side is 256, every image once, whatever the batch size.
+
+With --checkpoints, model, optimiser and iterator are saved together by Orbax; a run that was
+stopped goes on with the very next batch.
 """
 
 import argparse
@@ -18,6 +20,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import orbax.checkpoint as ocp
 from flax import nnx
@@ -28,7 +31,7 @@ from jaxdali import fn, types
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
 
-MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]  # mean and standard deviation of ImageNet's pixels
+MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]  # of ImageNet's pixels
 STAGES = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3), "tiny": (1, 1)}
 
 
@@ -39,6 +42,7 @@ def normalised(images, crop, mirror: Any = 0):
 
 
 def train_data(folder, size=224, num_shards=1, shard_id=0):
+    """The pipeline for training: shuffled, with random crops."""
     jpegs, labels = fn.readers.file(
         file_root=str(folder),
         name="reader",
@@ -55,8 +59,13 @@ def train_data(folder, size=224, num_shards=1, shard_id=0):
 
 
 def val_data(folder, size=224, num_shards=1, shard_id=0):
+    """The pipeline for evaluation: in order, with central crops."""
     jpegs, labels = fn.readers.file(
-        file_root=str(folder), name="reader", num_shards=num_shards, shard_id=shard_id, pad_last_batch=True
+        file_root=str(folder),
+        name="reader",
+        num_shards=num_shards,
+        shard_id=shard_id,
+        pad_last_batch=True,
     )
     images = fn.resize(fn.decoders.image(jpegs, device="mixed"), resize_shorter=size * 256 / 224)
     return normalised(images, (size, size)), labels.gpu()
@@ -69,16 +78,22 @@ class Block(nnx.Module):
         conv = functools.partial(nnx.Conv, use_bias=False, rngs=rngs)
         outputs = 4 * width
         self.convs = nnx.List(
-            [conv(inputs, width, (1, 1)), conv(width, width, (3, 3), stride), conv(width, outputs, (1, 1))]
+            [
+                conv(inputs, width, (1, 1)),
+                conv(width, width, (3, 3), stride),
+                conv(width, outputs, (1, 1)),
+            ]
         )
-        self.norms = nnx.List([nnx.BatchNorm(n, momentum=0.9, rngs=rngs) for n in (width, width, outputs)])
-        self.shortcut = conv(inputs, outputs, (1, 1), stride) if stride > 1 or inputs != outputs else None
+        self.norms = nnx.List(
+            [nnx.BatchNorm(n, momentum=0.9, rngs=rngs) for n in (width, width, outputs)]
+        )
+        same_shape = stride == 1 and inputs == outputs
+        self.shortcut = None if same_shape else conv(inputs, outputs, (1, 1), stride)
 
     def __call__(self, x):
-        y = x
-        for i, (conv, norm) in enumerate(zip(self.convs, self.norms)):
-            y = norm(conv(y))
-            y = nnx.relu(y) if i < 2 else y
+        y = nnx.relu(self.norms[0](self.convs[0](x)))
+        y = nnx.relu(self.norms[1](self.convs[1](y)))
+        y = self.norms[2](self.convs[2](y))
         return nnx.relu(y + (x if self.shortcut is None else self.shortcut(x)))
 
 
@@ -90,9 +105,11 @@ class ResNet(nnx.Module):
         self.norm = nnx.BatchNorm(width, momentum=0.9, rngs=rngs)
         blocks, inputs = [], width
         for i, count in enumerate(stages):
+            stage_width = width * 2**i
             for k in range(count):
-                blocks.append(Block(inputs, width << i, 2 if i and not k else 1, rngs))
-                inputs = 4 * width << i
+                stride = 2 if i > 0 and k == 0 else 1
+                blocks.append(Block(inputs, stage_width, stride, rngs))
+                inputs = 4 * stage_width
         self.blocks = nnx.List(blocks)
         self.head = nnx.Linear(inputs, classes, rngs=rngs)
 
@@ -119,31 +136,43 @@ def train(
     seed: int = 0,
     steps: int | None = None,
 ) -> dict[str, Any]:
-    """Trains and evaluates after each epoch; returns the losses of this run's steps and the last accuracy.
+    """Trains, and evaluates after each epoch.
 
     Args:
-        steps: stop after this many steps of this run, as if it had been killed.
+      steps: stop after this many steps of this run, as if it had been killed
+
+    Returns:
+      the losses of this run's steps, the last accuracy, and the number of all steps
     """
     mesh = Mesh(jax.devices(), ("batch",))
-    sharded, replicated = NamedSharding(mesh, PartitionSpec("batch")), NamedSharding(mesh, PartitionSpec())
+    sharded = NamedSharding(mesh, PartitionSpec("batch"))
+    replicated = NamedSharding(mesh, PartitionSpec())
     names = ["images", "labels"]
+    make_train_iterator = data_iterator(train_data, names, reader_name="reader", sharding=sharded)
+    make_val_iterator = data_iterator(
+        val_data,
+        names,
+        reader_name="reader",
+        sharding=sharded,
+        last_batch_policy=LastBatchPolicy.PARTIAL,  # each image once
+        mask_name="valid",
+        auto_reset=True,
+    )
     options = {"batch_size": batch_size, "num_threads": threads, "seed": seed}
-    train_iterator = data_iterator(train_data, names, reader_name="reader", sharding=sharded)(
-        train_dir, size, **options
-    )
-    exactly = {"last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "valid", "auto_reset": True}
-    val_iterator = data_iterator(val_data, names, reader_name="reader", sharding=sharded, **exactly)(
-        val_dir, size, **options
-    )
+    train_iterator = make_train_iterator(train_dir, size, **options)
+    val_iterator = make_val_iterator(val_dir, size, **options)
 
     classes = sum(d.is_dir() for d in pathlib.Path(train_dir).iterdir())
     per_epoch = len(train_iterator)
     schedule = optax.warmup_cosine_decay_schedule(
         0.0, learning_rate, min(5, epochs) * per_epoch, max(epochs, 6) * per_epoch
     )
-    tx = optax.chain(optax.add_decayed_weights(5e-5), optax.sgd(schedule, momentum=0.9, nesterov=True))
-    graph, params, statistics = nnx.split(ResNet(STAGES[model], classes, nnx.Rngs(seed), width), nnx.Param, ...)
-    state = jax.device_put({"params": params, "statistics": statistics, "optimiser": tx.init(params)}, replicated)
+    sgd = optax.sgd(schedule, momentum=0.9, nesterov=True)
+    tx = optax.chain(optax.add_decayed_weights(5e-5), sgd)
+    net = ResNet(STAGES[model], classes, nnx.Rngs(seed), width)
+    graph, params, statistics = nnx.split(net, nnx.Param, ...)
+    state = {"params": params, "statistics": statistics, "optimiser": tx.init(params)}
+    state = jax.device_put(state, replicated)
 
     @functools.partial(jax.jit, donate_argnums=0)
     def train_step(state, images, labels):
@@ -151,33 +180,37 @@ def train(
             net = nnx.merge(graph, params, state["statistics"], copy=True)
             logits = net(images)
             one_hot = optax.smooth_labels(jax.nn.one_hot(labels[:, 0], classes), 0.1)
-            return optax.softmax_cross_entropy(logits, one_hot).mean(), nnx.split(net, nnx.Param, ...)[2]
+            loss = optax.softmax_cross_entropy(logits, one_hot).mean()
+            return loss, nnx.split(net, nnx.Param, ...)[2]
 
         (loss, statistics), gradients = jax.value_and_grad(loss_of, has_aux=True)(state["params"])
         updates, optimiser = tx.update(gradients, state["optimiser"], state["params"])
-        return {
-            "params": optax.apply_updates(state["params"], updates),
-            "statistics": statistics,
-            "optimiser": optimiser,
-        }, loss
+        params = optax.apply_updates(state["params"], updates)
+        return {"params": params, "statistics": statistics, "optimiser": optimiser}, loss
 
     @jax.jit
-    def correct(state, images, labels, valid):
+    def count_correct(state, images, labels, valid):
         net = nnx.merge(graph, state["params"], state["statistics"])
         net.eval()
-        return jnp.sum((net(images).argmax(axis=-1) == labels[:, 0]) & valid), jnp.sum(valid)
+        correct = (net(images).argmax(axis=-1) == labels[:, 0]) & valid
+        return jnp.sum(correct), jnp.sum(valid)
 
-    manager = (
-        ocp.CheckpointManager(checkpoints.absolute(), options=ocp.CheckpointManagerOptions(max_to_keep=2))
-        if checkpoints
-        else None
-    )
-    step = 0
-    if manager is not None and manager.latest_step() is not None:
-        step = int(manager.latest_step() or 0)
-        saved = manager.restore(
-            step, args=ocp.args.Composite(state=ocp.args.StandardRestore(state), data=ocp.args.JsonRestore())
-        )
+    def evaluate(state):
+        counts = [
+            count_correct(state, batch["images"], batch["labels"], batch["valid"])
+            for batch in val_iterator
+        ]
+        correct, total = np.sum(jax.device_get(counts), axis=0)
+        return float(correct / total)
+
+    manager, step = None, 0
+    if checkpoints is not None:
+        latest = ocp.CheckpointManagerOptions(max_to_keep=2)
+        manager = ocp.CheckpointManager(checkpoints.absolute(), options=latest)
+        step = manager.latest_step() or 0
+    if manager is not None and step > 0:
+        parts = {"state": ocp.args.StandardRestore(state), "data": ocp.args.JsonRestore()}
+        saved = manager.restore(step, args=ocp.args.Composite(**parts))
         state = saved["state"]
         train_iterator.set_state(saved["data"])
 
@@ -193,15 +226,22 @@ def train(
         losses.append(loss)
         step += 1
         bar.update()
-        if len(losses) % 10 == 0:  # the loss of a step that finished long ago, so nothing waits for it
+        if len(losses) % 10 == 0:
             speed = len(losses) * batch_size / (time.perf_counter() - started)
-            bar.set_postfix(loss=f"{float(losses[-10]):.3f}", accuracy=f"{accuracy:.1%}", speed=f"{speed:.0f} images/s")
+            bar.set_postfix(
+                loss=f"{float(losses[-10]):.3f}",  # of a step that ended long ago: nothing waits
+                accuracy=f"{accuracy:.1%}",
+                speed=f"{speed:.0f} images/s",
+            )
         if step % per_epoch == 0:
-            counts = [correct(state, b["images"], b["labels"], b["valid"]) for b in val_iterator]
-            accuracy = sum(int(c) for c, _ in counts) / sum(int(n) for _, n in counts)
+            accuracy = evaluate(state)
         if manager is not None and (step % per_epoch == 0 or len(losses) == steps):
-            data = ocp.args.JsonSave(train_iterator.get_state())  # the position after the batch that was taken last
-            manager.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), data=data))
+            parts = {
+                "state": ocp.args.StandardSave(state),
+                # The position after the batch that was taken last.
+                "data": ocp.args.JsonSave(train_iterator.get_state()),
+            }
+            manager.save(step, args=ocp.args.Composite(**parts))
     bar.close()
     if manager is not None:
         manager.close()
@@ -211,7 +251,9 @@ def train(
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("train_dir", type=pathlib.Path)
     parser.add_argument("val_dir", type=pathlib.Path)
     parser.add_argument("--model", choices=STAGES, default="resnet50")
@@ -223,7 +265,8 @@ def main():
     parser.add_argument("--threads", type=int, default=4, help="CPU threads of the pipeline")
     parser.add_argument("--checkpoints", type=pathlib.Path)
     result = train(**vars(parser.parse_args()))
-    print(f"loss {result['losses'][0]:.3f} -> {result['losses'][-1]:.3f}, accuracy {result['accuracy']:.1%}")
+    first, last = result["losses"][0], result["losses"][-1]
+    print(f"loss {first:.3f} -> {last:.3f}, accuracy {result['accuracy']:.1%}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""Trains a small language model (Flax NNX, optax) on packed token sequences from ArrayRecord files, data-parallel over
-all devices.
+"""Trains a small language model of Flax NNX on packed token sequences, over all devices.
 
     python examples/language_model.py [FILES] [--epochs 6] [--length 128] [--batch-size 16]
 
-FILES are ArrayRecord files of bytes, a document in each record, e.g. ``"data/train-*.array_record"``. Without them, the
-script writes two of short texts of its own. `fn.readers.tokens` packs several documents into each sequence: attention
-does not look from one to another, and no loss is taken where one ends and the next begins.
+It needs Flax and Optax: pip install flax optax
+
+FILES are ArrayRecord files of bytes, a document in each record, e.g.
+``"data/train-*.array_record"``. Without them, the script writes two of short texts of its own.
+`fn.readers.tokens` packs several documents into each sequence: attention does not look from one to
+another, and no loss is taken where one ends and the next begins.
 """
 
 import argparse
@@ -30,16 +32,20 @@ VOCABULARY = 256  # bytes
 def make_dataset(folder: pathlib.Path, documents: int = 600, seed: int = 0) -> str:
     """Writes short texts into two files; returns the pattern of their paths."""
     rng = np.random.default_rng(seed)
-    animals, verbs, colors = (
-        ["cat", "dog", "horse", "mouse", "owl"],
-        ["sees", "hears", "likes", "follows"],
-        ["red", "small", "old", "quick"],
-    )
+    animals = ["cat", "dog", "horse", "mouse", "owl"]
+    verbs = ["sees", "hears", "likes", "follows"]
+    adjectives = ["red", "small", "old", "quick"]
 
-    def sentence() -> str:
-        return f"The {rng.choice(colors)} {rng.choice(animals)} {rng.choice(verbs)} the {rng.choice(colors)} {rng.choice(animals)}."
+    def animal() -> str:
+        return f"{rng.choice(adjectives)} {rng.choice(animals)}"
 
-    texts = [" ".join(sentence() for _ in range(rng.integers(1, 5))).encode() for _ in range(documents)]
+    def text() -> bytes:
+        sentences = rng.integers(1, 5)
+        return " ".join(
+            f"The {animal()} {rng.choice(verbs)} the {animal()}." for _ in range(sentences)
+        ).encode()
+
+    texts = [text() for _ in range(documents)]
     folder.mkdir(parents=True, exist_ok=True)
     for i in range(2):
         write_array_record(folder / f"texts-{i}.array_record", texts[i::2])
@@ -73,7 +79,8 @@ class Block(nnx.Module):
     def __init__(self, width: int, heads: int, rngs: nnx.Rngs):
         self.norms = nnx.List([nnx.LayerNorm(width, rngs=rngs) for _ in range(2)])
         self.attention = nnx.MultiHeadAttention(heads, width, decode=False, rngs=rngs)
-        self.wide, self.narrow = nnx.Linear(width, 4 * width, rngs=rngs), nnx.Linear(4 * width, width, rngs=rngs)
+        self.wide = nnx.Linear(width, 4 * width, rngs=rngs)
+        self.narrow = nnx.Linear(4 * width, width, rngs=rngs)
 
     def __call__(self, x, mask):
         x = x + self.attention(self.norms[0](x), mask=mask)
@@ -83,8 +90,11 @@ class Block(nnx.Module):
 class Transformer(nnx.Module):
     """A decoder with few layers."""
 
-    def __init__(self, length: int, rngs: nnx.Rngs, width: int = 64, heads: int = 4, layers: int = 2):
-        self.tokens, self.positions = nnx.Embed(VOCABULARY, width, rngs=rngs), nnx.Embed(length, width, rngs=rngs)
+    def __init__(
+        self, length: int, rngs: nnx.Rngs, width: int = 64, heads: int = 4, layers: int = 2
+    ):
+        self.tokens = nnx.Embed(VOCABULARY, width, rngs=rngs)
+        self.positions = nnx.Embed(length, width, rngs=rngs)
         self.blocks = nnx.List([Block(width, heads, rngs) for _ in range(layers)])
         self.norm = nnx.LayerNorm(width, rngs=rngs)
 
@@ -116,20 +126,26 @@ class Result:
     model: Transformer
 
 
-def train(path: str, epochs: int = 6, length: int = 128, batch_size: int = 16, seed: int = 0) -> Result:
+def train(
+    path: str, epochs: int = 6, length: int = 128, batch_size: int = 16, seed: int = 0
+) -> Result:
     """Trains on the files, and prints the loss of each epoch."""
     mesh = Mesh(jax.devices(), ("batch",))
-    sharded, replicated = NamedSharding(mesh, PartitionSpec("batch")), NamedSharding(mesh, PartitionSpec())
+    sharded = NamedSharding(mesh, PartitionSpec("batch"))
+    replicated = NamedSharding(mesh, PartitionSpec())
     tx = optax.adam(3e-3)
     model = Transformer(length, nnx.Rngs(seed))
     graph, params = nnx.split(model, nnx.Param)
     params = jax.device_put(params, replicated)
     state = jax.jit(tx.init, out_shardings=replicated)(params)
 
-    def train_step(params, state, *batch):
-        loss, gradients = jax.value_and_grad(lambda p: loss_of(nnx.merge(graph, p), *batch))(params)
+    def train_step(params, state, tokens, segments, positions):
+        def loss_of_params(params):
+            return loss_of(nnx.merge(graph, params), tokens, segments, positions)
+
+        loss, gradients = jax.value_and_grad(loss_of_params)(params)
         updates, state = tx.update(gradients, state, params)
-        return optax.apply_updates(params, updates), state, loss, (batch[1] > 0).mean()
+        return optax.apply_updates(params, updates), state, loss, (segments > 0).mean()
 
     train_step = jax.jit(
         train_step,
@@ -143,28 +159,36 @@ def train(path: str, epochs: int = 6, length: int = 128, batch_size: int = 16, s
         first = len(losses)
         for batch in iterator:
             params, state, loss, part = train_step(
-                params, state, batch["tokens"], batch["tokens_segment_ids"], batch["tokens_positions"]
+                params,
+                state,
+                batch["tokens"],
+                batch["tokens_segment_ids"],
+                batch["tokens_positions"],
             )
             losses.append(loss)
             filled.append(part)
-        print(f"epoch {epoch + 1}: loss {np.mean([float(x) for x in losses[first:]]):.3f}")
-    return Result([float(x) for x in losses], float(np.mean([float(x) for x in filled])), nnx.merge(graph, params))
+        print(f"epoch {epoch + 1}: loss {np.mean(jax.device_get(losses[first:])):.3f}")
+    losses, filled = jax.device_get((losses, filled))
+    return Result([float(x) for x in losses], float(np.mean(filled)), nnx.merge(graph, params))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="?")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    # On a machine without a GPU, pretend that the CPU is 8 devices, so that there is something to shard over.
+    # Without a GPU, the CPU plays 8 devices, so that there is something to shard over.
     jax.config.update("jax_num_cpu_devices", 8)
     with tempfile.TemporaryDirectory() as scratch:
         path = args.files or make_dataset(pathlib.Path(scratch))
         result = train(path, args.epochs, args.length, args.batch_size, args.seed)
-    print(f"{result.filled:.1%} of all places hold tokens; loss {result.losses[0]:.3f} -> {result.losses[-1]:.3f}")
+    first, last = result.losses[0], result.losses[-1]
+    print(f"{result.filled:.1%} of all places hold tokens; loss {first:.3f} -> {last:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Medical images: DICOM and NIfTI as formats of `decoders.image`.
+"""Shows medical images, DICOM and NIfTI, as formats that `decoders.image` decodes.
 
     python examples/medical.py
 
-The two decoders are all that jaxdali needs to know of the formats. The rest is an ordinary pipeline, of 16-bit images
-and of volumes. The example makes files of its own. It needs pydicom and nibabel: pip install "jaxdali[examples]".
+It needs pydicom and NiBabel: pip install pydicom nibabel
+
+The two decoders are all that jaxdali needs to know of the formats. The rest is an ordinary
+pipeline, of 16-bit images and of volumes. The example makes files of its own.
 """
 
 import gzip
@@ -23,7 +25,7 @@ from jaxdali import fn, types
 from jaxdali.extend import register_decoder
 from jaxdali.plugin.jax import data_iterator
 
-# --- the decoders -----------------------------------------------------------------------------------------------------
+# --- the decoders ---------------------------------------------------------------------------------
 
 
 def is_dicom(data: bytes) -> bool:
@@ -35,11 +37,12 @@ def decode_dicom(data: bytes) -> np.ndarray:
     """The pixels as they are stored, ``(H, W)``, ``(H, W, 3)``, or ``(frames, H, W, channels)``."""
     image = pydicom.dcmread(io.BytesIO(data))
     pixels = image.pixel_array
-    return pixels[..., None] if image.get("NumberOfFrames", 1) > 1 and image.SamplesPerPixel == 1 else pixels
+    gray_frames = image.get("NumberOfFrames", 1) > 1 and image.SamplesPerPixel == 1
+    return pixels[..., None] if gray_frames else pixels
 
 
 def is_nifti(data: bytes) -> bool:
-    """A header of 348 bytes, which ends with the format's letters. Files are often compressed by gzip."""
+    """A header of 348 bytes, which ends with the format's letters; or a gzip file of it."""
     head = data[:348]
     if head[:2] == b"\x1f\x8b":
         head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data[:4096], 348)
@@ -60,7 +63,7 @@ def register():
     register_decoder(is_nifti, decode_nifti, name="nifti")
 
 
-# --- pipelines --------------------------------------------------------------------------------------------------------
+# --- pipelines ------------------------------------------------------------------------------------
 
 
 @data_iterator(output_map=["images", "names"], reader_name="slices")
@@ -75,16 +78,17 @@ def slices(files):
 
 @data_iterator(output_map=["volumes"], reader_name="volumes")
 def volumes(files):
-    """Volumes: a window, turned around the axis of the body, resized in all three dimensions, with noise."""
+    """Volumes: a window, turned around the axis of the body, resized to 8x32x32, with noise."""
     encoded, _ = fn.readers.file(files=files, name="volumes")
     volume = fn.cast(fn.decoders.image(encoded), dtype=types.FLOAT)
     volume = fn.crop(volume, crop=(12, 24, 24))
-    volume = fn.rotate(volume, angle=fn.random.uniform(range=(-10.0, 10.0)), axis=(0, 0, 1), keep_size=True)
+    angle = fn.random.uniform(range=(-10.0, 10.0))
+    volume = fn.rotate(volume, angle=angle, axis=(0, 0, 1), keep_size=True)
     volume = fn.resize(volume, resize_z=8, resize_y=32, resize_x=32)
     return fn.noise.gaussian(volume, stddev=2.0)
 
 
-# --- files to try them with -------------------------------------------------------------------------------------------
+# --- files to try them with -----------------------------------------------------------------------
 
 
 def write_dicom(path: pathlib.Path, pixels: np.ndarray):
@@ -94,7 +98,8 @@ def write_dicom(path: pathlib.Path, pixels: np.ndarray):
     image.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
     image.file_meta.MediaStorageSOPClassUID = image.SOPClassUID = CTImageStorage
     image.file_meta.MediaStorageSOPInstanceUID = image.SOPInstanceUID = UID("1.2.3")
-    image.SamplesPerPixel, image.PhotometricInterpretation, image.PixelRepresentation = 1, "MONOCHROME2", 0
+    image.SamplesPerPixel, image.PixelRepresentation = 1, 0
+    image.PhotometricInterpretation = "MONOCHROME2"
     image.BitsAllocated, image.BitsStored, image.HighBit = 16, 12, 11
     image.Rows, image.Columns = pixels.shape[-2:]
     if pixels.ndim == 3:

@@ -1,7 +1,10 @@
-"""A train step of Flax NNX that augments on the device: functions of jaxdali inside `jax.jit`, in one program with the
-gradient.
+"""Shows a train step of Flax NNX that augments its images on the device, in one program.
 
-python examples/nnx_augment.py
+    python examples/nnx_augment.py
+
+It needs Flax and Optax: pip install flax optax
+
+The functions of jaxdali are called inside `nnx.jit`, so XLA compiles them with the gradient.
 """
 
 import pathlib
@@ -19,6 +22,8 @@ CLASSES = sorted({photo.parent.name for photo in PHOTOS})
 
 
 class Model(nnx.Module):
+    """Two convolutions, the mean over the image, and a linear layer."""
+
     def __init__(self, rngs):
         self.first = nnx.Conv(3, 16, (3, 3), strides=2, rngs=rngs)
         self.second = nnx.Conv(16, 32, (3, 3), strides=2, rngs=rngs)
@@ -30,7 +35,7 @@ class Model(nnx.Module):
 
 
 def augment(images, key):
-    """Takes dense arrays of static shapes. The random numbers are those of the same calls outside of a program."""
+    """Takes an array of images of one size. Its random numbers are those of calls outside `jit`."""
     crop, mirror, turn = jax.random.split(key, 3)
     images = jd.random_resized_crop(images, size=(48, 48), random_area=(0.4, 1.0), key=crop)
     angle = jax.random.uniform(turn, (len(images),), minval=-15, maxval=15)
@@ -56,7 +61,6 @@ if __name__ == "__main__":
     labels = jnp.array([CLASSES.index(p.parent.name) for p in PHOTOS])
     model = Model(nnx.Rngs(0))
     optimizer = nnx.Optimizer(model, optax.adam(3e-3), wrt=nnx.Param)
-    losses = [
-        float(train_step(model, optimizer, images, labels, jax.random.fold_in(jax.random.key(0), i))) for i in range(60)
-    ]
+    keys = jax.random.split(jax.random.key(0), 60)
+    losses = [float(train_step(model, optimizer, images, labels, key)) for key in keys]
     print(f"loss {np.mean(losses[:5]):.3f} at first, {np.mean(losses[-5:]):.3f} at the end")

@@ -1,6 +1,11 @@
-"""Ray Data reads files and divides them into blocks; jaxdali decodes and resizes each batch in one call of a worker.
+"""Ray Data reads files and divides them into blocks, and jaxdali decodes and resizes their batches.
 
-python examples/ray_map_batches.py
+    python examples/ray_map_batches.py
+
+It needs Ray Data: pip install "ray[data]"
+
+Ray's workers call jaxdali once for each batch. The images depend neither on the size of the batches
+nor on the worker.
 """
 
 import logging
@@ -15,8 +20,9 @@ IMAGES = pathlib.Path(__file__).parent.resolve() / "images"
 
 
 class Augment:
-    """Ray makes one in each worker process. A key for each file makes results independent of how Ray divides the
-    blocks.
+    """Decodes and augments batches. Ray makes one in each worker process.
+
+    A key for each file makes results independent of how Ray divides the blocks.
     """
 
     def __init__(self, seed):
@@ -37,7 +43,8 @@ class Augment:
 
         numbers = jax.numpy.asarray(batch["number"])
         keys = jax.vmap(jax.random.fold_in, (None, 0))(self._key, numbers)
-        return {"number": batch["number"], "images": self._augmented(list(batch["jpeg"]), keys).numpy()}
+        images = self._augmented(list(batch["jpeg"]), keys)
+        return {"number": batch["number"], "images": images.numpy()}
 
 
 def read(row):
@@ -45,20 +52,34 @@ def read(row):
 
 
 def make_dataset(batch_size=8):
-    rows = [{"number": i, "path": str(p)} for i, p in enumerate(sorted(IMAGES.rglob("*.jpg")))]
-    files = ray.data.from_items(rows).map(read)
-    return files.map_batches(
-        Augment, fn_constructor_args=(0,), batch_size=batch_size, compute=ray.data.ActorPoolStrategy(size=1)
+    photos = sorted(IMAGES.rglob("*.jpg"))
+    rows = [{"number": i, "path": str(path)} for i, path in enumerate(photos)]
+    return (
+        ray.data.from_items(rows)
+        .map(read)
+        .map_batches(
+            Augment,
+            fn_constructor_args=(0,),
+            batch_size=batch_size,
+            compute=ray.data.ActorPoolStrategy(size=1),
+        )
     )
 
 
 if __name__ == "__main__":
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(
+        "local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
     means = {}
     for batch in make_dataset().iter_batches(batch_size=8):
         print(batch["images"].shape, batch["images"].dtype)
-        means |= {int(n): np.mean(x) for n, x in zip(batch["number"], batch["images"], strict=True)}
-    other = {int(row["number"]): np.mean(row["images"]) for row in make_dataset(batch_size=5).iter_rows()}
-    assert means == other
+        for number, image in zip(batch["number"], batch["images"], strict=True):
+            means[int(number)] = np.mean(image)
+    for row in make_dataset(batch_size=5).iter_rows():
+        assert means[int(row["number"])] == np.mean(row["images"])
     print(f"{len(means)} images, the same in batches of 8 and of 5")
     ray.shutdown()

@@ -1,14 +1,19 @@
-"""Trains on several hosts, with checkpoints from which any number of processes goes on.
+r"""Trains on several hosts, with checkpoints from which any number of processes goes on.
 
-Start it once for each process:
+    python examples/several_hosts.py PHOTOS CHECKPOINTS
 
-    python examples/several_hosts.py PHOTOS CHECKPOINTS                        # SLURM, TPU VMs, GKE: JAX finds the
-    others python examples/several_hosts.py PHOTOS CHECKPOINTS --coordinator 10.0.0.1:1234 --num-processes 4
-    --process-id 0
+It needs Orbax: pip install orbax-checkpoint
 
-All processes read the same folder of photos and write to the same folder of checkpoints. Each reads and decodes its
-shards only. If a process dies, the others end, too. Start the job again, with as many processes as there are: it goes
-on behind the last checkpoint, and each photo is still seen once in each epoch.
+Start the program once for each process. On SLURM, TPU VMs and GKE, JAX finds the other processes;
+elsewhere, tell each of them where process 0 listens, how many there are, and its own number:
+
+    python examples/several_hosts.py PHOTOS CHECKPOINTS \
+        --coordinator 10.0.0.1:1234 --num-processes 4 --process-id 0
+
+All processes read the same folder of photos and write to the same folder of checkpoints. Each reads
+and decodes its shards only. If a process dies, the others end, too. Start the job again, with as
+many processes as there are: it goes on behind the last checkpoint, and each photo is still seen
+once in each epoch.
 """
 
 import argparse
@@ -27,9 +32,13 @@ from jaxdali.plugin.jax import data_iterator
 
 def photos(folder, num_shards=1, shard_id=0):
     encoded, numbers = fn.readers.file(
-        file_root=folder, files=sorted(p.name for p in pathlib.Path(folder).iterdir()), name="photos", random_shuffle=True,
-        num_shards=num_shards, shard_id=shard_id,
-    )  # fmt: skip
+        file_root=folder,
+        files=sorted(path.name for path in pathlib.Path(folder).iterdir()),
+        name="photos",
+        random_shuffle=True,
+        num_shards=num_shards,
+        shard_id=shard_id,
+    )
     return fn.resize(fn.decoders.image(encoded), size=(16, 16)), numbers
 
 
@@ -48,29 +57,34 @@ def train_step(weights, images, valid):
 
 def local_numbers(batch):
     """The numbers of the photos in this process's part of a batch."""
+    numbers = []
     parts = zip(batch["number"].addressable_shards, batch["valid"].addressable_shards)
-    return [int(n) for number, valid in parts for n in np.asarray(number.data)[np.asarray(valid.data), 0]]
+    for number, valid in parts:
+        numbers += np.asarray(number.data)[np.asarray(valid.data), 0].tolist()
+    return numbers
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("photos")
     parser.add_argument("checkpoints")
-    parser.add_argument(
-        "--coordinator", help="address and port of process 0; where a scheduler tells JAX about the job, leave it out"
-    )
+    parser.add_argument("--coordinator", help="address and port of process 0")
     parser.add_argument("--num-processes", type=int)
     parser.add_argument("--process-id", type=int)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=12, help="of all processes together")
     parser.add_argument("--save-every", type=int, default=4, help="steps")
-    arguments = parser.parse_args()
+    args = parser.parse_args()
 
     jax.distributed.initialize(
-        arguments.coordinator, arguments.num_processes, arguments.process_id, heartbeat_timeout_seconds=10
+        args.coordinator, args.num_processes, args.process_id, heartbeat_timeout_seconds=10
     )
-    sharding = NamedSharding(Mesh(jax.devices(), ("batch",)), PartitionSpec("batch"))
-    make = data_iterator(
+    mesh = Mesh(jax.devices(), ("batch",))
+    sharding = NamedSharding(mesh, PartitionSpec("batch"))
+    replicated = NamedSharding(mesh, PartitionSpec())
+    make_iterator = data_iterator(
         photos,
         ["image", "number"],
         reader_name="photos",
@@ -78,33 +92,31 @@ def main():
         last_batch_policy=LastBatchPolicy.PARTIAL,
         mask_name="valid",
     )
-    weights = jax.device_put(np.full((16 * 16 * 3, 8), 0.01, np.float32), NamedSharding(sharding.mesh, PartitionSpec()))
+    weights = jax.device_put(np.full((16 * 16 * 3, 8), 0.01, np.float32), replicated)
+    checkpoints = pathlib.Path(args.checkpoints).absolute()
     options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=False)
     with (
-        ocp.CheckpointManager(pathlib.Path(arguments.checkpoints).absolute(), options=options) as manager,
-        make(arguments.photos, batch_size=arguments.batch_size, seed=0) as iterator,
+        ocp.CheckpointManager(checkpoints, options=options) as manager,
+        make_iterator(args.photos, batch_size=args.batch_size, seed=0) as iterator,
     ):
-        step = first_epoch = 0
-        if (last := manager.latest_step()) is not None:
-            restored = manager.restore(
-                last,
-                args=ocp.args.Composite(
-                    model=ocp.args.StandardRestore({"weights": weights}), data=ocp.args.JsonRestore()
-                ),
-            )
-            weights, step, first_epoch = restored["model"]["weights"], last, restored["data"]["epoch"]
+        steps_per_epoch = len(iterator)
+        step = manager.latest_step() or 0
+        first_epoch = 0
+        if step > 0:
+            model = ocp.args.StandardRestore({"weights": weights})
+            parts = ocp.args.Composite(model=model, data=ocp.args.JsonRestore())
+            restored = manager.restore(step, args=parts)
+            weights, first_epoch = restored["model"]["weights"], restored["data"]["epoch"]
             iterator.set_state(restored["data"]["iterator"])
         host = f"process {jax.process_index()} of {jax.process_count()}"
-        print(f"{host}: begins with step {step}, {len(iterator)} steps an epoch", flush=True)
-        for epoch in range(first_epoch, arguments.epochs):
+        print(f"{host}: begins with step {step}, {steps_per_epoch} steps an epoch", flush=True)
+        for epoch in range(first_epoch, args.epochs):
             for batch in iterator:  # after a checkpoint in the middle of an epoch, the rest of it
                 weights, loss = train_step(weights, batch["image"], batch["valid"])
-                print(
-                    f"{host}: epoch {epoch}, step {step}, loss {float(loss):.4f}, photos {local_numbers(batch)}",
-                    flush=True,
-                )
+                progress = f"epoch {epoch}, step {step}, loss {float(loss):.4f}"
+                print(f"{host}: {progress}, photos {local_numbers(batch)}", flush=True)
                 step += 1
-                if step % arguments.save_every == 0:
+                if step % args.save_every == 0:
                     model = ocp.args.StandardSave({"weights": weights})
                     data = ocp.args.JsonSave({"iterator": iterator.get_state(), "epoch": epoch})
                     manager.save(step, args=ocp.args.Composite(model=model, data=data))

@@ -1,9 +1,11 @@
-"""PyTorch's DataLoader, whose workers decode and augment whole batches in `collate_fn`.
+"""Shows PyTorch's DataLoader with workers that decode and augment whole batches in `collate_fn`.
 
     python examples/torch_collate.py [--start spawn | fork | forkserver]
 
-"fork" needs a parent that has run neither JAX nor a function of jaxdali, because threads do not survive in the
-children. In a worker of any other parent, a call raises an error that says so.
+It needs PyTorch: pip install torch
+
+"fork" needs a parent that has run neither JAX nor a function of jaxdali, because threads do not
+survive in the children. In a worker of any other parent, a call raises an error that says so.
 """
 
 import argparse
@@ -35,7 +37,7 @@ def augmented(jpegs, keys):
 
 
 def collate(samples):
-    """Gives each sample a key, so that its pixels depend neither on the worker nor on the batch that it is in."""
+    """Gives each sample a key, so that its pixels depend neither on its worker nor on its batch."""
     jd.set_num_threads(1)  # the number for each worker process
     numbers, jpegs = zip(*samples, strict=True)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), jax.numpy.array(numbers))
@@ -54,14 +56,14 @@ def make_loader(start, workers=2):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--start", choices=["spawn", "fork", "forkserver"], default="spawn")
-    mean = {
-        int(i): float(x.mean())
-        for numbers, images in make_loader(parser.parse_args().start)
-        for i, x in zip(numbers, images)
-    }
-    print(
-        f"{len(mean)} images, of which each has its mean whichever worker made it:",
-        [round(mean[i], 4) for i in sorted(mean)][:4],
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--start", choices=["spawn", "fork", "forkserver"], default="spawn")
+    args = parser.parse_args()
+    means = {}
+    for numbers, images in make_loader(args.start):
+        for number, image in zip(numbers, images):
+            means[int(number)] = round(float(image.mean()), 4)
+    print(f"{len(means)} images. Their means are the same whichever worker made them:")
+    print([means[number] for number in sorted(means)][:4], "...")

@@ -1,15 +1,19 @@
-"""Trains a small CNN in PyTorch from a folder of JPEGs that a jaxdali pipeline reads, decodes and augments.
+"""Trains a small CNN of PyTorch from a folder of JPEGs that a pipeline reads, decodes and augments.
 
     python examples/torch_train.py [IMAGE_DIR] [--epochs 8] [--batch-size 32]
 
-IMAGE_DIR holds one folder of images per class. Without it, the script makes a folder of its own in a temporary
-directory: random crops of the photos beside it, to be told apart by the photo they come from.
+It needs PyTorch: pip install torch
 
-The tensors are the memory that the pipeline wrote: nothing is copied on the way into the training step. The last batch
-of the held-out part is shorter (LastBatchPolicy.PARTIAL), so that each of its images counts once.
+IMAGE_DIR holds one folder of images per class. Without it, the script makes such a folder in a
+temporary directory: random crops of the photos beside it, with their classes.
+
+The tensors are the memory that the pipeline wrote: nothing is copied on the way into the training
+step. The last batch of the held-out part is shorter (LastBatchPolicy.PARTIAL), so that each of its
+images counts once.
 """
 
 import argparse
+import dataclasses
 import itertools
 import pathlib
 import tempfile
@@ -27,7 +31,7 @@ SIZE = 48  # the images that the network sees
 
 
 def make_dataset(folder: pathlib.Path, per_photo: int = 20, seed: int = 0) -> pathlib.Path:
-    """Writes random crops of the sample photos as JPEGs into `folder`, one class per photo; returns the folder."""
+    """Writes random crops of the photos into `folder`, with the same classes; returns it."""
     rng = np.random.default_rng(seed)
     for photo in sorted((pathlib.Path(__file__).parent / "images").glob("*/*.jpg")):
         with Image.open(photo) as opened:
@@ -36,25 +40,43 @@ def make_dataset(folder: pathlib.Path, per_photo: int = 20, seed: int = 0) -> pa
         target.mkdir(parents=True, exist_ok=True)
         for i in range(per_photo):
             width, height = (round(float(rng.uniform(0.35, 0.6)) * n) for n in image.size)
-            x, y = (int(rng.integers(0, n - m + 1)) for n, m in zip(image.size, (width, height), strict=True))
-            image.crop((x, y, x + width, y + height)).save(target / f"{photo.stem}_{i:03d}.jpg", quality=85)
+            x = int(rng.integers(0, image.width - width + 1))
+            y = int(rng.integers(0, image.height - height + 1))
+            crop = image.crop((x, y, x + width, y + height))
+            crop.save(target / f"{photo.stem}_{i:03d}.jpg", quality=85)
     return folder
 
 
-def split(folder: pathlib.Path) -> tuple[tuple[list[str], list[int]], tuple[list[str], list[int]]]:
-    """The files of a folder of class folders and the numbers of their classes, in a training and a held-out part (every
-    fifth).
-    """
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The files of a folder and their labels, in a training and a held-out part."""
+
+    classes: list[str]
+    train_files: list[str]
+    train_labels: list[int]
+    held_out_files: list[str]
+    held_out_labels: list[int]
+
+
+def split(folder: pathlib.Path) -> Data:
+    """Lists a folder of class folders. Every fifth file is held out."""
     classes = sorted(d.name for d in folder.iterdir() if d.is_dir())
-    files = [(str(f), label) for label, name in enumerate(classes) for f in sorted((folder / name).glob("*.jp*g"))]
-    if len(classes) < 2 or len(files) < 10:
+    data = Data(classes, [], [], [], [])
+    paths = sorted(path for name in classes for path in (folder / name).glob("*.jp*g"))
+    if len(classes) < 2 or len(paths) < 10:
         raise SystemExit(
-            f"{folder}: need at least two class folders and ten JPEGs, found {len(classes)} and {len(files)}"
+            f"{folder}: need at least two class folders and ten JPEGs, "
+            f"found {len(classes)} and {len(paths)}"
         )
-    train, held_out = (
-        ([f for f, _ in p], [n for _, n in p]) for p in ([f for i, f in enumerate(files) if i % 5], files[::5])
-    )
-    return train, held_out
+    for i, path in enumerate(paths):
+        label = classes.index(path.parent.name)
+        if i % 5 == 0:
+            data.held_out_files.append(str(path))
+            data.held_out_labels.append(label)
+        else:
+            data.train_files.append(str(path))
+            data.train_labels.append(label)
+    return data
 
 
 @pipeline_def(num_threads=2)
@@ -64,12 +86,14 @@ def training(files, labels):
     images = fn.rotate(images, angle=fn.random.uniform(range=(-15.0, 15.0)), fill_value=0)
     # Resizing a window of 80 % of the image, at a random place, is a random crop.
     corner = fn.random.uniform(range=(0.0, 0.2), shape=2)
-    images = fn.resize(images, size=(SIZE, SIZE), roi_start=corner, roi_end=corner + 0.8, roi_relative=True)
+    images = fn.resize(
+        images, size=(SIZE, SIZE), roi_start=corner, roi_end=corner + 0.8, roi_relative=True
+    )
     return images, fn.cast(labels, dtype=types.INT64)  # the type that cross_entropy requires
 
 
 @pipeline_def(num_threads=2)
-def plain(files, labels):
+def evaluation(files, labels):
     jpegs, labels = fn.readers.file(files=files, labels=labels, pad_last_batch=True, name="reader")
     return fn.resize(fn.decoders.image(jpegs), size=(SIZE, SIZE)), labels
 
@@ -80,12 +104,15 @@ class CNN(nn.Module):
     def __init__(self, num_classes: int):
         super().__init__()
         widths = (3, 16, 32, 64)
-        self.convs = nn.ModuleList([nn.Conv2d(i, o, 3, stride=2, padding=1) for i, o in itertools.pairwise(widths)])
+        self.convs = nn.ModuleList(
+            [nn.Conv2d(i, o, 3, stride=2, padding=1) for i, o in itertools.pairwise(widths)]
+        )
         self.head = nn.Linear(widths[-1], num_classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """``uint8 [N, H, W, 3]`` -> logits ``float32 [N, classes]``."""
-        x = images.permute(0, 3, 1, 2).float() / 127.5 - 1.0  # a view: convolutions are fastest with channels last
+        # A view: convolutions are fastest with channels last.
+        x = images.permute(0, 3, 1, 2).float() / 127.5 - 1.0
         for conv in self.convs:
             x = torch.relu(conv(x))
         return self.head(x.mean(dim=(2, 3)))
@@ -94,18 +121,19 @@ class CNN(nn.Module):
 def train(
     folder: pathlib.Path, epochs: int = 8, batch_size: int = 32, seed: int = 0
 ) -> tuple[list[float], float, float]:
-    """Trains on `folder`. Returns the loss of each step, the accuracy on the held-out part, and the accuracy of always
-    choosing one class.
+    """Trains on `folder`.
+
+    Returns:
+      the losses, the accuracy on the held-out part, and the accuracy of always choosing one class
     """
     torch.manual_seed(seed)
-    training_part, held_out_part = split(folder)
-    held_out_labels = np.array(held_out_part[1])
-    model = CNN(max(training_part[1]) + 1)
+    data = split(folder)
+    model = CNN(len(data.classes))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 
     losses = []
     batches = DALIClassificationIterator(
-        training(*training_part, batch_size=batch_size, seed=seed),
+        training(data.train_files, data.train_labels, batch_size=batch_size, seed=seed),
         reader_name="reader",
         last_batch_policy=LastBatchPolicy.DROP,
     )
@@ -121,18 +149,23 @@ def train(
 
     correct, total = 0, 0
     held_out = DALIClassificationIterator(
-        plain(*held_out_part, batch_size=batch_size), reader_name="reader", last_batch_policy=LastBatchPolicy.PARTIAL
+        evaluation(data.held_out_files, data.held_out_labels, batch_size=batch_size),
+        reader_name="reader",
+        last_batch_policy=LastBatchPolicy.PARTIAL,
     )
     with torch.no_grad(), held_out:
         for (batch,) in held_out:
-            correct += int((model(batch["data"]).argmax(dim=1) == batch["label"][:, 0]).sum())
+            predicted = model(batch["data"]).argmax(dim=1)
+            correct += int((predicted == batch["label"][:, 0]).sum())
             total += len(batch["label"])
-    assert total == len(held_out_labels)
-    return losses, correct / total, float(np.bincount(held_out_labels).max() / total)
+    assert total == len(data.held_out_files)
+    return losses, correct / total, float(np.bincount(data.held_out_labels).max() / total)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("image_dir", nargs="?", type=pathlib.Path)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch-size", type=int, default=32)

@@ -1,16 +1,15 @@
-"""Trains a small 3-D CNN (Flax NNX, optax) to tell in which direction a picture moves, and reads the cameras of a
-robot.
+"""Trains a small 3-D CNN to tell in which direction a picture moves, and reads a robot's cameras.
 
-    python examples/video.py [--videos DIR] [--output video.png]
+    python examples/video.py [--videos DIR] [--epochs 12] [--output video.png]
 
-DIR holds a folder of videos for each class. Without it the script makes videos of its own, of photos that move left,
-right, up or down. Clips are cropped at random: each clip in one place, so that what moves in it is the same in all its
-frames. Needs PyAV, Flax and
-matplotlib: pip install "jaxdali[video,examples]".
+It needs PyAV, Flax, Optax and matplotlib: pip install av flax optax matplotlib
+
+DIR holds a folder of videos for each class. Without it the script makes videos of its own, of
+photos that move left, right, up or down. Clips are cropped at random: each clip in one place, so
+that what moves in it is the same in all its frames.
 """
 
 import argparse
-import itertools
 import pathlib
 import tempfile
 from typing import Any
@@ -24,7 +23,7 @@ from jaxdali import fn, types
 from jaxdali.plugin.jax import data_iterator
 from jaxdali.plugin.jax.fn import jax_function
 
-# How far the window moves over the photo, (x, y)
+# The pixels, (x, y), that the window moves over the photo from frame to frame.
 CLASSES = {"down": (0, -3), "left": (3, 0), "right": (-3, 0), "up": (0, 3)}
 LENGTH, SIZE, RATE = 8, 32, 10
 
@@ -39,35 +38,42 @@ def write(path: pathlib.Path, frames: np.ndarray) -> str:
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"
         stream.codec_context.gop_size = 12
-        for frame in frames:
-            output.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), "rgb24")))
+        for pixels in frames:
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), "rgb24")
+            output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
     return str(path)
 
 
-def moving(photo: np.ndarray, step: tuple[int, int], frames: int, rng: np.random.Generator) -> np.ndarray:
+def moving(
+    photo: np.ndarray, step: tuple[int, int], frames: int, rng: np.random.Generator
+) -> np.ndarray:
     """A window of 64x64 pixels that moves over a photo."""
-    start = [
-        int(rng.integers(max(0, -s * frames), n - 64 - max(0, s * frames))) for s, n in zip(step, photo.shape[1::-1])
-    ]
-    places = [(start[0] + k * step[0], start[1] + k * step[1]) for k in range(frames)]
-    return np.stack([photo[y : y + 64, x : x + 64] for x, y in places])
+    height, width, _ = photo.shape
+    # The window stays inside of the photo: its first place leaves room for all steps.
+    x, y = (
+        int(rng.integers(max(0, -s * frames), extent - 64 - max(0, s * frames)))
+        for s, extent in zip(step, (width, height))
+    )
+    corners = [(x + k * step[0], y + k * step[1]) for k in range(frames)]
+    return np.stack([photo[top : top + 64, left : left + 64] for left, top in corners])
 
 
 def make_videos(folder: pathlib.Path, per_class: int = 6, frames: int = 24) -> pathlib.Path:
     """A folder of videos for each direction; returns the folder."""
     rng = np.random.default_rng(0)
     photos = sorted((pathlib.Path(__file__).parent / "images").glob("*/*.jpg"))
-    for (name, step), k in itertools.product(CLASSES.items(), range(per_class)):
-        with Image.open(photos[k % len(photos)]) as image:
-            photo = np.asarray(image.convert("RGB").resize((260, 200)))
-        write(folder / name / f"{k}.mp4", moving(photo, step, frames, rng))
+    for name, step in CLASSES.items():
+        for k in range(per_class):
+            with Image.open(photos[k % len(photos)]) as image:
+                photo = np.asarray(image.convert("RGB").resize((260, 200)))
+            write(folder / name / f"{k}.mp4", moving(photo, step, frames, rng))
     return folder
 
 
 @data_iterator(output_map=["clips", "labels"], reader_name="clips")
 def clips(folder, train=True):
-    """Clips ``[N, LENGTH, SIZE, SIZE, 3]`` and labels ``[N]``."""
+    """Returns clips ``[N, LENGTH, SIZE, SIZE, 3]`` and labels ``[N]``."""
     read: Any = fn.readers.video(
         file_root=folder,
         sequence_length=LENGTH,
@@ -94,6 +100,7 @@ def clips(folder, train=True):
 
 
 def make_network(classes: int, seed: int = 0):
+    """A network of Flax NNX for clips."""
     from flax import nnx
 
     class Network(nnx.Module):
@@ -101,7 +108,9 @@ def make_network(classes: int, seed: int = 0):
 
         def __init__(self, rngs: nnx.Rngs):
             layers = ((3, 16, (1, 2, 2)), (16, 32, (2, 2, 2)), (32, 64, (2, 2, 2)))
-            self.convs = nnx.List([nnx.Conv(i, o, (3, 3, 3), strides=s, rngs=rngs) for i, o, s in layers])
+            self.convs = nnx.List(
+                [nnx.Conv(i, o, (3, 3, 3), strides=s, rngs=rngs) for i, o, s in layers]
+            )
             self.head = nnx.Linear(64, classes, rngs=rngs)
 
         def __call__(self, x):
@@ -130,60 +139,68 @@ def train(folder: pathlib.Path, epochs: int = 12, batch_size: int = 12) -> list[
         optimizer.update(network, gradients)
         return loss
 
-    batches, losses = clips(str(folder), batch_size=batch_size, seed=1), []
+    iterator, losses = clips(str(folder), batch_size=batch_size, seed=1), []
     for _ in range(epochs):
-        losses += [step(network, optimizer, batch["clips"], batch["labels"]) for batch in batches]
-    return [float(x) for x in losses]
+        for batch in iterator:
+            losses.append(step(network, optimizer, batch["clips"], batch["labels"]))
+    return [float(loss) for loss in losses]
 
 
-# --- a robot: several cameras, and the state at the same step
-# -----------------------------------------------------------
+# --- a robot: several cameras, and the state at the same step -------------------------------------
 
 
 @data_iterator(output_map=["front", "wrist", "state"], reader_name="front")
 def robot(front, wrist, states):
-    """Clips of two cameras, and the states ``[N, LENGTH, numbers]`` of the same steps.
+    """Returns clips of two cameras, and the states ``[N, LENGTH, numbers]`` of the same steps.
 
     Args:
-      front, wrist: the videos of the episodes, one of each camera; states: ``f32[episodes, steps, numbers]``.
+      front: the videos of the episodes, of one camera
+      wrist: those of the other
+      states: ``f32[episodes, steps, numbers]``
     """
-    episodes = list(range(len(front)))
     options: dict[str, Any] = {
-        "labels": episodes,
+        "labels": list(range(len(front))),  # the numbers of the episodes
         "sequence_length": LENGTH,
         "step": 1,
         "shuffle": "global",
         "seed": 5,
         "enable_frame_num": "sequence",
     }
-    # Readers with one seed give their lists in one order.
-    read: list[Any] = [
-        fn.readers.video(filenames=files, name=name, **options) for files, name in ((front, "front"), (wrist, "wrist"))
-    ]
-    (first, episode, frames), (second, _, _) = read
     table = jnp.asarray(states)
-    state = jax_function(lambda episode, frames: jax.vmap(lambda e, f: table[e[0], f])(episode, frames))(
-        episode, frames
-    )
-    return first, second, state
+
+    @jax_function
+    @jax.vmap
+    def states_of(episode, frames):
+        return table[episode[0], frames]
+
+    # Readers with one seed give their lists in one order.
+    front_reader: Any = fn.readers.video(filenames=front, name="front", **options)
+    wrist_reader: Any = fn.readers.video(filenames=wrist, name="wrist", **options)
+    front_clips, episode, frames = front_reader
+    wrist_clips, _, _ = wrist_reader
+    return front_clips, wrist_clips, states_of(episode, frames)
 
 
-def make_episodes(folder: pathlib.Path, episodes: int = 2, steps: int = 20) -> tuple[list[str], list[str], np.ndarray]:
-    """Videos of two cameras; each frame is as bright as its number and its camera say, which is also the state."""
+def make_episodes(
+    folder: pathlib.Path, episodes: int = 2, steps: int = 20
+) -> tuple[list[str], list[str], np.ndarray]:
+    """Writes videos of two cameras. The state at a step is how bright its two frames are."""
     files, states = ([], []), np.zeros((episodes, steps, 2), np.float32)
     for e in range(episodes):
         for c, camera in enumerate(("front", "wrist")):
-            states[e, :, c] = 40 + 8 * np.arange(steps) + 20 * c
-            frames = np.broadcast_to(states[e, :, c, None, None, None], (steps, 32, 48, 3)).astype(np.uint8)
-            files[c].append(write(folder / f"{camera}_{e}.mp4", frames))
+            brightness = 40 + 8 * np.arange(steps) + 20 * c
+            states[e, :, c] = brightness
+            frames = np.ones((steps, 32, 48, 3), np.uint8) * brightness[:, None, None, None]
+            files[c].append(write(folder / f"{camera}_{e}.mp4", frames.astype(np.uint8)))
     return *files, states
 
 
 def main():
-    parser = argparse.ArgumentParser(description="A 3-D CNN on clips of videos; cameras of a robot.")
-    parser.add_argument(
-        "--videos", type=pathlib.Path, help="a folder of videos for each class; without it, videos are made"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--videos", type=pathlib.Path, help="a folder of videos for each class")
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--output", default="video.png", help="the picture")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -191,13 +208,14 @@ def main():
         batch = next(clips(str(folder), batch_size=4, seed=1))
         print({name: x.shape for name, x in batch.items()})
         with jax.numpy_dtype_promotion("standard"):
-            losses = train(folder)
+            losses = train(folder, args.epochs)
         print(f"loss {np.mean(losses[:4]):.3f} -> {np.mean(losses[-4:]):.3f}")
         steps = next(robot(*make_episodes(pathlib.Path(scratch)), batch_size=4))
-        camera_means = np.stack([np.asarray(steps[camera]).mean(axis=(2, 3, 4)) for camera in ("front", "wrist")], -1)
-        print(
-            f"cameras and state differ by at most {np.abs(camera_means - np.asarray(steps['state'])).max():.1f} of 255"
-        )
+        brightness = [
+            np.asarray(steps[camera]).mean(axis=(2, 3, 4)) for camera in ("front", "wrist")
+        ]
+        difference = np.abs(np.stack(brightness, axis=-1) - np.asarray(steps["state"])).max()
+        print(f"cameras and state differ by at most {difference:.1f} of 255")
 
     import matplotlib
 
@@ -205,12 +223,14 @@ def main():
     import matplotlib.pyplot as plt
 
     names = sorted(d.name for d in args.videos.iterdir()) if args.videos else sorted(CLASSES)
-    _, axes = plt.subplots(4, LENGTH, figsize=(1.4 * LENGTH, 6), layout="constrained")
+    figure, axes = plt.subplots(4, LENGTH, figsize=(1.4 * LENGTH, 6), layout="constrained")
     for row, clip, label in zip(axes, np.asarray(batch["clips"]), np.asarray(batch["labels"])):
-        for k, place in enumerate(row):
-            place.imshow(np.clip(clip[k] * 63 + 127.5, 0, 255).astype(np.uint8))
-            place.set(xticks=[], yticks=[], title=names[int(label)] if k == 0 else "")
-    plt.savefig(args.output, dpi=80)
+        for axis, frame in zip(row, clip):
+            axis.imshow(np.clip(frame * 63 + 127.5, 0, 255).astype(np.uint8))
+            axis.set(xticks=[], yticks=[])
+        row[0].set_title(names[int(label)])
+    figure.savefig(args.output, dpi=80)
+    print(f"wrote {args.output}")
 
 
 if __name__ == "__main__":

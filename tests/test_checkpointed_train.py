@@ -1,0 +1,100 @@
+"""The training program of the guide "Train a model", and that the guide shows the same code."""
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import places
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+GUIDE = places.EXAMPLES / "site" / "guides" / "training.md"
+
+
+def definitions(source):
+    """The functions, classes and constants of a program, without their format, comments and types."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+    named = {node.name: ast.dump(node) for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    return named | {ast.dump(node.targets[0]): ast.dump(node) for node in tree.body if isinstance(node, ast.Assign)}
+
+
+def test_guide_has_the_code_of_the_example():
+    """Whoever copies the guide's cells has the example's functions."""
+    cells = "\n".join(re.findall(r"```\{code-cell\}\n(?::.*\n)*(.*?)```", GUIDE.read_text(), re.DOTALL))
+    shown = definitions(cells)
+    for name, code in definitions((places.EXAMPLES / "checkpointed_train.py").read_text()).items():
+        if name != "main":
+            assert shown[name] == code, f"{name} of examples/checkpointed_train.py differs from the guide's"
+
+
+@pytest.fixture
+def program():
+    """The example as a module."""
+    for package in ("flax", "optax", "orbax.checkpoint"):
+        pytest.importorskip(package)
+    spec = importlib.util.spec_from_file_location("checkpointed_train", places.EXAMPLES / "checkpointed_train.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def photos(program, tmp_path):
+    """168 photos to train on and 63 for validation."""
+    program.make_photos(places.PHOTOS, tmp_path / "train", per_photo=8, seed=0)
+    program.make_photos(places.PHOTOS, tmp_path / "val", per_photo=3, seed=1)
+    return tmp_path
+
+
+def test_a_stopped_run_goes_on(program, photos, tmp_path, capsys):
+    """A run that is stopped behind a checkpoint in the middle of an epoch has the losses of one that is not stopped."""
+    with jax.numpy_dtype_promotion("standard"):  # optax relies on it
+        whole = program.train(photos, tmp_path / "whole", steps=20)
+        stopped = program.train(photos, tmp_path / "stopped", steps=13, save_every=4)
+        resumed = program.train(photos, tmp_path / "stopped", steps=20)
+    assert stopped == whole[:13]
+    assert resumed == whole[12:]  # from the third of five batches of the epoch
+    assert np.mean(whole[-5:]) < 0.7 * np.mean(whole[:5])
+    printed = capsys.readouterr().out
+    assert printed.count("goes on behind step 12\n") == 1
+    assert re.findall(r"of (\d+) are right", printed) == ["63"] * 8  # every photo once, without the padding
+
+
+def test_other_numbers_of_devices(program, photos):
+    """A state of the second epoch fits one device and all; the rest of the epoch are photos that were not seen."""
+    state, labels_by_number = None, {}
+    for number in (4, 1, 8):
+        sharding = NamedSharding(Mesh(jax.devices()[:number], ("batch",)), PartitionSpec("batch"))
+        iterator, val_iterator = program.make_iterators(photos, sharding, 16)
+        with iterator, val_iterator:
+            if state is None:
+                for _ in range(len(iterator) + 4):
+                    next(iterator)
+                state = iterator.get_state()
+            else:
+                iterator.set_state(state)
+            labels_by_number[number] = np.concatenate([np.asarray(next(iterator)["labels"])[:, 0] for _ in range(6)])
+            assert next(iterator)["images"].sharding.is_equivalent_to(sharding, 4)
+    counts = [np.bincount(labels, minlength=7) for labels in labels_by_number.values()]
+    assert {len(labels) for labels in labels_by_number.values()} == {96}
+    for count in counts[1:]:  # all but the few that DROP leaves out
+        assert np.abs(count - counts[0]).sum() <= 16
+
+
+@pytest.mark.slow
+def test_example(tmp_path):
+    """The program as a user starts it: it stops halfway and goes on."""
+    command = [sys.executable, str(places.EXAMPLES / "checkpointed_train.py")]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "goes on behind step 20\nstep 21:" in run.stdout
+    assert "of 84 are right" in run.stdout
