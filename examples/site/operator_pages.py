@@ -24,14 +24,27 @@ from jaxdali._core.operator import EagerOperator, HostOperator, NativeOperator, 
 from jaxdali._pipeline.pipeline import internals_of
 from jaxdali.fn.__main__ import group, operators, placements
 
+# The pages that list operators: a title, a sentence, and the modules and folders of `fn` that stand in each. A module that is in none
+# gets a page of its own.
 GROUPS = {
-    "audio": "Audio",
-    "box": "Boxes",
-    "decode": "Decoding",
-    "image": "Images",
-    "source": "Sources",
-    "tensor": "Tensors",
+    "reading": (
+        "Reading",
+        "Readers of files and data sets, and values that a program gives.",
+        ("readers", "experimental.readers", "experimental.inputs", "source", "io.file"),
+    ),
+    "decoding": ("Decoding", "Decoders of images, sound, video and arrays.", ("decoders", "decode")),
+    "images": ("Images", "Sizes, windows, colours and filters. Most of them take videos, too.", ("image",)),
+    "noise": ("Noise", "Noise that is added to images.", ("noise",)),
+    "experimental": ("Experimental", "Operators on images in DALI's `fn.experimental`.", ("experimental",)),
+    "boxes": ("Boxes", "Bounding boxes that follow the changes of their images.", ("box",)),
+    "masks": ("Masks", "Boxes and pixels that are chosen by segmentation masks.", ("segmentation",)),
+    "audio": ("Audio", "Sound and its spectra.", ("audio",)),
+    "tensors": ("Tensors", "Shapes, types, order and contents of arrays of any kind.", ("tensor",)),
+    "reductions": ("Reductions", "Sums, means and extrema over axes.", ("reductions",)),
+    "random_numbers": ("Random numbers", "Random numbers, another one for each sample.", ("random",)),
+    "matrices": ("Matrices of transforms", "Matrices for `warp_affine` and `coord_transform`.", ("transforms",)),
 }
+BREAK = "\u200b"  # where the side bar may break a long name
 
 
 def documented() -> dict[str, Callable[..., Any]]:
@@ -39,18 +52,35 @@ def documented() -> dict[str, Callable[..., Any]]:
     return {n: f for n, f in sorted(operators().items()) if not (f.__doc__ or "").startswith("Deprecated name")}
 
 
-def write(folder: pathlib.Path) -> None:
-    """Writes the pages, their pictures and an index into a folder."""
-    folder.mkdir(parents=True)
-    groups: dict[str, list[str]] = {}
+def groups() -> dict[str, tuple[str, str, list[str]]]:
+    """The title, the sentence and the operators of each page that lists operators."""
+    page_of = {module: page for page, (*_, modules) in GROUPS.items() for module in modules}
+    pages: dict[str, tuple[str, str, list[str]]] = {
+        page: (title, text, []) for page, (title, text, _) in GROUPS.items()
+    }
     for name, function in documented().items():
-        groups.setdefault(group(name, function), []).append(name)
+        module = group(name, function)
+        page = page_of.get(module, f"module_{module.replace('.', '_')}")
+        pages.setdefault(page, (f"fn.{module}", f"Operators of `fn.{module}`.", []))[2].append(name)
+    return pages
+
+
+def write(folder: pathlib.Path) -> None:
+    """Writes the pages, their pictures, a page for each group, and an index into a folder."""
+    folder.mkdir(parents=True)
+    for name, function in documented().items():
         (folder / f"{name}.md").write_text(page(name, function, folder))
-    lines = ["# Operators\n", "Each page is generated from the operator's declaration and docstring.\n"]
-    for title, names in sorted(groups.items(), key=lambda item: (item[0] not in GROUPS, item[0])):
-        lines += [f"\n## {GROUPS.get(title, f'fn.{title}')}\n"]
-        lines += [f"* [`fn.{n}`]({n}.md): {summary(documented()[n])}" for n in names]
-    lines += ["\n```{toctree}\n:hidden:\n", *documented(), "```\n"]
+    lines = [
+        "# Operators\n",
+        "Each page is generated from the operator's declaration and docstring, and its picture from its example.\n",
+    ]
+    for stem, (title, text, names) in groups().items():
+        listed = [f"* [`{n}`]({n}.md): {summary(documented()[n])}" for n in names]
+        entries = [f"{re.sub('(?<=[._])', BREAK, n)} <{n}>" for n in names]
+        toctree = ["\n```{toctree}\n:hidden:\n", *entries, "```\n"]
+        (folder / f"{stem}.md").write_text("\n".join([f"# {title}\n", f"{text}\n", *listed, *toctree]))
+        lines += [f"\n## [{title}]({stem}.md)\n", f"{text}\n", ", ".join(f"[`{n}`]({n}.md)" for n in names)]
+    lines += ["\n```{toctree}\n:hidden:\n", *groups(), "```\n"]
     (folder / "index.md").write_text("\n".join(lines))
 
 
@@ -83,7 +113,8 @@ def page(name: str, function: Callable[..., Any], folder: pathlib.Path) -> str:
     parts += ["## What differs from DALI\n", differences(name, differs, helps(arguments_text))]
     parts += ["## Where it runs\n", where(name, function, example), "\n"]
     parts += ["## Compared with DALI\n", tolerance(name), "\n"]
-    parts += ["## Also as\n", also(name, function), "\n"]
+    # A search for "dynamic" or "ops" means another page.
+    parts += [":::{rst-class} no-search\n:::\n", "## Also as\n", also(name, function), "\n"]
     return "\n".join(parts)
 
 
@@ -179,11 +210,12 @@ def arguments(name: str, function: Callable[..., Any], help_of: dict[str, str]) 
                 "per frame" if a is not None and a.per_frame else "per sample" if a is not None and a.per_sample else ""
             )
         default_text = "required" if p.default is p.empty else f"= <code>{html.escape(default(p))}</code>"
-        values = html.escape(expected) + (f"<br><em>{marks}</em>" if marks else "")
-        cells = [f"<code>{p.name}</code><br>{default_text}", values, inline(help_of.get(p.name, ""))]
-        rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
+        values = html.escape(expected) + (f"<br> <em>{marks}</em>" if marks else "")
+        cells = [f"<code>{p.name}</code><br> {default_text}", values, inline(help_of.get(p.name, ""))]
+        rows.append("<tr>" + " ".join(f"<td>{c}</td>" for c in cells) + "</tr>")
     head = "".join(f"<th>{h}</th>" for h in ("argument, default", "values", "meaning"))
-    return f'<div class="arguments"><table><thead><tr>{head}</tr></thead><tbody>\n{chr(10).join(rows)}\n</tbody></table></div>\n'
+    body = "\n".join(rows)
+    return f'<div class="arguments"><table class="docutils"><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>\n'
 
 
 # --- what is known besides -------------------------------------------------------------------------------------------
