@@ -1,7 +1,12 @@
 """Figures of the site's pages, by the names that pages write in double braces. They are read from
-tests/benchmarks/RESULTS.md and pyproject.toml. A section, a row or a column that is missing there is an error.
+tests/benchmarks/RESULTS.md; a section, a row or a column that is missing there is an error.
+
+install.md is also read in the repository, so it has its tables in plain Markdown. Run as a program, this prints them,
+and tests/test_figures.py compares. Their packages and bounds are those of pyproject.toml; the purposes of extras and
+the tested versions are written here.
 """
 
+import functools
 import html
 import pathlib
 import re
@@ -10,8 +15,9 @@ import tomllib
 from collections.abc import Sequence
 
 HERE = pathlib.Path(__file__).resolve()
-ROOT = next(folder for folder in HERE.parents if (folder / "tests" / "benchmarks" / "RESULTS.md").exists())
+ROOT = HERE.parents[2]
 BENCHMARKS = ROOT / "tests" / "benchmarks"
+WARM = "with 3.3 us an image (`--serial 3.3`)"  # the column of efficiencies whose caches stay warm
 
 # The purpose of each extra of pyproject.toml. One that is missing here, or gone there, is an error.
 EXTRAS = {
@@ -21,7 +27,7 @@ EXTRAS = {
     "coco": "`readers.coco`: faster annotations, and pixelwise masks",
     "containers": "`readers.caffe`, `readers.caffe2`: LMDB databases",
     "cuda13": "JAX with CUDA 13, and the CUDA kernels as a package of their own",
-    "examples": "what the examples need, with Flax and optax",
+    "examples": "what most examples need, with Flax and optax; each says in its first lines what else",
     "flax": "the examples that train",
     "formats": "images: JPEG XL, AVIF, HEIC; TIFF, PNM and JPEG 2000 of 16 bits",
     "lz4": "`decoders.inflate`",
@@ -34,26 +40,26 @@ EXTRAS = {
 }
 
 
+@functools.cache
 def substitutions() -> dict[str, str]:
     """Markdown by name: tables, and single figures."""
     speed = runpy.run_path(str(BENCHMARKS / "draw_speed.py"))
     values = {
         "version": version(),
-        "python": tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">="),
+        "python": python(),
         "citation": citation(),
         "speed_bars": draw_bars(speed["numbers"](), speed["PIPELINES"]),
         "speed_table": speed["table"](speed["numbers"]()),
-        "extras_table": extras_table(),
-        "versions_table": versions_table(),
     }
     return values | cpu_figures() | gpu_figures()
 
 
 def cpu_figures() -> dict[str, str]:
     """Figures of the part "CPUs" of RESULTS.md."""
-    minutes = read_table("Installation and tests", "minutes")
     cores = read_table("Many cores, simulated", "cores")
     locks = read_table("Many cores, simulated", "without it")
+    warm = read_table("Many cores, simulated", WARM)
+    new_sizes = read_table("Functions of values", "CPU ms, once")
     pipelines = read_table("Pipelines, beside other libraries", "Xeon")
     targets = read_table("Pipelines, beside other libraries", "page faults per batch")
     memory = [
@@ -62,12 +68,12 @@ def cpu_figures() -> dict[str, str]:
         if row[0] in ("decode", "resize", "rotate", "train", "eval")
     ]
     return {
-        "minutes_install": read_cell(minutes, "the first command", "minutes"),
-        "minutes_tests": read_cell(minutes, "the second command", "minutes"),
-        "minutes_one_gpu": read_cell(minutes, "CUDA kernels for one GPU", "minutes"),
-        "minutes_all_gpus": read_cell(minutes, "CUDA kernels for all GPUs", "minutes"),
         "xeon_table": show_table(pipelines, ["decode", "resize", "rotate", "train", "eval"]),
         "cores_table": show_table(cores, ["images/s", "efficiency"]),
+        "images_one_process": read_cell(cores, "128", "images/s"),
+        "images_four_processes": read_cell(cores, "128, four processes of 32", "images/s"),
+        "warm_64": read_cell(warm, "64", WARM),
+        "warm_128": read_cell(warm, "128", WARM),
         "lock_table": show_table(locks, ["efficiency with the lock", "without it"]),
         "memory_table": make_table([["peak MB", "jaxdali", "DALI 2.4"], *memory]),
         "start_table": show_table(
@@ -85,6 +91,12 @@ def cpu_figures() -> dict[str, str]:
             read_table("Video", "wall, of the pool's"), ["wall, of the pool's", "CPU, of the pool's"]
         ),
         "functions_table": show_table(read_table("Functions of values", "ratio"), ["time", "ratio"]),
+        "new_size_one": read_cell(new_sizes, "`jd.decoders.image`", "CPU ms, once"),
+        "new_size_three": read_cell(
+            new_sizes,
+            "decoding, `random_resized_crop` to 96x96 and normalising in one `jd.jit`, a key for each sample",
+            "CPU ms, once",
+        ),
     }
 
 
@@ -103,8 +115,7 @@ def gpu_figures() -> dict[str, str]:
         "gpu_training_table": show_table(training, training[0][1:-1]),
         "gpu_transfer_times_nvjpeg": read_cell(nvjpeg, "with the transfer", "times nvJPEG: last"),
         "gpu_kernel_ms": read_cell(kernels, "all", "`train`: last"),
-        "gpu_host_one": read_cell(host, "random crop, resize, normalise", "one GPU"),
-        "gpu_host_eight": read_cell(host, "random crop, resize, normalise", "eight GPUs"),
+        "gpu_host_table": show_table(host),
     }
 
 
@@ -182,32 +193,24 @@ def draw_bars(numbers: dict[str, dict[str, float]], pipelines: dict[str, str]) -
         longest = max(times[pipeline] for times in numbers.values())
         bars = []
         for library, times in numbers.items():
-            is_ours = library == "jaxdali"
-            color = "var(--color-brand-primary)" if is_ours else "var(--color-foreground-border)"
-            weight = "600" if is_ours else "400"
             shown = f"{times[pipeline]:.1f}" if times[pipeline] >= 10 else f"{times[pipeline]:.2f}"
             bars.append(
-                f'<span style="text-align:right;font-weight:{weight}">{html.escape(library)}</span>'
-                f'<span style="display:flex;align-items:center;gap:0.3rem"><span style="background:{color};'
-                f'height:0.7rem;border-radius:2px;width:{72 * times[pipeline] / longest:.1f}%"></span>'
-                f'<span style="font-weight:{weight}">{shown}</span></span>'
+                f'<div class="{"ours" if library == "jaxdali" else "other"}"><span>{html.escape(library)}</span>'
+                f'<i style="width:{48 * times[pipeline] / longest:.1f}%"></i>{shown}</div>'
             )
-        panels.append(
-            f'<div><div style="font-weight:600;margin-bottom:0.2rem">{html.escape(title)}</div>'
-            '<div style="display:grid;grid-template-columns:4.5rem 1fr;column-gap:0.5rem;line-height:1.45">'
-            f"{''.join(bars)}</div></div>"
-        )
+        panels.append(f"<div><strong>{html.escape(title)}</strong>{''.join(bars)}</div>")
     label = "Bars: CPU milliseconds per image of each library, less is better. The numbers are in the table of the page Performance."
-    return (
-        f'<div role="img" aria-label="{label}" style="display:grid;gap:1.1rem 1.5rem;font-size:0.8rem;margin:1rem 0;'
-        'grid-template-columns:repeat(auto-fill,minmax(15rem,1fr))">'
-        f"{''.join(panels)}</div>"
-    )
+    return f'<div class="bars" role="img" aria-label="{label}">{"".join(panels)}</div>'
 
 
 def version() -> str:
     """The version of the package, from its source."""
     return re.findall(r'__version__ = "(.+)"', (ROOT / "jaxdali" / "_version.py").read_text())[0]
+
+
+def python() -> str:
+    """The oldest version of Python that pyproject.toml admits."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
 
 
 def citation() -> str:
@@ -237,12 +240,12 @@ def extras_table() -> str:
 def versions_table() -> str:
     """The versions that pyproject.toml admits, and those that were tested."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    bounds = dict(re.fullmatch(r"([\w-]+)>=([\d.]+)", package).groups() for package in project["dependencies"])
+    bounds: dict[str, str] = dict(package.split(">=") for package in project["dependencies"])
     rows = [
         ["", "supported", "tested"],
         [
             "Python",
-            f"{project['requires-python'].removeprefix('>=')} or newer",
+            f"{python()} or newer",
             "3.11, 3.12, 3.13, 3.14, 3.14t (free-threaded)",
         ],
         ["jax, jaxlib", f"{bounds['jax']} or newer", "0.9.0, 0.10, 0.12; on GPUs 0.11.2"],
@@ -255,3 +258,7 @@ def versions_table() -> str:
         ["GPU", "NVIDIA, compute capability 8.0 or newer, CUDA 12 or newer", "one H100, one H200; CUDA 13"],
     ]
     return "\n".join([f"| {' | '.join(rows[0])} |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows[1:])])
+
+
+if __name__ == "__main__":
+    print(f"{extras_table()}\n\n{versions_table()}")
