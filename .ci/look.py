@@ -1,10 +1,11 @@
 """Looks at the built site in Chromium, without a window: `.ci/look.py FOLDER SCREENSHOTS`. Needs chromium, chromedriver
 and selenium.
 
-It opens the pages at the widths of a desktop and of a phone, light and dark, and searches. No page is wider than the
-window; no text is cut; arguments of operators are on the screen of a phone; code of guides and examples fits a desktop,
-and can be copied; text and pictures can be seen on their background; no picture is missing; no link inside the site
-leads nowhere; scripts report no error; each search finds its page.
+It opens the pages at the widths of a desktop and of a phone, light and dark, and searches. Pages of operators, which
+are made alike, are opened light, and a few of them also dark. No page is wider than the window; no text is cut;
+arguments of operators are on the screen of a phone; code of guides and examples fits a desktop, and can be copied; text
+and pictures can be seen on their background; no picture is missing; no link inside the site leads nowhere; scripts
+report no error; each search finds its page.
 """
 
 import concurrent.futures
@@ -179,7 +180,9 @@ def search(site: str) -> list[str]:
                 try:
                     links = WebDriverWait(browser, 20).until(
                         lambda b, among=among: (
-                            (r := b.execute_script(RESULTS)) and (len({*map(page_of, r)}) > among + 2 or ended(b)) and r
+                            (r := b.execute_script(RESULTS))
+                            and (len({*map(page_of, r)}) > among + 2 or is_finished(b))
+                            and r
                         )
                     )
                 except TimeoutException:
@@ -200,7 +203,7 @@ def page_of(link: str) -> str:
     return urllib.parse.unquote(urllib.parse.urlsplit(link).path).strip("/").removesuffix(".html")
 
 
-def ended(browser) -> bool:
+def is_finished(browser) -> bool:
     """Whether the search has shown all of its results."""
     return browser.execute_script("return !Search._pulse_status && /finished|found/i.test(Search.status?.textContent)")
 
@@ -213,7 +216,7 @@ def main() -> int:
         str(p.relative_to(folder)) for p in folder.rglob("*.html") if p.name not in ("search.html", "genindex.html")
     )
     pages = [p for p in pages if not p.startswith("_")] + ["search.html?q=rotate"]
-    # Pages of operators are made alike. One of them shows how all look when it is dark, as one list shows all lists.
+    # The list of all operators, that of one group, and one operator stand for the others when it is dark.
     dark = [p for p in pages if not re.match(r"operators/(?!(index|images|rotate)\.html)", p)]
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -17,8 +17,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxdali import fn, pipeline_def
-
 _BLOCK = 1 << 16
 _MAGIC = 0x71930E704FDAE05E  # the number in the last chunk of an ArrayRecord file
 _64 = (1 << 64) - 1
@@ -172,11 +170,6 @@ def _halves_swapped(x: int) -> int:
     return (x << 32 | x >> 32) & _64
 
 
-@pipeline_def(num_threads=1, device_id=None)
-def _records(path):
-    return fn.readers.array_record(path=path)
-
-
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -185,11 +178,17 @@ def main():
     parser.add_argument("files", nargs="+", type=pathlib.Path)
     args = parser.parse_args()
 
+    from jaxdali import fn, pipeline_def  # writing needs NumPy alone
+
+    @pipeline_def(num_threads=1, device_id=None)
+    def reading():
+        return fn.readers.array_record(path=str(args.output))
+
     records = [file.read_bytes() for file in args.files]
     write_array_record(args.output, records)
     print(f"{args.output.name} has {len(records)} records, of {[len(r) for r in records]} bytes")
 
-    (batch,) = _records(str(args.output), batch_size=len(records)).run()
+    (batch,) = reading(batch_size=len(records)).run()
     assert [np.asarray(record).tobytes() for record in batch] == records
     print("a pipeline reads the same records")
 

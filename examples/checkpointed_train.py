@@ -49,17 +49,19 @@ MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]  # of ImageNet's 
 
 def normalized(images, mirror: Any = 0):
     """Bytes 0 to 255 as floats around 0, with Flax's order of axes."""
-    return fn.crop_mirror_normalize(
-        images, mean=MEAN, std=STD, mirror=mirror, output_layout="HWC"
-    )  # fmt: skip
+    return fn.crop_mirror_normalize(images, mean=MEAN, std=STD, mirror=mirror, output_layout="HWC")
 
 
 def training(folder, num_shards=1, shard_id=0):
     """The pipeline for training: shuffled, and another part of each photo in each epoch."""
     jpegs, labels = fn.readers.file(
-        file_root=str(folder), name="photos", random_shuffle=True, pad_last_batch=True,
-        num_shards=num_shards, shard_id=shard_id,
-    )  # fmt: skip
+        file_root=str(folder),
+        name="photos",
+        random_shuffle=True,
+        pad_last_batch=True,
+        num_shards=num_shards,
+        shard_id=shard_id,
+    )
     images = fn.decoders.image_random_crop(jpegs, device="mixed", random_area=[0.3, 1.0])
     images = fn.resize(images, size=(SIZE, SIZE))
     return normalized(images, mirror=fn.random.coin_flip()), labels
@@ -68,21 +70,24 @@ def training(folder, num_shards=1, shard_id=0):
 def validation(folder, num_shards=1, shard_id=0):
     """The pipeline for validation: in order, and nothing random."""
     jpegs, labels = fn.readers.file(
-        file_root=str(folder), name="photos", pad_last_batch=True,
-        num_shards=num_shards, shard_id=shard_id,
-    )  # fmt: skip
+        file_root=str(folder),
+        name="photos",
+        pad_last_batch=True,
+        num_shards=num_shards,
+        shard_id=shard_id,
+    )
     images = fn.decoders.image(jpegs, device="mixed")
     return normalized(fn.resize(images, size=(SIZE, SIZE))), labels
 
 
 def make_iterators(photos, sharding, batch_size, seed=0):
     """The iterator for training never ends. A loop over the one for validation is an epoch."""
-    both = {"output_map": ["images", "labels"], "reader_name": "photos", "sharding": sharding}
+    common = {"output_map": ["images", "labels"], "reader_name": "photos", "sharding": sharding}
     make_train = data_iterator(
-        training, **both, last_batch_policy=LastBatchPolicy.DROP, repeat=True
-    )  # fmt: skip
+        training, **common, last_batch_policy=LastBatchPolicy.DROP, repeat=True
+    )
     make_val = data_iterator(
-        validation, **both, last_batch_policy=LastBatchPolicy.PARTIAL, mask_name="valid"
+        validation, **common, last_batch_policy=LastBatchPolicy.PARTIAL, mask_name="valid"
     )
     options = {"batch_size": batch_size, "num_threads": 2, "seed": seed}
     return make_train(photos / "train", **options), make_val(photos / "val", **options)
@@ -93,9 +98,7 @@ class CNN(nnx.Module):
 
     def __init__(self, classes, rngs):
         widths = [(3, 16), (16, 32), (32, 64)]
-        self.convs = nnx.List(
-            [nnx.Conv(i, o, (3, 3), strides=2, rngs=rngs) for i, o in widths]
-        )  # fmt: skip
+        self.convs = nnx.List([nnx.Conv(i, o, (3, 3), strides=2, rngs=rngs) for i, o in widths])
         self.head = nnx.Linear(64, classes, rngs=rngs)
 
     def __call__(self, images):
@@ -155,9 +158,7 @@ def train(photos, checkpoints, steps, batch_size=32, save_every=10, seed=0):
                 parts = {"state": ocp.args.StandardSave(state), "data": ocp.args.JsonSave(data)}
                 manager.save(step, args=ocp.args.Composite(**parts))
             if step % len(train_iterator) == 0:  # the end of an epoch
-                parts = [
-                    count(model, b["images"], b["labels"], b["valid"]) for b in val_iterator
-                ]  # fmt: skip
+                parts = [count(model, b["images"], b["labels"], b["valid"]) for b in val_iterator]
                 correct, total = np.sum(jax.device_get(parts), axis=0)
                 print(f"step {step}: loss {losses[-1]:.3f}, {correct} of {total} are right")
     return [float(loss) for loss in losses]

@@ -205,8 +205,8 @@ def train(
 
     manager, step = None, 0
     if checkpoints is not None:
-        latest = ocp.CheckpointManagerOptions(max_to_keep=2)
-        manager = ocp.CheckpointManager(checkpoints.absolute(), options=latest)
+        manager_options = ocp.CheckpointManagerOptions(max_to_keep=2)
+        manager = ocp.CheckpointManager(checkpoints.absolute(), options=manager_options)
         step = manager.latest_step() or 0
     if manager is not None and step > 0:
         parts = {"state": ocp.args.StandardRestore(state), "data": ocp.args.JsonRestore()}

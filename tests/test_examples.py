@@ -1,19 +1,20 @@
 """The examples, run as a user runs them, and what the training example promises."""
 
 import ast
-import importlib.util
 import os
 import re
 import socket
 import struct
 import subprocess
 import sys
+import unittest.mock
 
 import jax
 import numpy as np
 import places
 import pytest
 from PIL import Image
+from programs import load
 
 import jaxdali.dynamic as jd
 from jaxdali import _cpu, extend, fn, pipeline_def
@@ -21,17 +22,6 @@ from jaxdali import _cpu, extend, fn, pipeline_def
 NAMES = sorted(path.stem for path in places.EXAMPLES.glob("*.py"))
 PACKAGES_OF_JAXDALI = {"PIL", "jax", "jaxdali", "numpy"}
 DISTRIBUTIONS = {"orbax": "orbax-checkpoint"}  # where the module has another name
-
-
-def load(name, folder=places.EXAMPLES):
-    """An example as a module."""
-    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -69,16 +59,27 @@ def test_docstrings_of_examples(example_pages, name):
     assert needed <= {*re.findall(r"[\w-]+(?=[ \[]|$)", packages)}
 
 
-def test_pages_of_examples(example_pages, tmp_path):
+@pytest.mark.parametrize("name", NAMES)
+def test_pages_of_examples(example_pages, name):
+    """A page shows the command that its cell runs, and the whole program."""
+    page = example_pages.page(name, example_pages.EXAMPLES[name])
+    blocks = dict(re.findall(r"^```(.+?)\n(.*?)```$", page, re.DOTALL | re.MULTILINE))
+    assert [*blocks] == ["sh", "{code-cell}", f"{{literalinclude}} examples/{name}.py"]
+    command, cell, options = blocks.values()
+    assert options == ":language: python\n"  # no lines are left out
+    with unittest.mock.patch("subprocess.run") as run:
+        run.return_value = subprocess.CompletedProcess([], returncode=0, stdout="")
+        exec(cell.removeprefix(":tags: [remove-input]\n"), {})
+    (arguments,), _ = run.call_args
+    assert re.sub(r"localhost:\d+", example_pages.ADDRESS, arguments[-1]) == command.removesuffix("\n")
+
+
+def test_index_of_examples(example_pages, tmp_path):
     example_pages.write(tmp_path / "examples")
+    written = {path.stem for path in (tmp_path / "examples").glob("*.md")}
     index = (tmp_path / "examples" / "index.md").read_text()
-    for name in NAMES:
-        assert f"* [{name}.py]({name}.md): {example_pages.first_line(name)}\n" in index
-        page = (tmp_path / "examples" / f"{name}.md").read_text()
-        (shown,) = re.findall(r"```sh\n(.*?)\n```", page, re.DOTALL)
-        (cell,) = re.findall(r"```\{code-cell\}\n:tags: \[remove-input\]\n\n(.*?)```", page, re.DOTALL)
-        assert f"command = {shown!r}\n" in cell
-        assert (tmp_path / "examples" / "examples" / f"{name}.py").samefile(places.EXAMPLES / f"{name}.py")
+    assert sorted(re.findall(r"^\* \[\w+\.py\]\((\w+)\.md\): [A-Z].+\.$", index, re.MULTILINE)) == NAMES
+    assert written == {*NAMES, "index"}
 
 
 @pytest.mark.parametrize("command", ["echo first; false; echo second", "false | cat missing", "echo $missing"])
@@ -141,7 +142,7 @@ def test_readme_example(monkeypatch, capsys):
     exec(readme_code(0), space)
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 3  # the fullest of 8 shards of 21 photos, one of each in a batch
-    assert all(line.startswith("(8, 64, 64, 3) P('batch',) ") for line in printed)
+    assert all(line.startswith("(8, 64, 64, 3) float32 ") for line in printed)
     assert space["batch"]["images"].sharding == space["sharding"]
     # The first loss is that of seven classes that are equally likely.
     losses = [float(line.rsplit(" ", 1)[1]) for line in printed]
@@ -150,12 +151,13 @@ def test_readme_example(monkeypatch, capsys):
     assert np.asarray(space["weights"]).any()
 
 
-def test_readme_functions():
+def test_readme_functions(monkeypatch):
     """README's function in `jd.jit` equals the same functions one after the other."""
-    space = {"paths": sorted((places.ROOT / "examples" / "images").rglob("*.jpg"))[:3]}
+    monkeypatch.chdir(places.ROOT)
+    space = {}
     exec(readme_code(1), space)
-    assert space["images"].shape == (3, 224, 224, 3)
-    decoded = jd.decoders.image([path.read_bytes() for path in space["paths"]])
+    assert space["images"].shape == (21, 224, 224, 3)
+    decoded = jd.decoders.image(space["jpegs"])
     expected = jd.random_resized_crop(decoded, size=(224, 224), key=jax.random.key(0))
     np.testing.assert_array_equal(space["images"], expected.jax())
 
@@ -311,23 +313,6 @@ def test_array_record_writer(tmp_path):
     printed = run_example("array_record_writer", str(tmp_path / "photos.array_record"), *photos)
     assert printed.startswith("photos.array_record has 3 records, of [")
     assert printed.endswith("a pipeline reads the same records\n")
-
-
-@pytest.mark.slow
-def test_checkpointed_train(tmp_path):
-    """Both halves of a run, the second from the checkpoint of the first, end like a run that was not stopped."""
-    for package in ("flax", "optax", "orbax.checkpoint"):
-        pytest.importorskip(package)
-    checkpointed = load("checkpointed_train")
-    for part, number in (("train", 3), ("val", 1)):
-        checkpointed.make_photos(places.PHOTOS, tmp_path / part, per_photo=number, seed=0)
-    options = {"batch_size": 16, "save_every": 2}
-    with jax.numpy_dtype_promotion("standard"):
-        whole = checkpointed.train(tmp_path, tmp_path / "whole", 5, **options)
-        first = checkpointed.train(tmp_path, tmp_path / "halves", 2, **options)
-        second = checkpointed.train(tmp_path, tmp_path / "halves", 5, **options)
-    assert len(first) == 2
-    assert first + second == whole
 
 
 def test_several_hosts_as_one_process(tmp_path):

@@ -1,4 +1,4 @@
-"""The site's pages of operators, without Sphinx; `.ci/site` builds the site."""
+"""The site's pages of operators, lists of pages, notebooks and links, without Sphinx; `.ci/site` builds the site."""
 
 import json
 import re
@@ -191,3 +191,9 @@ def test_each_operator_is_in_one_group(pages):
     assert sorted(n for _, _, names in groups.values() for n in names) == [*operator_pages.documented()]
     assert not {*groups} & {*operator_pages.documented()}  # pages have names of their own
     assert all(names for _, _, names in groups.values())
+
+
+def test_links_have_texts():
+    """MyST would show the title of the page for an empty text, but `llms.txt` and notebooks have no titles."""
+    for path in SITE.rglob("*.md"):
+        assert "[](" not in path.read_text(), path

@@ -1,5 +1,5 @@
-"""Builds the site into build/site/html. Guides are run, operators' pages and pictures are made, and warnings are
-errors.
+"""Builds the site into build/site/html. Guides and examples are run; the pages of operators with their pictures, the
+pages of examples, parts of the reference and the guides' notebooks are made. Warnings are errors.
 
     python examples/site/build.py [--jobs 2]
 

@@ -53,13 +53,6 @@ PAGES = {
 
 TABLE, END = '<div class="arguments">\n\n', "\n</div>"  # around a table whose rows are blocks on a phone
 
-_ARGUMENTS = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"  # of a call, with calls in calls
-_CODE = re.compile(
-    rf"(?:fn|types|jaxdali|jax|numpy|torch|PIL|x)\.\w+(?:\.\w+)*(?:{_ARGUMENTS})?(?:\.\w+(?:{_ARGUMENTS})?)*(?: / 255)?"
-    rf"|\b(?:len|vars){_ARGUMENTS}|\b[a-z]\w*=(?:\[[^\]]*\]|[^\s,;]*[^\s,;.)])?"
-    r"|`[^`]+`|\b[a-z]+_\w+\b|\bx\[\w+\]|__\w+__|mask \* x \+ \(1 - mask\) \* y"
-)
-
 _NAMES_PAGE = """\
 ---
 file_format: mystnb
@@ -196,8 +189,7 @@ def _section(library: str, rows: list[Foreign]) -> str:
         answers: dict[str, dict[str, list[str]]] = {}  # by name and text: the places where this is the answer
         for row in rows:
             if row.use in uses:
-                text = markup(row.answer, is_argument=row.use == "argument")
-                answers.setdefault(row.name, {}).setdefault(text, []).append(row.use)
+                answers.setdefault(row.name, {}).setdefault(linked(row.markdown), []).append(row.use)
         if answers:
             parts += [] if title == "name" else [f"{title.capitalize()}s:\n"]
             parts += [f"{TABLE}| {title} | jaxdali |", "|---|---|"]
@@ -213,27 +205,19 @@ def _cell(answers: dict[str, list[str]], title: str) -> str:
     return "<br>".join(f"of a {_listed(map('`{}`'.format, uses))}: {text}" for text, uses in answers.items())
 
 
-def markup(answer: str, is_argument: bool = False) -> str:
-    """An answer as Markdown: code is marked, and names of jaxdali have a link to their page, each page once.
+def linked(markdown: str) -> str:
+    """An answer in which names of jaxdali are links to their pages, each page once."""
+    pages: set[str] = set()
 
-    Args:
-      is_argument: whether the answer may be an argument's name, with or without a remark after it.
-    """
-    linked: set[str] = set()
-    if is_argument:
-        answer = re.sub(r"^[a-z]\w*(?=$|, )", r"`\g<0>`", answer)
+    def with_link(code: re.Match[str]) -> str:
+        name = re.match(r"[\w.]*", code[1])
+        page = name and _page(name[0])
+        if page is None or page in pages:
+            return code[0]
+        pages.add(page)
+        return f"[{code[0]}]({page})"
 
-    def marked(match: re.Match[str]) -> str:
-        code = match[0].strip("`")
-        name = re.match(r"[\w.]*", code)
-        assert name is not None
-        page = _page(name[0])
-        if page is None or page in linked:
-            return f"`{code}`"
-        linked.add(page)
-        return f"[`{code}`]({page})"
-
-    return _CODE.sub(marked, answer).replace("|", "\\|")
+    return re.sub("`(.+?)`", with_link, markdown).replace("|", "\\|")
 
 
 def _page(name: str) -> str | None:

@@ -19,7 +19,15 @@ from ..._core.kinds import device_named
 from ..._pipeline.conditionals import converted
 from ...fn._augmentation import taken
 
-_UNCHANGED: Any = ...
+
+class _Unchanged:
+    """Stands for a setting that is not passed: None is a value of settings. Signatures show it as "unchanged"."""
+
+    def __repr__(self) -> str:
+        return "unchanged"
+
+
+_UNCHANGED: Any = _Unchanged()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
