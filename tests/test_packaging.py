@@ -127,10 +127,12 @@ def test_devices_of_the_configuration():
 
 def test_versions_equal_the_projects():
     python = PROJECT["project"]["requires-python"].removeprefix(">=")
-    assert f"Python {python} or newer" in (places.ROOT / "README.md").read_text()
+    readme = (places.ROOT / "README.md").read_text()
+    assert f"Python {python} or newer" in readme
     bounds = {
         Requirement(d).name: str(Requirement(d).specifier).removeprefix(">=")
         for d in PROJECT["project"]["dependencies"]
     }
     assert bounds["jaxlib"] == bounds["jax"]
+    assert f"JAX {bounds['jax']} or newer" in readme
     assert f'"jax=={bounds["jax"]}.0" "jaxlib=={bounds["jax"]}.0"' in (places.ROOT / ".ci/run").read_text()
