@@ -4,7 +4,7 @@
 
 It needs Flax, Optax and Orbax: pip install flax optax orbax-checkpoint
 
-PHOTOS holds two folders, `train` and `val`, each with one folder of JPEGs per class. Without it,
+PHOTOS holds two folders, `train` and `val`, each with one folder of images per class. Without it,
 the script cuts them out of the photos beside it. Every tenth step Orbax saves model, optimizer and
 the position in the data. Start the script again with the same DIR: it goes on behind the last
 checkpoint, also in the middle of an epoch, with the batches that come next. Without DIR, it stops
@@ -82,6 +82,8 @@ def validation(folder, num_shards=1, shard_id=0):
 
 def make_iterators(photos, sharding, batch_size, seed=0):
     """The iterator for training never ends. A loop over the one for validation is an epoch."""
+    classes = [sorted(p.name for p in (photos / part).iterdir()) for part in ("train", "val")]
+    assert classes[0] == classes[1], "train and val have different folders of classes"
     common = {"output_map": ["images", "labels"], "reader_name": "photos", "sharding": sharding}
     make_train = data_iterator(
         training, **common, last_batch_policy=LastBatchPolicy.DROP, repeat=True
@@ -138,7 +140,9 @@ def train(photos, checkpoints, steps, batch_size=32, save_every=10, seed=0):
     state = jax.device_put(nnx.state((model, optimizer)), NamedSharding(mesh, PartitionSpec()))
 
     losses = []
-    manager = ocp.CheckpointManager(checkpoints.absolute())
+    manager = ocp.CheckpointManager(
+        checkpoints.absolute(), options=ocp.CheckpointManagerOptions(max_to_keep=3)
+    )
     with manager, train_iterator, val_iterator:
         start = manager.latest_step() or 0
         if start:

@@ -79,7 +79,7 @@ def phrases() -> dict[str, list[str]]:
             f"about {install} minutes on two cores",
             f"about {tests} minutes",
             f"above {well_used} cores",
-            f"simulated: each of up to {well_used} cores counts fully",
+            f"simulated: speed grows with the cores, up to {well_used} cores",
             f"{images[0]} to {images[-1]} photos/s are decoded, cropped and normalised on one GPU",
         ],
         "jaxdali/README.md": [

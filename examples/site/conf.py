@@ -13,6 +13,7 @@ author = "The jaxdali developers"
 release = version = jaxdali.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 html_theme = "furo"
+pygments_dark_style = "github-dark"  # Furo's own underlines imports as if they were links
 html_title = f"jaxdali {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]

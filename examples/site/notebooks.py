@@ -30,7 +30,8 @@ def convert(text: str, guides: pathlib.Path, substitutions: dict[str, str]) -> d
     title = re.findall(r"^# (.+)", text, re.MULTILINE)[0]
     introduction = (
         f'This notebook is the guide "{title}" of jaxdali. It runs in the root of a checkout of the repository, because '
-        'it reads files from there. jaxdali must be installed: `pip install -e ".[examples]"` in the checkout does it.'
+        "it reads files from there. Its kernel is the Python in which jaxdali is installed: in the checkout "
+        '`.venv/bin/pip install -e ".[examples]" ipykernel` does it. The guide says what else it needs.'
     )
     start = START + ('\nPath("recipes").mkdir(exist_ok=True)' if "{literalinclude} recipes/" in text else "")
     cells = [("markdown", introduction), ("code", start)]

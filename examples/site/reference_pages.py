@@ -189,7 +189,8 @@ def _section(library: str, rows: list[Foreign]) -> str:
         answers: dict[str, dict[str, list[str]]] = {}  # by name and text: the places where this is the answer
         for row in rows:
             if row.use in uses:
-                answers.setdefault(row.name, {}).setdefault(linked(row.markdown), []).append(row.use)
+                place = row.takes if row.use == "argument" else row.use
+                answers.setdefault(row.name, {}).setdefault(linked(row.markdown), []).append(place)
         if answers:
             parts += [] if title == "name" else [f"{title.capitalize()}s:\n"]
             parts += [f"{TABLE}| {title} | jaxdali |", "|---|---|"]
@@ -199,10 +200,17 @@ def _section(library: str, rows: list[Foreign]) -> str:
 
 
 def _cell(answers: dict[str, list[str]], title: str) -> str:
-    """The answers to one name; to an attribute, with the classes that lack it."""
-    if title != "attribute":
+    """The answers to one name; to an attribute, with the classes that lack it; to an argument, if there are several,
+    with another argument of the functions that they are for.
+    """
+    if title == "name" or (title == "argument" and len(answers) == 1):
         return "<br>".join(answers)
-    return "<br>".join(f"of a {_listed(map('`{}`'.format, uses))}: {text}" for text, uses in answers.items())
+    texts = []
+    for text, places in answers.items():
+        names = _listed(f"`{place}`" for place in places)
+        where = f"of a {names}" if title == "attribute" else f"with {names}" if all(places) else "elsewhere"
+        texts.append(f"{where}: {text}")
+    return "<br>".join(texts)
 
 
 def linked(markdown: str) -> str:

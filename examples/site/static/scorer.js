@@ -19,9 +19,10 @@ var Scorer = {
   score: ([page, title, anchor, description, score, file, kind]) => {
     const names = title.split(" > ")[0].toLowerCase().split(/[^\w.]+/);
     const own = names.flatMap(name => name.split(".").map((_, k, parts) => parts.slice(k).join("."))).map(stem);
-    const named = kind !== "object" && [...words].some(word => own.includes(stem(word)) || names.includes(word));
+    own.push(...names.flatMap(name => name.split(/[._]/)).map(stem));
+    const named = [...words].filter(word => kind !== "object" && (own.includes(stem(word)) || names.includes(word)));
     const place = places.find(([pattern]) => pattern.test(page));
-    return score + (named ? 20 : 0) + (place ? place[1] : 0);
+    return score + (20 * named.length) / Math.max(words.size, 1) + (place ? place[1] : 0);
   },
   objNameMatch: 11,
   objPartialMatch: 6,
