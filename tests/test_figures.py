@@ -14,6 +14,8 @@ import pytest
 from jaxdali._batch import executor
 from jaxdali.fn.readers import _parquet
 
+pytestmark = pytest.mark.same_with_any_jax
+
 RESULTS = "tests/benchmarks/RESULTS.md"
 DOCUMENTS = [
     "README.md",

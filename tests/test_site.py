@@ -13,6 +13,8 @@ from jaxdali import fn
 from jaxdali._core.declaration import Range
 from jaxdali.fn.__main__ import group
 
+pytestmark = pytest.mark.same_with_any_jax
+
 SITE = places.EXAMPLES / "site"
 
 

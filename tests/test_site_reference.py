@@ -20,6 +20,8 @@ import pytest
 import jaxdali
 from jaxdali._core.foreign import FOREIGN
 
+pytestmark = pytest.mark.same_with_any_jax
+
 SITE = places.EXAMPLES / "site"
 UNLISTED = {  # public modules whose names need not be on a page of the reference, nor those of their submodules
     "jaxdali.experimental.dynamic": "has DALI's names for those of `jaxdali.dynamic`; dynamic.md and its help list them",
