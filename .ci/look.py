@@ -39,7 +39,7 @@ SEARCHES = [
     ("dynamic", ("guides/functions", "reference/dynamic"), 1),
     ("checkpoint", ("guides/checkpoints",), 1),
     ("resume", ("guides/checkpoints",), 1),
-    ("own dataset", ("guides/training",), 1),
+    ("own dataset", ("guides/training",), 3),
     ("labels shape", ("guides/training",), 3),
     ("uint8 or float", ("guides/training",), 3),
     ("random crop", ("operators/random_resized_crop", "operators/decoders.image_random_crop"), 1),

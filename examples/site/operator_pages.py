@@ -95,7 +95,7 @@ def page(name: str, function: Callable[..., Any], folder: pathlib.Path) -> str:
     title, _, main_text = text.partition("\n")
     body, sections = split(main_text)
     differs = [p for p in body if p.startswith("Differs from DALI")]
-    keywords = " ".join(re.split(r"[._]", name))  # a search for "random crop" finds random_resized_crop
+    keywords = ", ".join(re.split(r"[._]", name))  # a search for "random crop" finds random_resized_crop
     parts = [f"---\nmyst:\n  html_meta:\n    keywords: {keywords}\n---\n# fn.{name}\n", markup(title), "\n"]
     parts += [f"```python\n{signature(name, function)}\n```\n"]
     example = pictures.EXAMPLES.get(name)

@@ -22,7 +22,7 @@ var Scorer = {
     own.push(...names.flatMap(name => name.split(/[._]/)).map(stem));
     const named = [...words].filter(word => kind !== "object" && (own.includes(stem(word)) || names.includes(word)));
     const place = places.find(([pattern]) => pattern.test(page));
-    return score + (20 * named.length) / Math.max(words.size, 1) + (place ? place[1] : 0);
+    return score + 24 * (named.length / Math.max(words.size, 1)) ** 2 + (place ? place[1] : 0);
   },
   objNameMatch: 11,
   objPartialMatch: 6,
