@@ -147,18 +147,18 @@ def _highway_hash(data: bytes) -> int:
     whole = len(data) // 32 * 32
     for i in range(0, whole, 32):
         update(struct.unpack_from("<4Q", data, i))
-    if rest := data[whole:]:
-        n = len(rest)
+    if remainder := data[whole:]:
+        n = len(remainder)
         for i in range(4):
             v0[i] = v0[i] + (n << 32 | n) & _64
             halves = (v1[i] & 0xFFFFFFFF, v1[i] >> 32)
             low, high = ((x << n | x >> (32 - n)) & 0xFFFFFFFF for x in halves)
             v1[i] = high << 32 | low
-        packet = bytearray(rest[: n & ~3]) + bytes(32 - (n & ~3))
+        packet = bytearray(remainder[: n & ~3]) + bytes(32 - (n & ~3))
         if n & 16:
-            packet[28:] = rest[-4:]
+            packet[28:] = remainder[-4:]
         elif n & 3:
-            last = rest[n & ~3 :]
+            last = remainder[n & ~3 :]
             packet[16:19] = bytes([last[0], last[len(last) >> 1], last[-1]])
         update(struct.unpack("<4Q", packet))
     for _ in range(4):

@@ -208,8 +208,8 @@ def _cell(answers: dict[str, list[str]], title: str) -> str:
     texts = []
     for text, places in answers.items():
         names = _listed(f"`{place}`" for place in places)
-        where = f"of a {names}" if title == "attribute" else f"with {names}" if all(places) else "elsewhere"
-        texts.append(f"{where}: {text}")
+        condition = f"of a {names}" if title == "attribute" else f"with {names}" if all(places) else "elsewhere"
+        texts.append(f"{condition}: {text}")
     return "<br>".join(texts)
 
 
