@@ -79,7 +79,7 @@ def test_other_numbers_of_devices(program, tmp_path):
         """The photos of so many batches of 16."""
         return [int(label) for _ in range(batches) for label in np.asarray(next(iterator)["labels"])[:, 0]]
 
-    state, seen = None, []
+    state, first_numbers = None, []
     for devices in (4, 1, 8):
         sharding = NamedSharding(Mesh(jax.devices()[:devices], ("batch",)), PartitionSpec("batch"))
         iterator, val_iterator = program.make_iterators(tmp_path, sharding, 16)
@@ -87,11 +87,11 @@ def test_other_numbers_of_devices(program, tmp_path):
             assert len(iterator) == 10  # DROP leaves out 8 of the 168 photos
             if state is None:
                 numbers(iterator, 10)
-                seen = numbers(iterator, 4)
+                first_numbers = numbers(iterator, 4)
                 state = iterator.get_state()
             else:
                 iterator.set_state(state)
-            epoch, next_epoch = seen + numbers(iterator, 6), numbers(iterator, 10)
+            epoch, next_epoch = first_numbers + numbers(iterator, 6), numbers(iterator, 10)
             assert len(set(epoch)) == len(set(next_epoch)) == 160, f"{devices} devices"
             assert epoch != next_epoch
             assert next(iterator)["images"].sharding.is_equivalent_to(sharding, 4)
