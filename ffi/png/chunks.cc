@@ -29,11 +29,12 @@ struct Chunk {
   bool Is(const char* name) const { return std::memcmp(type, name, 4) == 0; }
   // Whether the checksum is right. libpng would only warn for an ancillary chunk, so those are not checked.
   bool IsWhole() const { return libdeflate_crc32(0, type, static_cast<size_t>(size) + 4) == U32(data + size); }
-  // Four letters. A capital as the first one marks a critical chunk, which decoders must understand (5.4).
+  // Four letters (5.4). A capital as the first one marks a critical chunk, which decoders must understand. The third
+  // one is a capital in all versions of PNG so far, and newer versions of libpng refuse others.
   bool IsNamed() const {
     for (int i = 0; i < 4; i++)
       if ((type[i] | 32) < 'a' || (type[i] | 32) > 'z') return false;
-    return true;
+    return !(type[2] & 32);
   }
   bool IsAncillary() const { return type[0] & 32; }
 };
