@@ -12,7 +12,7 @@
 #include <map>
 #include <string>
 
-#include "ffi/decode/decode.h"
+#include "ffi/fuzz/image_cases.h"
 #include "ffi/fuzz/mutator.h"
 
 using jaxdali::DType;
@@ -39,11 +39,8 @@ int main(int argc, char** argv) {
   std::map<std::string, int> outcomes;
   int num_decoded = 0, num_too_large = 0;
   for (int k = 0; k < mutations; k++) {
-    const jaxdali::Data data = mutate(seeds[k % seeds.size()].data);
-    auto input = jaxdali::Exact<uint8_t>(data.size());
-    std::copy(data.begin(), data.end(), input.get());
-    const int64_t size = static_cast<int64_t>(data.size());
-    jaxdali::ImageInfo info = jaxdali::ParseHeader(input.get(), size);
+    const jaxdali::ImageFile file(mutate(seeds[k % seeds.size()].data));
+    jaxdali::ImageInfo info = file.info;
     int worst_status = info.status;
     if (info.status == jaxdali::kOk) {
       if (static_cast<int64_t>(info.height) * info.width > kMaxPixels) {
@@ -58,17 +55,8 @@ int main(int argc, char** argv) {
         // RGB is the usual case and goes straight to the output. Each other type is also tested with another element
         // type.
         const DType dtype = type == 0 ? DType::kU8 : kTypes[(k / 7 + type) % 6];
-        if (type == 2) {  // from this type on a part of the image
-          info.region_y = mutate.below(info.height);
-          info.region_x = mutate.below(info.width);
-          info.region_h = 1 + mutate.below(info.height - info.region_y);
-          info.region_w = 1 + mutate.below(info.width - info.region_x);
-        }
-        int64_t h = info.region_h, w = info.region_w, c = jaxdali::OutputChannels(info, options.type);
-        if (jaxdali::Transposes(info, options.adjust_orientation)) std::swap(h, w);
-        auto out = jaxdali::Exact<uint8_t>(h * w * c * jaxdali::SizeOf(dtype));
-        worst_status = std::max<int>(worst_status,
-                                     jaxdali::DecodeImage(input.get(), size, info, options, dtype, out.get(), h, w, c));
+        if (type == 2) jaxdali::ChooseRegion(&info, mutate);  // from this type on a part of the image
+        worst_status = std::max<int>(worst_status, jaxdali::DecodeExactly(file, info, options, dtype));
       }
     }
     num_decoded += worst_status == jaxdali::kOk;

@@ -21,6 +21,7 @@
 #include "ffi/cuda_jpeg/table.h"
 #include "ffi/decode/decode.cu"  // compiled as C++, with a loop instead of launches
 #include "ffi/decode/decode.h"
+#include "ffi/fuzz/image_cases.h"
 #include "ffi/fuzz/mutator.h"
 #include "ffi/fuzz/progressive_writer.h"
 
@@ -152,7 +153,7 @@ class Fuzzer {
       if (DecodeByCpu(sample, usual).status != kOk) continue;  // a damaged file
       num_supported++;
       for (int k = 0; k < decodings; k++) {
-        if (k > decodings / 3) ChooseRegion(&sample.info);
+        if (k > decodings / 3) ChooseRegion(&sample.info, mutate_);
         // A finished image beside it, which is only copied.
         Settings settings = ChooseSettings(k == 0);
         MakeOperands(sample, settings, &operands);
@@ -185,7 +186,7 @@ class Fuzzer {
         unsupported_++;
         continue;
       }
-      if (k % 3 == 0) ChooseRegion(&sample.info);
+      if (k % 3 == 0) ChooseRegion(&sample.info, mutate_);
       const Settings settings = ChooseSettings(k % 2 == 0);
       if (!MakeOperands(sample, settings, &operands)) {
         unsupported_++;
@@ -224,7 +225,7 @@ class Fuzzer {
     for (int k = 0; k < mutations && !seeds.empty(); k++) {
       const SeedFile& seed = *seeds[k % seeds.size()];
       Sample sample{&seed.data, Parse(seed.data)};
-      if (k % 3 == 0) ChooseRegion(&sample.info);
+      if (k % 3 == 0) ChooseRegion(&sample.info, mutate_);
       const Settings settings = ChooseSettings(k % 2 == 0);
       MakeOperands(sample, settings, &operands);
       Damage(operands.row, &operands.compact);
@@ -279,14 +280,6 @@ class Fuzzer {
                                               : units + int64_t{4} * mutate_.below(c.idct_blocks());
       if (offset + 4 <= static_cast<int64_t>(size)) std::memcpy(data->data() + offset, &word, sizeof word);
     }
-  }
-
-  // Sets a random region.
-  void ChooseRegion(ImageInfo* info) {
-    info->region_y = mutate_.below(info->height);
-    info->region_x = mutate_.below(info->width);
-    info->region_h = 1 + mutate_.below(info->height - info->region_y);
-    info->region_w = 1 + mutate_.below(info->width - info->region_x);
   }
 
   // Random settings; with is_usual, those of RGB bytes.

@@ -12,41 +12,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
-#include "ffi/cpu_codecs/raster_output.h"
-#include "ffi/fuzz/checksum.h"
+#include "ffi/fuzz/compare_png.h"
 #include "ffi/fuzz/mutator.h"
 
 namespace jaxdali {
 namespace {
-
-void Put32(Data* file, uint32_t v) {
-  for (int shift = 24; shift >= 0; shift -= 8) file->push_back(static_cast<uint8_t>(v >> shift));
-}
-
-// Appends a chunk: length, type, data, and the checksum of type and data.
-void PutChunk(Data* file, const char* type, const uint8_t* data, size_t size) {
-  Put32(file, static_cast<uint32_t>(size));
-  const size_t start = file->size();
-  file->insert(file->end(), type, type + 4);
-  file->insert(file->end(), data, data + size);
-  Put32(file, static_cast<uint32_t>(crc32(0, file->data() + start, static_cast<uInt>(size + 4))));
-}
-
-// Corrects the checksums of a damaged file's chunks, as far as its structure is intact.
-void CorrectChecksums(Data* file) {
-  for (size_t offset = 8; offset + 12 <= file->size();) {
-    uint8_t* chunk = file->data() + offset;
-    const size_t size = static_cast<size_t>(chunk[0]) << 24 | chunk[1] << 16 | chunk[2] << 8 | chunk[3];
-    if (size > file->size() - offset - 12) return;
-    const auto crc = static_cast<uint32_t>(crc32(0, chunk + 4, static_cast<uInt>(size + 4)));
-    for (int i = 0; i < 4; i++) chunk[8 + size + i] = static_cast<uint8_t>(crc >> (24 - 8 * i));
-    offset += 12 + size;
-  }
-}
 
 class Fuzzer {
  public:
@@ -66,20 +39,10 @@ class Fuzzer {
     if (below(2)) CorrectChecksums(&data);
     Check(data, name);
   }
-  // Prints the outcomes since the last call.
-  void Print(const char* title) {
-    std::printf("%s: %d decoded and equal, %d left to libpng, of which it decodes %d\n", title, equal_, refused_,
-                refused_good_);
-    std::fflush(stdout);
-    equal_ = refused_ = refused_good_ = 0;
-  }
-  void PrintChecksum() const { std::printf("checksum of the pixels: %s\n", checksum_.text().c_str()); }
-  int equal() const { return equal_; }
+  PngComparison& comparison() { return comparison_; }
   int failures() const { return failures_; }
 
  private:
-  static constexpr int64_t kMaxPixels = 1 << 17;  // larger images cost time and find nothing else
-
   int below(size_t n) { return mutate_.below(n); }
 
   // A random file of a random kind.
@@ -163,63 +126,24 @@ class Fuzzer {
   void MaybePutOtherChunks(Data* file) {
     static constexpr const char* kTypes[] = {"tEXt", "zTXt", "iTXt", "gAMA", "sRGB", "iCCP", "pHYs", "bKGD",
                                              "sBIT", "tIME", "eXIf", "prVt", "cHRM", "hIST", "sPLT", "oFFs"};
+    static constexpr const char* kWrongTypes[] = {"CRIT", "a1Bc", "prva"};  // critical, no letter, a small third letter
     if (below(3)) return;
     Data text;
     for (int i = 0, n = below(40); i < n; i++) text.push_back(static_cast<uint8_t>(below(256)));
-    PutChunk(file,
-             below(200) ? kTypes[below(std::size(kTypes))]
-             : below(2) ? "CRIT"
-                        : "a1Bc",
+    PutChunk(file, below(200) ? kTypes[below(std::size(kTypes))] : kWrongTypes[below(std::size(kWrongTypes))],
              text.data(), text.size());
   }
 
-  // Decodes a file, or a region of it, with both decoders, compares them, and counts the outcome. The first files that
-  // differ are written to the current folder.
+  // Compares the decoders. The first files that differ are written to the current folder.
   void Check(const Data& data, const std::string& name) {
-    const int64_t size = static_cast<int64_t>(data.size());
-    auto input = Exact<uint8_t>(data.size());
-    std::copy(data.begin(), data.end(), input.get());
-    ImageInfo info = ParseHeader(input.get(), size);
-    if (info.status != kOk || info.format != static_cast<int32_t>(Format::kPng) || info.host_decode ||
-        int64_t{info.height} * info.width > kMaxPixels)
-      return;
-    if (below(2)) {
-      info.region_y = below(info.height);
-      info.region_x = below(info.width);
-      info.region_h = 1 + below(info.height - info.region_y);
-      info.region_w = 1 + below(info.width - info.region_x);
-    }
-    constexpr DType kTypes[] = {DType::kU8, DType::kU8, DType::kU16, DType::kF32};
-    const DecodeOptions options{static_cast<ImageType>(below(5)), below(3) != 0, /*fast_idct=*/false};
-    const DType dtype = info.depth == 16 && below(2) ? DType::kU16 : kTypes[below(4)];
-    const size_t bytes = static_cast<size_t>(int64_t{info.region_h} * info.region_w *
-                                             OutputChannels(info, options.type) * SizeOf(dtype));
-    auto expected = Exact<uint8_t>(bytes), actual = Exact<uint8_t>(bytes);
-    RasterOutput libpng(info, options, dtype, expected.get()), output(info, options, dtype, actual.get());
-    const Status status = DecodePngByLibpng(input.get(), size, info, options, &libpng);
-    if (!DecodePngByLibdeflate(input.get(), size, info, options, &output)) {
-      refused_++;
-      refused_good_ += status == kOk;
-      return;
-    }
-    checksum_.Add(actual.get(), static_cast<int64_t>(bytes));
-    if (status == kOk && std::memcmp(actual.get(), expected.get(), bytes) == 0) {
-      equal_++;
-      return;
-    }
-    failures_++;
-    std::printf("%s: %s; %d x %d, region %d %d %d %d, type %d, dtype %d\n", name.c_str(),
-                status == kOk ? "pixels differ" : "decoded, but libpng fails", info.height, info.width, info.region_y,
-                info.region_x, info.region_h, info.region_w, static_cast<int>(options.type), static_cast<int>(dtype));
-    if (failures_ < 4) {
-      std::FILE* f = std::fopen(("fuzz_png-" + std::to_string(failures_) + ".png").c_str(), "wb");
-      if (f) std::fwrite(data.data(), 1, data.size(), f), std::fclose(f);
-    }
+    if (comparison_.Compare(data, mutate_, name) || ++failures_ > 3) return;
+    std::FILE* f = std::fopen(("fuzz_png-" + std::to_string(failures_) + ".png").c_str(), "wb");
+    if (f) std::fwrite(data.data(), 1, data.size(), f), std::fclose(f);
   }
 
   Mutator mutate_;
-  Checksum checksum_;
-  int equal_ = 0, refused_ = 0, refused_good_ = 0, failures_ = 0;
+  PngComparison comparison_;
+  int failures_ = 0;
 };
 
 }  // namespace
@@ -240,10 +164,10 @@ int main(int argc, char** argv) {
   const int mutations = argc > 2 ? std::atoi(argv[2]) : 2000;
   jaxdali::Fuzzer fuzzer(argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1);
   for (const auto& seed : seeds) fuzzer.CheckSeed(seed);
-  fuzzer.Print("seeds");
+  fuzzer.comparison().Print("seeds");
   for (int k = 0; k < mutations; k++) fuzzer.CheckMutation(seeds, k);
-  const bool has_enough = 4 * fuzzer.equal() >= mutations;
-  fuzzer.Print("mutations");
-  fuzzer.PrintChecksum();
+  const bool has_enough = 4 * fuzzer.comparison().equal() >= mutations;
+  fuzzer.comparison().Print("mutations");
+  fuzzer.comparison().PrintChecksum();
   return fuzzer.failures() != 0 || !has_enough;
 }

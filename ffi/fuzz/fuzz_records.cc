@@ -8,34 +8,23 @@
 // Every fourth one, and each archive, is also read from a file, where the record lies between other bytes. Both must
 // find the same, and the values must have the stated sizes. Exits with 1 if they differ, or if fewer than a fifth of
 // the mutated records, or a tenth of the mutated archives, can be read.
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <map>
 #include <string>
 
 #include "ffi/fuzz/mutator.h"
-#include "ffi/host/crc32c.h"
-#include "ffi/host/index_text.h"
-#include "ffi/host/records.h"
-#include "ffi/host/riegeli.h"
-#include "ffi/host/tar.h"
+#include "ffi/fuzz/record_cases.h"
 
 namespace jaxdali {
 namespace {
 
-// Protobuf's wire format: a varint, a number of fixed size, and fields of both kinds.
+// Protobuf's wire format: a varint, and fields of both kinds.
 void PutVarint(Data* d, uint64_t x) {
   for (; x > 127; x >>= 7) d->push_back(static_cast<uint8_t>(x | 128));
   d->push_back(static_cast<uint8_t>(x));
-}
-
-void PutFixed(Data* d, uint64_t x, int bytes) {
-  for (int i = 0; i < bytes; i++) d->push_back(static_cast<uint8_t>(x >> 8 * i));
 }
 
 // A field of a message with a varint. The key is the field's number times 8, plus the wire type, 0.
@@ -57,25 +46,9 @@ Data BytesField(int field, const Data& x) {
 
 Data FromText(const char* text) { return Data(text, text + std::strlen(text)); }
 
-Data operator+(Data a, const Data& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 // An entry of tf.Example's map of features. kind: 1 bytes, 2 floats, 3 integers.
 Data FeatureEntry(const char* name, int kind, const Data& list) {
   return BytesField(1, BytesField(1, FromText(name)) + BytesField(2, BytesField(kind, list)));
-}
-
-// Frames a message as in a TFRecord file, with correct checksums, so that mutations get past them.
-Data FrameRecord(const Data& message) {
-  const auto mask = [](uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u; };
-  Data d;
-  PutFixed(&d, message.size(), 8);
-  PutFixed(&d, mask(Crc32c(0, d.data(), 8)), 4);
-  d = d + message;
-  PutFixed(&d, mask(Crc32c(0, message.data(), static_cast<int64_t>(message.size()))), 4);
-  return d;
 }
 
 // A part of a record of MXNet's RecordIO, padded to a multiple of 4 bytes. kind: 0 whole, 1 first, 2 middle, 3 last.
@@ -84,14 +57,6 @@ Data RecordIoPart(uint32_t kind, const Data& payload) {
   PutFixed(&d, 0xCED7230A, 4);
   PutFixed(&d, kind << 29 | payload.size(), 4);
   return d + payload + Data(-payload.size() & 3);
-}
-
-// Sets the checksum of a tar header: the sum of its bytes, with spaces in the checksum's field.
-void CorrectChecksum(uint8_t* header) {
-  std::memset(header + 148, ' ', 8);
-  int sum = 0;
-  for (int64_t i = 0; i < kTarBlock; i++) sum += header[i];
-  std::snprintf(reinterpret_cast<char*>(header) + 148, 8, "%06o", static_cast<unsigned>(sum));
 }
 
 // A member of a tar archive: the header (ustar; see tar.cc for the fields) and the content, padded to whole blocks.
@@ -141,110 +106,11 @@ std::vector<Seed> MakeSeeds() {
           {{RecordFormat::kTarMember, {}, 1}, TarBlocks("a.jpg", '0', Data(1024, 6))}};
 }
 
-// The result of reading a record: the error, or all values.
-struct Result {
-  std::string error;
-  std::vector<Data> values;
-  std::vector<int64_t> shapes;
-  bool operator==(const Result&) const = default;
-};
-
-// Fills in all values of the batch's one record.
-Result FillAll(RecordBatch* batch, ThreadPool* pool) {
-  Result r;
-  for (int k = 0; k < batch->layout().fields && batch->error(0).empty(); k++) {
-    const FieldInfo& info = batch->info(0, k);
-    // Reads integers once as 64 and once as 32 bits. The block ends where the values end.
-    for (const int bytes :
-         info.type == ValueType::kInts ? std::vector{8, 4} : std::vector{info.type == ValueType::kFloats ? 4 : 1}) {
-      auto values = Exact<uint8_t>(static_cast<size_t>(info.count) * bytes);
-      batch->Fill({{k, values.get(), bytes, {0}}}, pool);
-      r.values.emplace_back(values.get(), values.get() + info.count * bytes);
-    }
-    r.shapes.insert(r.shapes.end(), info.dims, info.dims + 3);
-  }
-  r.error = batch->error(0);
-  if (!r.error.empty()) r.values.clear(), r.shapes.clear();
-  return r;
-}
-
-// Reads a record from a heap block of exactly its size.
-Result ReadFromMemory(const RecordLayout& layout, const Data& data, ThreadPool* pool) {
-  auto input = Exact<uint8_t>(data.size());
-  std::copy(data.begin(), data.end(), input.get());
-  RecordBatch batch(layout, 1);
-  batch.ScanMemory({{reinterpret_cast<const char*>(input.get()), data.size()}}, pool);
-  return FillAll(&batch, pool);
-}
-
-// Reads a record that lies in a file between other bytes.
-Result ReadFromFile(const RecordLayout& layout, const Data& data, const std::string& path, ThreadPool* pool) {
-  constexpr int64_t kBefore = 100, kAfter = 50;
-  std::ofstream(path, std::ios::binary) << std::string(kBefore, 'x') << std::string(data.begin(), data.end())
-                                        << std::string(kAfter, 'x');
-  const FileTable table("", path, {static_cast<int64_t>(path.size())});
-  struct stat st;
-  if (stat(path.c_str(), &st) != 0) std::abort();
-  const int64_t stamps[] = {st.st_size, st.st_mtim.tv_sec * int64_t{1000000000} + st.st_mtim.tv_nsec};
-  const int64_t index = 0, extent[] = {kBefore, static_cast<int64_t>(data.size())}, bounds[] = {0, 1};
-  uint8_t checked = 0;
-  RecordBatch batch(layout, 1);
-  batch.ScanFiles(table, stamps, bounds, &index, {{extent, &checked}}, pool);
-  return FillAll(&batch, pool);
-}
-
-// Parses a mutated list of offsets. The result must be inside the text and the array.
-void CheckIndex(Mutator* mutate) {
-  const Data text = (*mutate)(FromText("0 40\n40 1040\n1080 36\n\n1116\t9223372036854775807\n"));
-  auto input = Exact<char>(text.size());
-  std::copy(text.begin(), text.end(), input.get());
-  const int64_t room = mutate->below(12);
-  auto out = Exact<int64_t>(static_cast<size_t>(room));
-  int64_t bad;
-  const int64_t n = ParseIntegers({input.get(), text.size()}, out.get(), room, &bad);
-  if (n > room || bad >= static_cast<int64_t>(text.size())) std::abort();
-}
-
-// Reads a table of chunks whole and in two parts, which must give the same.
-void CheckChunkTable(Mutator* mutate) {
-  static const Data kTable = {8,  64, 16, 5,    24,   1,    8,    0x80, 0x81, 0x80, 0x10,
-                              24, 3,  8,  0xff, 0xff, 0xff, 0x7f, 16,   9,    24,   1};
-  const Data data = (*mutate)(kTable);
-  const int64_t max_rows = 2 + mutate->below(8), cut = mutate->below(data.size() + 1);
-  auto input = Exact<uint8_t>(data.size());
-  std::copy(data.begin(), data.end(), input.get());
-  auto rows = Exact<int64_t>(static_cast<size_t>(3 * max_rows)),
-       rows_of_parts = Exact<int64_t>(static_cast<size_t>(3 * max_rows));
-  int64_t num_used, num_used_second;
-  const auto size = static_cast<int64_t>(data.size());
-  const int64_t n = ParseChunkTable(input.get(), size, /*is_end=*/true, rows.get(), max_rows, &num_used);
-  if (n > max_rows || num_used > size) std::abort();
-  int64_t first = ParseChunkTable(input.get(), cut, /*is_end=*/false, rows_of_parts.get(), max_rows, &num_used);
-  if (first < 0 && n >= 0) std::abort();
-  if (first < 0) return;
-  auto remaining = Exact<uint8_t>(static_cast<size_t>(size - num_used));
-  std::copy(input.get() + num_used, input.get() + size, remaining.get());
-  const int64_t second = ParseChunkTable(remaining.get(), size - num_used, /*is_end=*/true,
-                                         rows_of_parts.get() + 3 * first, max_rows - first, &num_used_second);
-  if (n >= 0 && (first + second != n || !std::equal(rows.get(), rows.get() + 3 * n, rows_of_parts.get()))) std::abort();
-}
-
-// Parses a mutated index of an archive. No extent may begin more than a header before the archive,
-// and no name may be longer than the text.
-void CheckTarIndex(Mutator* mutate) {
-  const Data text =
-      (*mutate)(FromText("jpg 512 1000 a/0.jpg cls 2048 1 a/0.cls\njpg 3072 9 1.jpg\n\nCLS 4608 2 d/2.CLS\n"));
-  auto input = Exact<char>(text.size());
-  std::copy(text.begin(), text.end(), input.get());
-  TarSamples samples({{"jpg", "png"}, {"cls"}}, mutate->below(2) != 0,
-                     static_cast<TarSamples::Missing>(mutate->below(3)), /*keep_names=*/true);
-  samples.BeginFile(mutate->below(5));
-  samples.Parse({input.get(), text.size()}, /*width=*/3 + mutate->below(2), /*offset=*/0);
-  for (int64_t i = 0; i < samples.size(); i++)
-    for (int k = 0; k < samples.outputs(); k++)
-      for (const int64_t x : samples.column(k)[static_cast<size_t>(i)])
-        if (x < -kTarBlock || samples.name(i).size() > text.size()) std::abort();
-}
+// Lists of offsets of records, an index of an archive, and a table of chunks.
+const Data kIndex = FromText("0 40\n40 1040\n1080 36\n\n1116\t9223372036854775807\n");
+const Data kTarIndex = FromText("jpg 512 1000 a/0.jpg cls 2048 1 a/0.cls\njpg 3072 9 1.jpg\n\nCLS 4608 2 d/2.CLS\n");
+const Data kChunkTable = {8,  64, 16, 5,    24,   1,    8,    0x80, 0x81, 0x80, 0x10,
+                          24, 3,  8,  0xff, 0xff, 0xff, 0x7f, 16,   9,    24,   1};
 
 // A valid archive: folders, links, hidden files, GNU's long names, and a PAX header.
 Data MakeArchive() {
@@ -272,38 +138,6 @@ Data MutateArchive(Mutator* mutate) {
   }
   if (mutate->below(8) == 0) d.resize(static_cast<size_t>(mutate->below(d.size())));
   return d;
-}
-
-// The names and places of an archive's members, and the reader's error.
-std::string ListMembers(const RecordPlace& place, RecordBytes::Window* window) {
-  RecordBytes bytes(place, window);
-  TarReader reader(&bytes);
-  std::string members;
-  for (TarMember m; reader.Next(&m);) {
-    if (m.offset < 0 || m.size < 0 || m.size > place.size - m.offset) std::abort();
-    members += m.name + " " + std::to_string(m.offset) + " " + std::to_string(m.size) + "\n";
-  }
-  return members + reader.error();
-}
-
-// Returns whether an archive could be read. -1: the results from memory and from a file differ.
-int ReadArchive(const Data& data, const std::string& path) {
-  auto input = Exact<uint8_t>(data.size());
-  std::copy(data.begin(), data.end(), input.get());
-  const auto size = static_cast<int64_t>(data.size());
-  const std::string expected = ListMembers({input.get(), /*fd=*/-1, /*offset=*/0, size}, /*window=*/nullptr);
-  std::ofstream(path, std::ios::binary) << std::string(data.begin(), data.end());
-  RecordBytes::Window window;
-  const int fd = open(path.c_str(), O_RDONLY);
-  const std::string actual = ListMembers({/*data=*/nullptr, fd, /*offset=*/0, size}, &window);
-  close(fd);
-  TarSamples samples({{"jpg"}, {"seg.png", "and.a.long.name"}}, /*fold_case=*/true, TarSamples::Missing::kEmpty,
-                     /*keep_names=*/true);
-  const std::string message = samples.Scan(path);
-  for (int64_t i = 0; i < samples.size(); i++)
-    if (samples.name(i).find('\0') != std::string_view::npos) std::abort();
-  IndexOf(path, [](int64_t) {});
-  return actual != expected ? -1 : message.empty();
 }
 
 }  // namespace
@@ -335,9 +169,13 @@ int main(int argc, char** argv) {
     std::string message = result.error;
     std::erase_if(message, [](char c) { return c >= '0' && c <= '9'; });
     outcomes[message]++;
-    CheckIndex(&mutate);
-    CheckTarIndex(&mutate);
-    CheckChunkTable(&mutate);
+    // In separate statements, because the order in which arguments are evaluated is unspecified.
+    const Data index = mutate(kIndex);
+    CheckIndex(index, mutate.below(12));
+    CheckTarIndex(mutate(kTarIndex), mutate);
+    const Data table = mutate(kChunkTable);
+    const int64_t max_rows = 2 + mutate.below(8);
+    CheckChunkTable(table, max_rows, mutate.below(table.size() + 1));
     const int archive_result = ReadArchive(k ? MutateArchive(&mutate) : MakeArchive(), folder / "x.tar");
     num_archives += archive_result > 0;
     num_different += archive_result < 0;

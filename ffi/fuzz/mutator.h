@@ -10,16 +10,15 @@
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
-#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "ffi/fuzz/choices.h"
+
 namespace jaxdali {
 
-using Data = std::vector<uint8_t>;
-
-class Mutator {
+class Mutator : public Choices {
  public:
   explicit Mutator(uint64_t seed) : random_(seed) {}
 
@@ -29,8 +28,7 @@ class Mutator {
     for (int i = 0, n = 1 + below(3); i < n && !d.empty(); i++) ChangeOnce(&d);
     return d;
   }
-  // A random number from 0 to n - 1; 0 if n is 0.
-  int below(size_t n) { return n ? static_cast<int>(random_() % n) : 0; }
+  int below(size_t n) override { return n ? static_cast<int>(random_() % n) : 0; }
 
  private:
   // Changes a file, which is not empty, in one of ten random ways.
@@ -103,12 +101,6 @@ class Mutator {
 
   std::mt19937_64 random_;
 };
-
-// A heap block of exactly this size, so that AddressSanitizer sees an access one byte too far.
-template <class T>
-std::unique_ptr<T[]> Exact(size_t n) {
-  return std::unique_ptr<T[]>(new T[n]);  // not make_unique: uninitialised, and no byte larger than n
-}
 
 struct SeedFile {
   std::string name;
