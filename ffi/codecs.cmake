@@ -5,8 +5,11 @@
 # from Debian, or from source distributions of Python packages that contain them, and have pinned checksums; where there is no network, from local
 # archives (-DJAXDALI_JPEG_TARBALL=..., -DJAXDALI_PNG_TARBALL=..., -DJAXDALI_ZLIB_TARBALL=..., -DJAXDALI_DEFLATE_TARBALL=...,
 # -DJAXDALI_WEBP_TARBALL=...) of any version, of libdeflate from 1.15 on. Only libjpeg-turbo is needed: of the others, one that can't be had or does not
-# compile is left out, unless -DJAXDALI_REQUIRE_CODECS=ON. The versions have no published memory fault in what is compiled here, and GCC 16 and
-# Clang 20 compile them.
+# compile is left out, unless -DJAXDALI_REQUIRE_CODECS=ON. GCC 16 and Clang 20 compile these versions.
+#
+# Each list goes from the newest version to the oldest, since whoever blocks the first hosts gets the last one. It has no version with a published
+# memory fault, not even one that nothing here reaches: rather a codec is left out. The system's libraries may have lower versions, because
+# distributions mend the faults of old ones. So do not add an archive of Debian's that its patches mend.
 #
 # A module that contains these libraries must come with their licences, which the build puts into the wheel: libjpeg-turbo (IJG, BSD 3-Clause),
 # libpng (PNG Reference Library License), zlib (Zlib), libdeflate (MIT), libwebp (BSD 3-Clause).
@@ -22,7 +25,7 @@ set(JAXDALI_ZLIB_TARBALL "" CACHE FILEPATH "Local source archive of zlib, instea
 set(JAXDALI_DEFLATE_TARBALL "" CACHE FILEPATH "Local source archive of libdeflate, instead of a download")
 set(JAXDALI_WEBP_TARBALL "" CACHE FILEPATH "Local source archive of libwebp, instead of a download")
 
-set(debian http://deb.debian.org/debian/pool/main)  # source archives as upstream made them, less what Debian may not distribute
+set(debian https://deb.debian.org/debian/pool/main)  # source archives as upstream made them, less what Debian may not distribute
 set(pypi https://files.pythonhosted.org/packages)
 
 add_library(jaxdali_jpeg INTERFACE)
@@ -239,14 +242,12 @@ else()
          -DCMAKE_NO_SYSTEM_FROM_IMPORTED=ON)  # before a zlib.h of the compiler's system folders
   endif()
   if(ZLIB_FOUND OR jaxdali_zlib_FOUND)
-    # Of 1.6.58 a fault is published (CVE-2026-46675): in png_read_end, which is not called here, and in chunks that are skipped.
+    # A fault of 1.6.58 and all before is published (CVE-2026-46675).
     jaxdali_codec(jaxdali_libpng "${JAXDALI_PNG_TARBALL}" png16 "LICENSE*" ARGUMENTS ${png_arguments} ARCHIVES
       https://downloads.sourceforge.net/project/libpng/libpng16/1.6.59/libpng-1.6.59.tar.xz
       d80dd2a38a37f803cb9b6ac7b14bd6e74ddc3b654780a8380bdf93523fdb4389
       ${debian}/libp/libpng1.6/libpng1.6_1.6.59.orig.tar.gz
-      2540302a1844ad2b2b501977abecfa850f265f97b78f065a712ab4074a89f5b5
-      ${debian}/libp/libpng1.6/libpng1.6_1.6.58.orig.tar.gz
-      a9d4df463d36a6e5f9c29bd6f4967312d17e996c1854f3511f833924eb1993cf)
+      2540302a1844ad2b2b501977abecfa850f265f97b78f065a712ab4074a89f5b5)
     set(problem "${jaxdali_libpng_PROBLEM}")
   else()
     set(problem "zlib: ${jaxdali_zlib_PROBLEM}")
@@ -281,10 +282,10 @@ elseif(JAXDALI_LIBPNG)
     ARGUMENTS -DLIBDEFLATE_BUILD_SHARED_LIB=OFF -DLIBDEFLATE_BUILD_GZIP=OFF -DLIBDEFLATE_COMPRESSION_SUPPORT=OFF ARCHIVES
     https://github.com/ebiggers/libdeflate/archive/refs/tags/v1.26.tar.gz
     bba03fffc5538576213675ce6968fcff6ce2e67d82e4d5febea2d05f9f13cf85
+    "${pypi}/99/37/6822da3fcc811eb6839f4c1165407c4f23580e6b29ea29509c9544f4e604/deflate-0.9.0.tar.gz#libdeflate"  # 1.26
+    962e0a6f1ea3a94b900a8ea0ce138fa92bfcbafda5b86367104a259ffcd3462b
     ${debian}/libd/libdeflate/libdeflate_1.25.orig.tar.xz
-    aff01dcf6ccfd2b4615bcfcf02ef34f52a7965018c0202110fb005eb6007fc33
-    "${pypi}/99/37/6822da3fcc811eb6839f4c1165407c4f23580e6b29ea29509c9544f4e604/deflate-0.9.0.tar.gz#libdeflate"
-    962e0a6f1ea3a94b900a8ea0ce138fa92bfcbafda5b86367104a259ffcd3462b)
+    aff01dcf6ccfd2b4615bcfcf02ef34f52a7965018c0202110fb005eb6007fc33)
   if(jaxdali_libdeflate_FOUND)
     target_include_directories(jaxdali_png SYSTEM INTERFACE "${jaxdali_libdeflate_INCLUDE}")
     target_link_libraries(jaxdali_png INTERFACE "${jaxdali_libdeflate_LIBRARY}")
