@@ -10,6 +10,7 @@ import tomllib
 import places
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 import jaxdali
 
@@ -76,6 +77,39 @@ def test_hosted_workflow_runs_all_ci_parts():
     (jobs,) = re.findall(r"part: \[([^]]*)\]", workflow)
     assert sorted(jobs.split(", ")) == sorted(parts.split())
     assert ".ci/run ${{ matrix.part }}" in workflow
+
+
+@in_repository
+def test_hosted_workflows_pin_actions():
+    """By a commit, which nobody can move as they can a tag, with its version beside it; and they may only read."""
+    for workflow in (GITHUB / "workflows").glob("*.yml"):
+        text = workflow.read_text()
+        uses = re.findall(r"\buses:(.*)", text)
+        assert uses, workflow.name
+        for action in uses:
+            assert re.fullmatch(r" [\w-]+/[\w-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", action), f"{workflow.name}: {action}"
+        assert re.findall(r"permissions:\n((?: +.*\n)+)", text) == ["  contents: read\n"], workflow.name
+
+
+# The first versions without a published memory fault.
+MENDED = {"libjpeg": "3.1.2", "zlib": "1.3.2", "libpng": "1.6.59", "libdeflate": "1.15", "libwebp": "1.3.2"}
+
+
+def test_archives_begin_with_the_newest():
+    """Whoever blocks the first hosts of a list gets the last archive."""
+    text = (places.ROOT / "ffi" / "codecs.cmake").read_text()
+    archives = dict(re.findall(r"jaxdali_codec\(jaxdali_(\w+) .*?ARCHIVES\s+([^)]*)\)", text, re.DOTALL))
+    assert archives.keys() == MENDED.keys()
+    assert not re.search(r"\bhttp:", text)
+    for codec, names in archives.items():
+        words = re.sub(r"#(?= ).*", "", names).split()  # without comments
+        addresses = [a.strip('"') for a in words[::2]]
+        assert all(re.match(r"https:|\$\{(debian|pypi)\}", a) for a in addresses)
+        # The archive of a Python package has the library's version in the name of a folder, if anywhere.
+        found = [re.findall(r"\d+(?:\.\d+)+", a.partition("#")[2] or a.rpartition("/")[2])[-1:] for a in addresses]
+        versions = [Version(v) for (v,) in filter(None, found)]
+        assert versions == sorted(versions, reverse=True), codec
+        assert versions[-1] >= Version(MENDED[codec]), codec
 
 
 @in_repository
