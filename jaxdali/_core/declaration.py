@@ -18,6 +18,7 @@ import collections.abc
 import dataclasses
 import enum
 import inspect
+import os
 import reprlib
 import types as python_types
 import typing
@@ -29,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..types import ScalarConstant
-from .errors import ArgumentError, ArgumentTypeError
+from .errors import ArgumentError, ArgumentTypeError, quoted
 from .kinds import EXTENTS as EXTENTS
 from .kinds import (
     FLOAT,
@@ -130,8 +131,11 @@ class Argument:
             if isinstance(x, (bool, int, float, str, bytes, list, tuple, dict, enum.Enum))
             else _short(x)
         )
+        with_zero = _path_with_zero(x) if self._takes_paths else None
         is_accelerator = self.name == "device" and isinstance(x, str) and "'gpu'" in self.expected
         advice = "; 'gpu' and 'tpu' both name the accelerator that JAX has" if is_accelerator else ""
+        if with_zero is not None:
+            advice = f"; {quoted(with_zero)} has a zero byte, which no path has"
         if is_key(x) and "seed" in self.name:
             advice = f"; a seed is a number, {self.name}=0 in place of jax.random.key(0); functions of values, jaxdali.dynamic, take key="
         if enum_type := next((k.enum for k in self.kinds if k.enum is not None), None):
@@ -202,6 +206,10 @@ class Argument:
             x = x[0]
         return self.element(x)
 
+    @property
+    def _takes_paths(self) -> bool:
+        return KINDS[os.PathLike] in self.kinds
+
     def element(self, x: Any) -> Any:
         """One value, converted by the first kind that accepts it. Raises ValueError if a kind accepts the type, or the
         number is outside the range; otherwise TypeError.
@@ -221,6 +229,9 @@ class Argument:
                 and not self.range.holds(np.asarray(float(value)))
             ):
                 raise ValueError
+            # Native code would open the file whose name ends at the zero byte.
+            if isinstance(value, str) and "\0" in value and self._takes_paths:
+                raise ValueError
             return value
         raise ValueError if has_wrong_value else TypeError
 
@@ -230,6 +241,13 @@ def _is_list(x: Any) -> bool:
     return isinstance(x, (list, tuple, range)) or (
         hasattr(x, "__array__") and not isinstance(x, ScalarConstant) and np.ndim(x) > 0
     )
+
+
+def _path_with_zero(x: Any) -> str | None:
+    """The first path with a zero byte among paths, which may be in lists; None: there is none."""
+    if isinstance(x, (list, tuple)):
+        return next((path for e in x if (path := _path_with_zero(e)) is not None), None)
+    return os.fsdecode(x) if isinstance(x, (str, os.PathLike)) and "\0" in os.fsdecode(x) else None
 
 
 def is_key(x: Any) -> bool:

@@ -6,9 +6,29 @@ Users catch them as ``jaxdali.OperatorError`` and so on, or as the Python except
 from __future__ import annotations
 
 import os
+import reprlib
 from typing import Any
 
 from .redaction import redacted
+
+LONGEST_QUOTE = 200  # characters of data in a message
+_values = reprlib.Repr()  # of lists and dicts: few elements, and few levels
+_values.maxstring = _values.maxother = LONGEST_QUOTE
+_values.maxlist = _values.maxtuple = _values.maxdict = 20
+
+
+def quoted(x: object) -> str:
+    """The `repr` of a value from data, for a message: at most `LONGEST_QUOTE` characters and "...". A long or deep value
+    costs no more than a short one.
+    """
+    return cut(repr(x[: LONGEST_QUOTE + 3]) if isinstance(x, (str, bytes)) else _values.repr(x))
+
+
+def cut(text: str, longest: int = LONGEST_QUOTE) -> str:
+    """A text for a message that quotes data, such as that of another exception: at most `longest` characters and
+    "...".
+    """
+    return text if len(text) <= longest + 3 else f"{text[:longest]}..."
 
 
 def located_message(operator: str, where: str, reason: object) -> str:

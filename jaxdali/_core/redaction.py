@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 HIDDEN = "***"
 _SHORTEST = 6  # minimal length of a secret that is removed from all texts: shorter ones would occur in any text
+_LONGEST_CAUSE = 100_000  # characters
 _SHORTEST_OF_URL = 4  # minimal length of a secret from a URL, which is removed only from texts about that URL
 
 # Names of options, headers and query parameters whose values are secret.
@@ -98,12 +99,12 @@ def has_credentials(text: str) -> bool:
 
 def shown_error(e: BaseException | None) -> BaseException | None:
     """An exception that may be shown as the cause of another one: `e`, or None if its text, or that of its causes,
-    contains credentials.
+    contains credentials, or is so long that looking for them takes time.
     """
     x = e
     while x is not None:
         text = f"{x} {x.args!r}"
-        if redacted(text) != text:
+        if len(text) > _LONGEST_CAUSE or redacted(text) != text:
             return None
         x = x.__cause__ or (None if x.__suppress_context__ else x.__context__)
     return e

@@ -11,6 +11,9 @@ from .. import _cpu
 from .compression import HEAD, refusal
 from .files import Path
 
+# The beginning of a record without data: its size, and the checksum of that. Others begin a hole of a sparse file.
+_EMPTY_RECORD = bytes(8) + bytes.fromhex("29039807")
+
 Progress = Callable[[int], object]  # is called with the number of bytes that were read since the last call
 
 
@@ -25,10 +28,15 @@ def tfrecord_extents(path: Path, progress: Progress = lambda n: None) -> np.ndar
         with open(path, "rb") as f:
             fd, size, offset = f.fileno(), os.fstat(f.fileno()).st_size, 0
             while offset < size:
-                head = os.pread(fd, 8, offset)  # the size of the data
+                head = os.pread(fd, 12, offset)
                 # A record: size (8 bytes), its checksum (4), the data, their checksum (4).
-                num_bytes = int.from_bytes(head, "little") + 16
-                if len(head) < 8 or num_bytes > size - offset:
+                num_bytes = int.from_bytes(head[:8], "little") + 16
+                if num_bytes == 16 and len(head) == 12 and head != _EMPTY_RECORD:
+                    raise RuntimeError(
+                        f"{os.fspath(path)}: record {len(extents) // 2} at index {offset} has no data, and no checksum of that: "
+                        "the file is damaged, or not a TFRecord file"
+                    )
+                if len(head) < 12 or num_bytes > size - offset:
                     raise RuntimeError(
                         f"{os.fspath(path)}: record {len(extents) // 2} at index {offset} would have {num_bytes} bytes, but the file ends "
                         f"{size - offset} bytes later: it is truncated, damaged, or not a TFRecord file"

@@ -6,8 +6,8 @@ import fsspec
 import numpy as np
 import pytest
 
-from jaxdali import SampleError, Storage, fn, pipeline_def
-from jaxdali._data.named_in_data import check_name
+from jaxdali import ArgumentError, SampleError, Storage, fn, pipeline_def
+from jaxdali._data.named_in_data import check_name, check_names
 
 OUTSIDE = [
     "../secret", "a/../../secret", "./../secret", "http://host/x", "HTTP://host/x", "file:///etc/hostname", "memory://x",
@@ -54,6 +54,45 @@ def test_names_leading_out_of_a_server(name):
 def test_names_inside_the_root(name):
     for root in ("", "/data", "s3://bucket/data"):
         check_name(name, root, Storage(), absolute=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("a\0.jpg", "a zero byte"),
+        ("../a\0", "a zero byte"),
+        ("a\ud800", r"the character '\\ud800'"),
+        ("x" * 10_000_000, "10000000 characters"),
+    ],
+)
+def test_impossible_names(name, problem):
+    for storage in (Storage(), Storage(allow_outside=True)):
+        for names in (["a", name], [name]):
+            with pytest.raises(ValueError, match=problem) as e:
+                check_names(names, "", storage, absolute=True)
+            assert len(str(e.value)) < 400
+    # Other control characters, and bytes that are no UTF-8.
+    check_names(["a\tb\x1b", "a\udcff"], "", Storage(), absolute=True)
+
+
+def test_paths_have_no_zero_byte(secret):
+    """At a zero byte native code would end the name, and read another file."""
+    path = f"{secret / 'a'}\0.jpg"
+    for files in ([path], [(str(secret / "a"), path)]):
+        with pytest.raises(ArgumentError, match=r"readers.file: argument files .*a\\x00.jpg' has a zero byte"):
+            first_batch(lambda files=files: tuple(fn.readers.file(files=files)))
+    content = {"images": [{"id": 1, "file_name": "a\0.jpg", "width": 1, "height": 1}], "categories": [{"id": 1}]}
+    (secret / "a.json").write_text(json.dumps(content))
+    with pytest.raises(RuntimeError, match=r"readers.coco.*a\.json: image entry 0: .*'a\\x00.jpg' has a zero byte"):
+        first_batch(
+            lambda: tuple(
+                fn.readers.coco(
+                    file_root=str(secret),
+                    annotations_file=str(secret / "a.json"),
+                    storage=Storage(allow_outside=True),
+                )
+            )
+        )
 
 
 @pytest.mark.parametrize("name", [*OUTSIDE, "/etc/hostname"])

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._core.errors import cut, quoted
 from ..._data.files import utf8
 from ..._data.storage import Path, Store, join
 
@@ -78,7 +79,8 @@ class Annotations:
         pixel_classes, last_change = np.zeros(width * height, np.int32), 0
         for c in sorted(encoded):
             if list(encoded[c]["size"]) != [height, width]:
-                raise ValueError(f"its masks are for images of size {encoded[c]['size']}, not {[height, width]}")
+                size = quoted(encoded[c]["size"])
+                raise ValueError(f"its masks are for images of size {size}, not {[height, width]}")
             mask = masks.decode(encoded[c]).ravel(order="F").astype(bool)
             changes = np.flatnonzero(mask[1:] != mask[:-1])
             last_change = max(last_change, int(changes[-1]) + 1) if len(changes) else last_change
@@ -172,9 +174,9 @@ def read_annotations(
         )
     except OSError as e:
         raise RuntimeError(f"can't read annotations_file {os.fspath(path)}: {e.strerror}") from e.__cause__
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as e:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as e:
         raise RuntimeError(
-            f"{os.fspath(path)} does not have the form of COCO's annotations: {type(e).__name__}: {e}"
+            f"{os.fspath(path)} does not have the form of COCO's annotations: {type(e).__name__}: {cut(str(e))}"
         ) from e
 
 
@@ -233,8 +235,11 @@ def _images(
     # The first of equal ids in the reversed list is the last image.
     ids, last = np.unique(ids[::-1], return_index=True)
     index = len(images) - 1 - last
-    get_name = getter("file_name")
-    return ids, [str(get_name(images[i])) for i in index.tolist()], sizes[index]
+    names = list(map(getter("file_name"), map(images.__getitem__, index.tolist())))
+    if not set(map(type, names)) <= {str, int, float}:
+        name = next(n for n in names if not isinstance(n, (str, int, float)))
+        raise ValueError(f"the file_name of an image is {quoted(name)}")
+    return ids, list(map(str, names)), sizes[index]
 
 
 def _boxes(boxes: Sequence[Any]) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..._core.building import warn
 from ..._core.context import HostContext
-from ..._core.errors import ArgumentError
+from ..._core.errors import ArgumentError, cut
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
@@ -100,7 +100,15 @@ class _AnnotatedImages(Records):
             values[i] if ends is None else self._columns.of_image(i, values, ends) for _, values, ends in self._parts
         ]
         if self._pixels is not None:
-            outputs.insert(self._pixels - 1, self._columns.pixels(i, self._ratio))
+            width, height = self._columns.sizes[i].tolist()
+            if reason := self.files.store.settings.too_large(4 * width * height):
+                raise ValueError(f"its masks have {width:.0f}x{height:.0f} pixels: {reason}")
+            try:
+                outputs.insert(self._pixels - 1, self._columns.pixels(i, self._ratio))
+            except Exception as e:  # pycocotools raises any
+                if type(e) is ValueError:
+                    raise
+                raise ValueError(f"its masks are damaged: {type(e).__name__}: {cut(str(e))}") from e
         return outputs
 
     def read(self, i: int) -> Sequence[np.ndarray]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import _cpu
 from ..._core.context import HostContext
+from ..._core.errors import cut
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec
 
@@ -45,13 +46,13 @@ def spec_of(name: str, kind: Any) -> Spec:
     if _is_list(kind):
         value_type = kind.value_type
         if t.is_fixed_size_list(kind) and kind.list_size < 0:
-            raise RuntimeError(f"{name} is of type {kind}, which is damaged")
+            raise RuntimeError(f"{name} is of type {cut(str(kind))}, which is damaged")
         if _is_number(value_type):
             return Spec(_dtype(value_type), 1, (kind.list_size,) if t.is_fixed_size_list(kind) else None)
         if _is_bytes(value_type) or (t.is_struct(value_type) and value_type.get_field_index("bytes") >= 0):
             return Spec(np.dtype(np.uint8), 2, None, "F*")
     supported = "numbers, strings, bytes, images (bytes, path), and lists of these"
-    raise RuntimeError(f"{name} is of type {kind}; supported are {supported}")
+    raise RuntimeError(f"{name} is of type {cut(str(kind))}; supported are {supported}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 
 from ..._core.context import HostContext
-from ..._core.errors import ArgumentError
+from ..._core.errors import ArgumentError, quoted
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.redaction import redacted
@@ -323,9 +323,9 @@ def _read_list(path: Path, root: Path | None, store: Store) -> LabelledFiles:
     names, labels = [], []
     for number, line in read_lines(path, store):
         name, _, label = line.replace(b"\t", b" ").rpartition(b" ")
-        if not name.strip() or not re.fullmatch(rb"\d+", label):
+        if not name.strip() or not re.fullmatch(rb"\d{1,20}", label):
             raise RuntimeError(
-                f"{path}, line {number}: expected a file name, white space and a label (an integer >= 0), got {line!r}"
+                f"{path}, line {number}: expected a file name, white space and a label (an integer >= 0), got {quoted(line)}"
             )
         names.append(line[: len(name)].rstrip())
         labels.append(int(label))

@@ -12,7 +12,7 @@ import numpy as np
 from ... import _cpu
 from ..._core.building import add
 from ..._core.declaration import DType
-from ..._core.errors import ArgumentError
+from ..._core.errors import ArgumentError, cut, quoted
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
@@ -135,7 +135,7 @@ class _Samples(ContainerRecords):
         extensions = self._samples.extensions() if texts else []
         if not extensions:
             return []
-        shown = f"{', '.join(extensions[:_MAX_SHOWN])}{', ...' if len(extensions) > _MAX_SHOWN else ''}"
+        shown = f"{cut(', '.join(extensions[:_MAX_SHOWN]))}{', ...' if len(extensions) > _MAX_SHOWN else ''}"
         text = f"{'; '.join(texts)}: the extensions in {self._files.path(0)} are {shown}"
         if is_any_missing and total and not op.missing_component_behavior:
             raise RuntimeError(f'{text}. missing_component_behavior="empty" permits empty outputs')
@@ -160,7 +160,7 @@ class _Samples(ContainerRecords):
         if member is None:
             return super().metadata(name)
         if not member.table[:, 1].any():
-            extensions = ", ".join(self._samples.extensions()[:_MAX_SHOWN])
+            extensions = cut(", ".join(self._samples.extensions()[:_MAX_SHOWN]))
             text = f"no sample has a member of this extension, but of {extensions}; other names are {', '.join(self.facts())}"
             raise ArgumentError(f"metadata {name!r}: {text}")
         # The last part of the last alternative decides: "json" for "seg.json".
@@ -173,7 +173,9 @@ class _Samples(ContainerRecords):
             try:
                 return convert(member.content(i)[HEADER:])
             except (ValueError, RecursionError) as e:  # of JSON
-                raise ValueError(f"{member.path(i)}: the member {name!r} of {self._key(i)!r}: {e}") from e
+                raise ValueError(
+                    f"{member.path(i)}: the member {name!r} of {quoted(self._key(i))}: {cut(str(e))}"
+                ) from e
 
         return content
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 
 from ..._core.context import HostContext
+from ..._core.errors import cut
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
@@ -71,11 +72,11 @@ class _Members(Records):
                 if m.flag_bits & 1 or m.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     problem = "encrypted" if m.flag_bits & 1 else f"compressed by method {m.compress_type}"
                     raise RuntimeError(
-                        f"{path}: {m.filename} is {problem}; only stored or deflated members can be read"
+                        f"{path}: {cut(m.filename)} is {problem}; only stored or deflated members can be read"
                     )
                 if m.header_offset >= end:
                     raise RuntimeError(
-                        f"{path}: {m.filename} would begin at {m.header_offset}, in the archive's table: it is damaged"
+                        f"{path}: {cut(m.filename)} would begin at {m.header_offset}, in the archive's table: it is damaged"
                     )
                 self._names.append(m.filename)
                 self._info.append((m.compress_size, m.compress_type, m.file_size, m.CRC))
@@ -143,7 +144,7 @@ class _Members(Records):
             raise ValueError("its checksum is wrong")
         # From now on `read_batch` may read the data directly.
         if kind == zipfile.ZIP_STORED:
-            self._content.start[i] = self._ranges.start[i] + begin
+            self._content.start[i] = int(self._ranges.start[i]) + begin
             self._has_content_start[i] = True
         return content
 

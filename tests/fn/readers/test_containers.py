@@ -20,6 +20,7 @@ from damaged import damage, labels
 import jaxdali
 from jaxdali import _cpu, fn, index, pipeline_def, tfrecord
 from jaxdali._core.errors import SampleError
+from jaxdali._data.index import tfrecord_extents
 
 DALI = json.loads((places.DATA / "readers" / "dali.json").read_text())
 
@@ -425,3 +426,13 @@ def test_the_index_tool(records, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert "at index" in lines[0]
     assert lines[1] == f"can't read {records}/none: No such file or directory"
+
+
+def test_the_index_of_a_sparse_file(tmp_path):
+    """A hole has only zeros, and no record begins so, even if it has no data."""
+    path = c.write_tfrecord(tmp_path / "x", [b"", b"data", b""])
+    size = path.stat().st_size
+    assert len(tfrecord_extents(path)) == 3
+    os.truncate(path, 1 << 40)
+    with pytest.raises(RuntimeError, match=f"record 3 at index {size} has no data"):
+        tfrecord_extents(path)

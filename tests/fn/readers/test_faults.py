@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import gc
 import io
+import json
 import os
 import pathlib
 import re
@@ -16,6 +17,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import containers
 import numpy as np
 import pytest
 from data_sets import MAKERS, READERS, SIZE, Shards, failing, nodes_in, replaced
@@ -111,6 +113,71 @@ def test_other_than_files_are_refused_at_once(data_sets, tmp_path, name, make):
         Shards(name, arguments, 0, 1)
 
 
+LONG = "x" * 10_000_000
+IMAGE = {"id": 1, "file_name": "a.jpg", "width": 4, "height": 4}
+
+
+def list_of(content: str) -> Callable[[pathlib.Path], Any]:
+    return lambda folder: {"file_list": write(folder / "list.txt", content)}
+
+
+def coco(content: Any) -> Callable[[pathlib.Path], Any]:
+    """Annotations: the images, or a text."""
+    text = content if isinstance(content, str) else json.dumps({"images": content, "categories": [], "annotations": []})
+    return lambda folder: {"file_root": str(folder), "annotations_file": write(folder / "a.json", text)}
+
+
+def manifest(content: str) -> Callable[[pathlib.Path], Any]:
+    return lambda folder: {"manifest_filepaths": write(folder / "m.json", content)}
+
+
+def index(content: str) -> Callable[[pathlib.Path], Any]:
+    """An index of an archive."""
+    return lambda folder: {
+        "paths": str(containers.write_tar(folder / "a.tar", [("a.jpg", b"x")])),
+        "index_paths": write(folder / "a.idx", content),
+        "ext": "png",
+        "missing_component_behavior": "skip",
+    }
+
+
+def write(path: pathlib.Path, content: str) -> str:
+    path.write_text(content)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "file", "text"),
+    [
+        ("file", list_of(LONG), "list.txt, line 1", "expected a file name"),
+        ("file", list_of(f"a {'9' * 10_000}"), "list.txt, line 1", "expected a file name"),
+        ("file", list_of(f"{LONG} 1"), "list.txt", "10000000 characters"),
+        ("video", list_of(f"{LONG} x"), "list.txt, line 1", "expected a file name"),
+        ("coco", coco("[" * 100_000), "a.json", "RecursionError"),
+        ("coco", coco(LONG), "a.json", "JSONDecodeError"),
+        ("coco", coco([{**IMAGE, "file_name": LONG}]), "a.json", "10000000 characters"),
+        ("coco", coco([{**IMAGE, "file_name": [LONG]}]), "a.json", "the file_name of an image is"),
+        ("coco", coco([{**IMAGE, "width": LONG}]), "a.json", "could not convert"),
+        ("nemo_asr", manifest('{"a": ' * 100_000), "m.json: entry 0", "RecursionError"),
+        ("nemo_asr", manifest(json.dumps({"audio_filepath": "a", "offset": 10**400})), "m.json: entry 0", "too large"),
+        ("webdataset", index(f"v1.2 1\n{LONG[:1_000_000]} 512 1 a\n"), "a.tar", "there are no samples"),
+    ],
+)
+def test_messages_name_file_and_stay_short(tmp_path, name, make, file, text):
+    """Reader and file, but not more than the beginning of what is wrong."""
+    arguments = {"sequence_length": 2} if name == "video" else {}
+
+    @pipeline_def(batch_size=1, num_threads=1)
+    def pipeline():
+        return tuple(nodes_in(getattr(fn.readers, name)(**make(tmp_path), **arguments)))
+
+    with pytest.raises(jaxdali.OperatorError, match=text) as e:
+        pipeline().run()
+    assert re.match(rf"readers\.{name} .*{re.escape(str(tmp_path))}/{file}", str(e.value))
+    assert len(str(e.value)) < 900
+    assert len("".join(traceback.format_exception(e.value))) < 20_000
+
+
 @pytest.fixture
 def few_descriptors():
     """Limits the process to three hundred more open files."""
@@ -185,7 +252,7 @@ def test_damage_is_an_error_or_another_record(data_sets, pool, name, damaged, en
 
         def names_a_file(text: str) -> bool:  # perhaps one that a damaged manifest names
             of_manifest = path.suffix == ".json" and re.search(
-                r"/\S+: (No such file|Is a directory|Error opening)", text
+                r"/\S+: (No such file|Is a directory|it can't be decoded)", text
             )
             return copy in text or any(p.name in text for p in files) or of_manifest is not None
 
@@ -275,7 +342,7 @@ FAULTS = [
     Fault("tfrecord mxnet", truncate_file, "", OUTSIDE, [8, 9, 10]),
     Fault("webdataset", truncate_file, "", OUTSIDE, [9, 10]),
     Fault("numpy", truncate_file, "", "it is shorter than its header says", [5]),
-    Fault("nemo_asr", truncate_file, "", "5.wav: .*Error opening", [5]),
+    Fault("nemo_asr", truncate_file, "", "5.wav: it can't be decoded: Error in WAV file", [5]),
     Fault("caffe caffe2", truncate_file, "", "data.mdb is truncated"),
     Fault("array_record", truncate_file, "", r"not an ArrayRecord file, or it is cut off"),
     Fault("parquet", truncate_file, "", "magic bytes not found"),
@@ -306,7 +373,7 @@ FAULTS = [
         True,
     ),
     Fault("numpy", truncate_file, "", "it is shorter than its header says", [5], True),
-    Fault("nemo_asr", truncate_file, "", "5.wav: .*Error opening", [5], True),
+    Fault("nemo_asr", truncate_file, "", "5.wav: it can't be decoded: Error in WAV file", [5], True),
     Fault("file", remove_file, "", "005.jpg: No such file", [17], True),
     Fault("coco nemo_asr numpy", remove_file, "", "No such file", [5], True),
 ]
