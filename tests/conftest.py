@@ -73,6 +73,13 @@ def pytest_unconfigure():
     gc.unfreeze()  # so that the interpreter collects at its end what it would collect without the tests
 
 
+def pytest_collection_modifyitems(items):
+    if "JAXDALI_MANY" not in os.environ:
+        for item in items:
+            if item.get_closest_marker("many"):
+                item.add_marker(pytest.mark.skip("it takes minutes, and JAXDALI_MANY=1 is not set"))
+
+
 def pytest_terminal_summary(terminalreporter):
     """One line for each reason why tests were skipped; `pytest -rs` lists them one by one."""
     reports = terminalreporter.stats.get("skipped", [])

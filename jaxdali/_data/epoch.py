@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from .._core.errors import quoted
 from .walk import Walk, shard_bounds
+
+MOST_IN_BATCH = 1 << 24  # samples of one pipeline, in states: more than a batch has
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +43,7 @@ class EpochPlan:
     def __post_init__(self):
         """Checks the numbers and the policy. Raises ValueError."""
         if self.policy not in ("FILL", "DROP", "PARTIAL"):
-            raise ValueError(f"policy must be 'FILL', 'DROP' or 'PARTIAL', got {self.policy!r}")
+            raise ValueError(f"policy must be 'FILL', 'DROP' or 'PARTIAL', got {quoted(self.policy)}")
         if self.batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
         if self.size is not None and self.size < 1:
@@ -211,12 +214,24 @@ class EpochCounter:
             self._ahead += self._taken - self._sizes()
         self._round += 1
         self._num_batches = self._taken_before = self._empty_places = 0
-        # Shards smaller than a batch: a whole epoch was read ahead.
-        while self._ahead.any() and (self._sizes() <= self._ahead).all():
-            self._ahead -= self._sizes()
-            self._round += 1
+        self._pass_epochs_ahead()
         self._start()
         return dropped
+
+    def _pass_epochs_ahead(self):
+        """Passes over epochs that were read ahead as a whole, because shards are smaller than a batch."""
+        sizes = self._sizes()
+        while self._ahead.any() and (sizes <= self._ahead).all():
+            # The sizes of whole epochs repeat, so all repetitions are passed over at once. Epochs in parts come first.
+            period, samples = (1, sizes) if self.plan.stick else (len(sizes), sizes.sum())
+            times = 0 if max(self._parts, default=-1) >= self._round else int((self._ahead // samples).min())
+            if times:
+                self._ahead -= times * samples
+                self._round += times * period
+            else:
+                self._ahead -= sizes
+                self._round += 1
+            sizes = self._sizes()
 
     @property
     def _taken(self) -> int:
@@ -239,15 +254,36 @@ class EpochCounter:
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restores a state that `get_state` returned."""
-        if len(state["ahead"]) != len(self._ahead):
-            raise ValueError(f"the state is of {len(state['ahead'])} shards, this iterator has {len(self._ahead)}")
-        self._round = int(state["round"])
-        self._num_batches, self._taken_before = divmod(int(state["taken"]), self.plan.unit)
-        self._ahead = np.array(state["ahead"], np.int64)
-        self._parts = {int(k): np.array(v, np.int64) for k, v in state.get("parts", {}).items()}
+        """Restores a state that `get_state` returned. Raises ValueError, which names the entry, if no counter comes to
+        such a state.
+        """
+        sizes, number = self.plan.sizes, int(state["round"])
+        num_taken, empty_places = int(state["taken"]), int(state.get("lacking", 0))
+        ahead, parts = state["ahead"], {int(k): v for k, v in state.get("parts", {}).items()}
+        if len(ahead) != len(sizes):
+            raise ValueError(f"the state is of {len(ahead)} shards, this iterator has {len(sizes)}")
+        # The last batch of an epoch may go beyond its end, and may have had another size than now.
+        most_taken = max(sizes) + empty_places + MOST_IN_BATCH * (self.plan.unit // self.plan.batch_size)
+        if not 0 <= num_taken <= most_taken:
+            raise ValueError(f"iterator.counter.taken is {num_taken}, expected 0 ... {most_taken}")
+        # A batch reads equally many samples of each shard, and shards differ by one sample in an epoch.
+        most_ahead = max(sizes) + number
+        for i, n in enumerate(ahead):
+            if not 0 <= n <= most_ahead:
+                raise ValueError(f"iterator.counter.ahead[{i}] is {n}, expected 0 ... {most_ahead}")
+        for k, part in parts.items():
+            if len(part) != len(sizes) or min(part) < 0 or max(part) - min(part) > 1 or sum(part) > sum(sizes):
+                raise ValueError(
+                    f"iterator.counter.parts[{k}] is {quoted(part)}, expected equal parts of {sum(sizes)} samples for {len(sizes)} shards"
+                )
+            if k > number + 1:
+                raise ValueError(f"iterator.counter.parts has epoch {k}, after iterator.counter.round, {number}")
+        self._round = number
+        self._num_batches, self._taken_before = divmod(num_taken, self.plan.unit)
+        self._ahead = np.array(ahead, np.int64)
+        self._parts = {k: np.array(part, np.int64) for k, part in parts.items()}
         self._ended = bool(state.get("ended", False))
-        self._empty_places = int(state.get("lacking", 0))
+        self._empty_places = empty_places
         self._start()
 
     def begin(self, number: int) -> None:

@@ -55,6 +55,22 @@ def list_order(n: int, seed: int, purpose: Draw, epoch: int) -> np.ndarray:
     return order
 
 
+# Shuffling a list costs as much as shuffling so many entries, besides its entries. One native call shuffles about
+# `_ENTRIES_AT_ONCE` entries (20 ms), and a state from a checkpoint at most `_MOST_ENTRIES` (half an hour).
+_ENTRIES_OF_A_SHUFFLE = 500
+_ENTRIES_AT_ONCE = 1 << 22
+_MOST_ENTRIES = 1 << 38
+
+
+def check_epoch(n: int, epoch: int):
+    """Raises ValueError if it takes hours to compute the order of an epoch of n entries with `shuffle_after_epoch`."""
+    if epoch * (n + _ENTRIES_OF_A_SHUFFLE) > _MOST_ENTRIES:
+        max_epochs = _MOST_ENTRIES // (n + _ENTRIES_OF_A_SHUFFLE)
+        raise ValueError(
+            f"shuffle_after_epoch shuffles {n} samples once for each epoch before it, which takes hours for more than {max_epochs} epochs"
+        )
+
+
 class _Reshuffled:
     """The orders of a list that is shuffled again before each epoch. Each order is a shuffle of the previous one, as
     DALI shuffles file names.
@@ -62,21 +78,26 @@ class _Reshuffled:
 
     def __init__(self, n: int, seed: int):
         self._n, self._seed = n, seed % 2**64
-        self._lock = threading.Lock()  # guards the epoch and its order
-        self._restart()
+        self._lock = threading.Lock()  # guards `_last`
+        self._last = self._begin()
 
-    def _restart(self):
-        self._epoch, self._order = -1, np.arange(self._n)
+    def _begin(self) -> tuple[int, np.ndarray]:
+        return -1, np.arange(self._n)
 
     def at(self, epoch: int) -> np.ndarray:
-        """The order of an epoch, a copy."""
-        with self._lock:
-            if epoch < self._epoch:  # the order before is not known any more
-                self._restart()
-            # From the shuffle after that of the stored epoch to that of this one: DALI counts shuffles from 1.
-            shuffle_epochs(self._order, self._seed, self._epoch + 2, epoch + 1)
-            self._epoch = epoch
-            return self._order.copy()
+        """The order of an epoch."""
+        epochs_at_once = max(1, _ENTRIES_AT_ONCE // (self._n + _ENTRIES_OF_A_SHUFFLE))
+        while True:  # between the steps interrupts are heard, and other threads get the lock
+            with self._lock:
+                last_epoch, order = self._last
+                if epoch == last_epoch:
+                    return order
+                if epoch < last_epoch:  # the order before is not known any more
+                    last_epoch, order = self._begin()
+                next_epoch, order = min(epoch, last_epoch + epochs_at_once), order.copy()
+                # From the shuffle after that of the last epoch to that of this one: DALI counts shuffles from 1.
+                shuffle_epochs(order, self._seed, last_epoch + 2, next_epoch + 1)
+                self._last = next_epoch, order  # only now: an interrupt leaves the last epoch with its order
 
 
 _reshuffled = functools.lru_cache(maxsize=8)(_Reshuffled)

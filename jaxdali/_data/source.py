@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._core.context import HostContext
+from .._core.errors import cut, quoted
 from .._core.values import Spec
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ def check_fingerprints(
         # The names of the values of both, each once.
         names = [n for n in (*fingerprint, *(n for n in state.fingerprint if n not in fingerprint)) if n not in ignored]
         different = [
-            f"{n} is {fingerprint.get(n)!r} here and {state.fingerprint.get(n)!r} in the checkpoint"
+            f"{cut(n)} is {fingerprint.get(n)!r} here and {quoted(state.fingerprint.get(n))} in the checkpoint"
             for n in names
             if fingerprint.get(n) != state.fingerprint.get(n)
         ]

@@ -18,6 +18,7 @@ from .shuffle import (
     Groups,
     buffer_order,
     by_length,
+    check_epoch,
     epoch_order,
     fractions,
     grouped_order,
@@ -377,6 +378,30 @@ class Walk(Order):
     def _cursor(number: int, offset: int, division: dict[str, Any] | None) -> dict[str, Any]:
         return {"round": number, "offset": offset} | ({"rest": division} if division is not None else {})
 
+    def check(self, cursor: dict[str, Any], path: str = "cursor"):
+        """Checks a cursor from a checkpoint, whose entries are whole numbers. Raises ValueError, which names the entry,
+        if no walk comes to this cursor, or if its order takes hours to compute.
+
+        Args:
+          path: the place of the cursor in the checkpoint.
+        """
+        number, division = cursor["round"], cursor.get("rest")
+        if self.shuffle_after_epoch and not self.containers and self.groups is None:
+            try:
+                check_epoch(self.size, number)
+            except ValueError as e:
+                raise ValueError(f"{path}.round is {number}: {e}") from None
+        if division is not None:
+            start, old_cursor = division["start"], division["cursor"]
+            if not start <= old_cursor["round"] <= start + 1 or number < start:
+                raise ValueError(
+                    f"{path}.rest.start is {start}, but {path}.rest.cursor.round {old_cursor['round']} and {path}.round {number}"
+                )
+            old_walk = dataclasses.replace(self, num_shards=division["num_shards"], shard_id=0)
+            old_walk.check(old_cursor, f"{path}.rest.cursor")
+        if cursor["offset"] and cursor["offset"] >= (size := self.round_size(cursor)):
+            raise ValueError(f"{path}.offset is {cursor['offset']}, but the shard has {size} samples in this epoch")
+
     # --- other shards -------------------------------------------------------------------------------------------
 
     def cursor_of_shard(self, cursor: dict[str, Any], shard_id: int) -> dict[str, Any]:
@@ -395,17 +420,32 @@ class Walk(Order):
         first_whole = number if division is None else number + 2  # the first round that no other shards began
         num_taken += sum(self._count(k, division) for k in range(begin, min(first_whole, cursor["round"])))
         if cursor["round"] > first_whole:
-            # The sizes of rounds repeat, so whole periods are skipped at once.
-            rounds, period = self._period(first_whole)
-            cycles, extra_rounds = divmod(cursor["round"] - first_whole, rounds)
-            num_taken += cycles * period + sum(self._count(first_whole + k, division=None) for k in range(extra_rounds))
-        while num_taken >= (count := other_walk._count(number, division)):
-            cycle_rounds, cycle_samples = other_walk._period(number)
-            if number >= first_whole and num_taken >= cycle_samples:
-                number, num_taken = number + cycle_rounds * (num_taken // cycle_samples), num_taken % cycle_samples
-            else:
-                number, num_taken = number + 1, num_taken - count
+            num_taken += self._whole_rounds(first_whole, cursor["round"] - first_whole)
+        while number < first_whole and num_taken >= (count := other_walk._count(number, division)):
+            number, num_taken = number + 1, num_taken - count
+        if number >= first_whole:
+            number, num_taken = other_walk._after(number, num_taken)
         return self._cursor(number, num_taken, division)
+
+    def _whole_rounds(self, number: int, n: int) -> int:
+        """Number of samples that this shard reads in n whole rounds from round `number` on, without padding."""
+        if self.stick_to_shard or self.anew:
+            return n * self._count(number, division=None)
+        shard = self._shard(number)  # in each round the next one; after the last shard the first one
+        passes, last = divmod(shard + n, self.num_shards)
+        first, end = (shard_bounds(self.size, self.num_shards, i)[0] for i in (shard, last))
+        return passes * self.size + end - first
+
+    def _after(self, number: int, n: int) -> tuple[int, int]:
+        """(round, offset) of this shard n samples after the start of round `number`, if only whole rounds follow it."""
+        if self.stick_to_shard or self.anew:
+            rounds, offset = divmod(n, self._count(number, division=None))
+            return number + rounds, offset
+        first, _ = shard_bounds(self.size, self.num_shards, self._shard(number))
+        passes, entry = divmod(first + n, self.size)
+        shard = -(-(entry + 1) * self.num_shards // self.size) - 1  # the shard that has this entry
+        first, _ = shard_bounds(self.size, self.num_shards, shard)
+        return number + passes * self.num_shards + shard - self._shard(number), entry - first
 
     def _count(self, number: int, division: dict[str, Any] | None) -> int:
         """Number of samples that this shard reads in a round, without padding."""
@@ -415,12 +455,6 @@ class Walk(Order):
             self.size if remainder is None else len(remainder[0]), self.num_shards, self._shard(number)
         )
         return end - first
-
-    def _period(self, number: int) -> tuple[int, int]:
-        """(number of rounds, number of samples) after which this walk reads the same shard again."""
-        if self.stick_to_shard or self.anew:
-            return 1, self._count(number, division=None)
-        return self.num_shards, self.size
 
     def redistributed(self, cursor: dict[str, Any], num_shards: int, shard_id: int) -> dict[str, Any]:
         """The cursor from which to continue when shard `shard_id` of another number of shards was at `cursor`.

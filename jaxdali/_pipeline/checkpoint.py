@@ -20,6 +20,7 @@ from typing import Any
 
 from .._batch.executor import Executor
 from .._batch.reading import STATE_VERSION
+from .._core.errors import cut, quoted
 from .._data.epoch import EpochCounter, EpochPlan
 from .._data.source import Saved
 from .._data.walk import Walk
@@ -347,6 +348,8 @@ def restart(
                 n: {"cursors": [w.initial(rounds[n]) for w in entry.walks]}
                 for n, entry in executor.reader.named.items()
             }
+            for n, entry in executor.reader.named.items():
+                entry.walks[0].check(cursors[n]["cursors"][0], f"sources.{n}.cursor")
             (_, num_shards), *_ = places
             states.append(_state(executor, first_record, seed, cursors, num_shards))
         return states, counter
@@ -451,7 +454,8 @@ def _check_names(sources: Mapping[str, Any], record: Mapping[str, Any]):
     """Raises RuntimeError if a record has other sources than the pipeline."""
     if set(sources) != set(record["sources"]):
         raise RuntimeError(
-            f"the checkpoint is of another pipeline: it has the sources {sorted(record['sources'])}, this pipeline {sorted(sources)}"
+            f"the checkpoint is of another pipeline: it has the sources {quoted(sorted(record['sources']))}, this pipeline "
+            f"{sorted(sources)}"
         )
 
 
@@ -459,7 +463,9 @@ def _check_epochs(epochs: Epochs, iterator: Mapping[str, Any], ignored: Sequence
     """Raises RuntimeError if properties of the epochs, except the ignored ones, differ from those of a saved iterator."""
     properties = {k: x for k, x in dataclasses.asdict(epochs).items() if k not in ignored}
     different = [
-        f"{k} is {x!r} here and {iterator[k]!r} in the checkpoint" for k, x in properties.items() if x != iterator[k]
+        f"{k} is {x!r} here and {quoted(iterator[k])} in the checkpoint"
+        for k, x in properties.items()
+        if x != iterator[k]
     ]
     if different:
         raise RuntimeError(f"the checkpoint is of another iterator: {'; '.join(different)}")
@@ -471,7 +477,7 @@ def _checkpoint_errors(name: str = "") -> Iterator[None]:
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, StopIteration, RecursionError) as e:
-        reason = str(e) if type(e) is ValueError else f"{type(e).__name__}: {e}"
+        reason = str(e) if isinstance(e, ValueError) else f"{type(e).__name__}: {cut(str(e))}"
         raise RuntimeError(f"{name}this is not a checkpoint of jaxdali, or it is damaged: {reason}") from e
 
 

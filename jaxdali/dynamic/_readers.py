@@ -24,7 +24,7 @@ from .._core.tracebacks import boundaries
 from .._core.words import of_values
 from .._data.listed import ListSource
 from .._pipeline import checkpoint as checkpoints
-from .._pipeline.checks import check_digest, check_record, signed
+from .._pipeline.checks import check_digest, check_record, checked_integer, signed
 from .._plan.run_options import RunOptions
 from .._runner.choose import runner_of
 from .._runner.shutdown import close_collected, close_together
@@ -179,8 +179,13 @@ class Reader:
         try:
             parsed = json.loads(state) if isinstance(state, (str, bytes, bytearray)) else dict(state)
             check_digest(parsed, "it")
-            record, num_left = check_record(parsed["reader"], "reader"), int(parsed["left"])
-        except (ValueError, KeyError, TypeError) as e:
+            record = check_record(parsed.get("reader"), "reader")
+            (source,) = record["sources"].values()
+            # An epoch has no more samples than the list. Whether the list is this reader's is known when it is opened.
+            num_left = checked_integer(
+                parsed, "it", "left", 0, checked_integer(source["fingerprint"], "fingerprint", "size", 1)
+            )
+        except (ValueError, TypeError, RecursionError) as e:
             raise RuntimeError(f"{self._name}: this is not the state of a reader: {e}") from e
         self._stop()
         self._start_record, self._num_remaining, self._seed = record, num_left, int(record["seed"])

@@ -123,6 +123,49 @@ def test_partial_cuts_each_pipeline_to_its_shard():
     assert Iterator(20, 2, S=2, size=5, policy="PARTIAL").epoch() == [[[1, 2], [11, 12]], [[3], []]]
 
 
+@settings(deadline=None)
+@given(
+    N=st.integers(1, 30),
+    S=st.integers(1, 5),
+    stick=st.booleans(),
+    first=st.integers(0, 9),
+    taken=st.integers(0, 2000),
+)
+def test_epochs_read_ahead_against_brute_force(N, S, stick, first, taken):
+    """A batch that is much larger than its shard reads several epochs, which `reset` passes over."""
+    N, taken = max(N, S), taken + N
+
+    def sizes(number):
+        shards = [i if stick else (i + number) % S for i in range(S)]
+        return [N * (i + 1) // S - N * i // S for i in shards]
+
+    counter = Iterator(N, 7, S=S, stick=stick).counter
+    counter.set_state({"round": first, "taken": taken, "ahead": [0] * S})
+    counter.reset()
+    ahead, number = [taken - n for n in sizes(first)], first + 1
+    while any(ahead) and all(n <= m for n, m in zip(sizes(number), ahead, strict=True)):
+        ahead, number = [m - n for n, m in zip(sizes(number), ahead, strict=True)], number + 1
+    assert counter.get_state() == {"round": number, "taken": 0, "ahead": ahead}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"ahead": [0, 2**31]}, r"counter.ahead\[1\] is 2147483648, expected 0 ... 8"),
+        ({"ahead": [-1, 0]}, r"counter.ahead\[0\] is -1"),
+        ({"taken": 2**31}, "counter.taken is 2147483648"),
+        ({"parts": {"3": [2**40, 2**40]}}, r"counter.parts\[3\] is .*expected equal parts of 11 samples for 2 shards"),
+        ({"parts": {"3": [1]}}, r"counter.parts\[3\] is \[1\]"),
+        ({"parts": {"5": [1, 2]}}, "counter.parts has epoch 5"),
+    ],
+)
+def test_impossible_counters_name_the_entry(changes, text):
+    counter = Iterator(11, 2, S=2).counter
+    counter.set_state({"round": 2, "taken": 2, "ahead": [0, 0]})
+    with pytest.raises(ValueError, match=text):
+        counter.set_state({"round": 2, "taken": 2, "ahead": [0, 0], **changes})
+
+
 @settings(max_examples=150, deadline=None)
 @given(N=st.integers(1, 40), S=st.integers(1, 5), B=st.integers(1, 9), stick=st.booleans(), epochs=st.integers(1, 12))
 def test_wrapping_epochs_against_brute_force(N, S, B, stick, epochs):

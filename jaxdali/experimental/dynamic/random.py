@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import operator
 import secrets
 import threading
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import jax
 import numpy as np
 
 from ... import dynamic as _dynamic
+from ..._core.errors import quoted
 
 _local = threading.local()
 
@@ -60,9 +62,11 @@ class RNG(_dynamic.random.RNG):
         """Continues from a state. Raises ValueError if `state` is not a result of `get_state`."""
         try:
             content = json.loads(str(state))
-            seed, num_taken = int(content["seed"]), int(content["taken"])
-        except (ValueError, KeyError, TypeError) as e:
-            raise ValueError(f"this is not the state of a generator: {state!r}") from e
+            seed, num_taken = operator.index(content["seed"]), operator.index(content["taken"])
+            if not (-(1 << 63) <= seed < 1 << 63 and 0 <= num_taken < 1 << 32):
+                raise ValueError(f"seed {seed} and taken {num_taken} must fit 64 and 32 bits")
+        except (ValueError, KeyError, TypeError, RecursionError) as e:
+            raise ValueError(f"this is not the state of a generator: {quoted(state)}") from e
         self.__dict__.pop("_base", None)
         self._seed, self._num_taken = seed, num_taken
 

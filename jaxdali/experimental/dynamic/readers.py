@@ -8,6 +8,7 @@ import operator
 from collections.abc import Iterator
 from typing import Any
 
+from ..._core.errors import quoted
 from ...dynamic import readers as _readers
 from ._values import to_dali_classes as _to_dali_classes
 
@@ -99,8 +100,8 @@ def _class_of(base: type[Any]) -> type[Any]:
         try:
             parts = json.loads(state) if isinstance(state, (str, bytes)) else state
             reader, epochs = parts["reader"], operator.index(parts["epochs"])
-        except (ValueError, KeyError, TypeError) as e:
-            raise ValueError(f"{self._name}: this is not the state of a reader: {state!r:.200}") from e
+        except (ValueError, KeyError, TypeError, RecursionError) as e:
+            raise ValueError(f"{self._name}: this is not the state of a reader: {quoted(state)}") from e
         base.set_state(self, reader)
         self._epochs = epochs
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..._core.context import HostContext
-from ..._core.errors import ArgumentError, OutputsError
+from ..._core.errors import ArgumentError, OutputsError, quoted
 from ..._core.jax_settings import UserSettings
 from ..._core.operator import SourceOperator
 from ..._core.values import METADATA, Spec, metadata_of
@@ -32,7 +32,7 @@ from .external_data import (
     pack_shards,
     shapes_of,
 )
-from .pull import Pull
+from .pull import Pull, is_state
 from .workers import WorkerThreads
 
 _log = logging.getLogger("jaxdali")
@@ -129,6 +129,9 @@ class _BaseSource(Source):
 
     def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
         """See `Source.resume`. A cursor's "state" is that of `Pull.state`."""
+        for entry in saved:
+            if not is_state(entry.cursor.get("state"), self._op.arguments):
+                raise ValueError(f"cursor.state is {quoted(entry.cursor['state'])}")
         first = saved[0].cursor
         state = first.get("state", {})
         # Nothing was read before the checkpoint, so any number of shards can start from it.
@@ -401,6 +404,8 @@ class _PulledSource(_BaseSource):
     def _read(self, ctx: HostContext, cursors: Sequence[Any]):
         """Takes a batch from the sources of all shards, and notes it in `_taken` until it is committed."""
         self._batch_size = ctx.B
+        taken_batch = _TakenBatch(list(cursors))
+        self._taken.append(taken_batch)  # first, since `commit` or `undo` takes it, even if an exception is raised
         # The sources stand where the last batch ended. After a checkpoint, the cursors are others. `is_there` is True,
         # or says for each source whether it could be set to its cursor.
         is_there = list(cursors) == self._expected or [p.seek(c.get("state")) for p, c in zip(self._pulls, cursors)]
@@ -413,8 +418,6 @@ class _PulledSource(_BaseSource):
         # Samples are collected before they are packed. They must not change if the source reuses its memory.
         copied = not self._op.no_copy and (ctx.S > 1 or not self._op.batch)
         parts = []
-        taken_batch = _TakenBatch(list(cursors))
-        self._taken.append(taken_batch)
         for pull, cursor in zip(self._pulls, cursors):
             rows: list[Any] = []
             taken_items: list[tuple[Any, Any]] = []

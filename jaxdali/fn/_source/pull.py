@@ -170,6 +170,18 @@ class Pull:
         return iter(source() if inspect.isgeneratorfunction(unwrap_partial(source)) else source)
 
 
+def is_state(state: Any, arguments: int | None) -> bool:
+    """Whether `state`, from a checkpoint, has the form of `Pull.state` of a source with this number of arguments."""
+    if state is None:
+        return True
+    if not isinstance(state, dict) or (arguments is None and not state.keys() >= {"open", "ended"}):
+        return False
+    source = state.get("source", {"json": None})  # see `_encode_state`
+    return all(isinstance(state.get(name, False), bool) for name in ("open", "ended", "over")) and (
+        isinstance(source, dict) and ("json" in source or isinstance(source.get("base64"), str))
+    )
+
+
 def _encode_state(state: Any) -> dict[str, Any]:
     """A copy of the result of a source's get_state, in a form for JSON. The source may change the original later."""
     if isinstance(state, bytes):
