@@ -398,6 +398,7 @@ class HostPass:
             source_of=source_of,
             resource=functools.partial(resources.resource, step.name),
             warn=warn_once,
+            free_bytes=resources.pool.free_bytes,
         )
 
     def store(self, step: Step, batch: InFlightBatch, outputs: Sequence[Any]):

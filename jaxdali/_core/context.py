@@ -73,6 +73,7 @@ class HostContext:
         (`Status.REFUSED`) be processed on the host.
       empty: ``empty(elements, dtype, index=0)``: a pooled buffer ``[S, capacity]``, capacity at least `elements`, for
         the ragged output `index`.
+      free_bytes: ``free_bytes(n)``: the bytes of the `n` largest buffers that `empty` has made and nobody uses any more.
       fail: ``fail(i, code, reason="")`` marks sample `i` as failed; the batch is not launched.
       report_bad: ``report_bad(i, code, reason="")`` reports that sample `i` was replaced.
       warn: ``warn(about, text)`` warns at the operator's line, once for each `about`, a word that names the property of
@@ -105,6 +106,7 @@ class HostContext:
     frames: int = 1
     resource: Callable[[Callable[[], Any]], Any] = lambda make: make()
     warn: Callable[[str, str], None] = lambda about, text: None
+    free_bytes: Callable[[int], int] = lambda n: 0
 
     @property
     def spec(self) -> Spec:

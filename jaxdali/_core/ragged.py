@@ -471,6 +471,12 @@ class BufferPool:
         _, address = memory
         return lend(memory, address, shape, dtype, free)
 
+    def free_bytes(self, n: int) -> int:
+        """The bytes of the `n` largest buffers that nothing refers to."""
+        with self._lock:
+            sizes = [size for size, (free, _) in self._free.items() for _ in range(len(free))]
+        return sum(sorted(sizes)[-n:])
+
 
 def pack(samples: list[np.ndarray], num_shards: int, empty) -> Packed:
     """Copies samples of one rank and dtype into a packed batch.

@@ -19,7 +19,7 @@ from .._core.context import HostContext
 from .._core.ragged import Packed, plan_offsets
 from .._core.values import Spec
 from .._cpu import RecordFormat, RecordShape, Status, ValueType
-from .files import Files, Path
+from .files import Files, Path, refused_files
 from .listed import Records
 from .storage import ByteRange, Store, is_url, plain
 
@@ -98,7 +98,14 @@ class ContainerRecords(Records):
             f.add_to(layout)
         return layout
 
-    def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int, stack: contextlib.ExitStack):
+    def scan(
+        self,
+        batch: _cpu.RecordBatch,
+        index: np.ndarray,
+        pool: int,
+        stack: contextlib.ExitStack,
+        free_bytes: Callable[[], int] = lambda: 0,
+    ):
         """Finds the records of a batch in memory or in files.
 
         Args:
@@ -106,6 +113,7 @@ class ContainerRecords(Records):
           index: the numbers of the records in this list.
           pool: id of the native thread pool.
           stack: releases resources that are needed until the records have been copied.
+          free_bytes: see `refused_files`.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -121,7 +129,7 @@ class ContainerRecords(Records):
             first = 0
             for records, index in parts:
                 batch = _cpu.RecordBatch(records.layout, len(index))
-                records.scan(batch, index, ctx.pool, stack)
+                records.scan(batch, index, ctx.pool, stack, lambda: ctx.free_bytes(len(specs)))
                 batch.shape(shapes, first)  # fills in the rows from `first` on
                 batches.append((first, batch))
                 first += len(index)
@@ -259,24 +267,36 @@ class RecordParts:
 
     def __init__(self, parts: Sequence[Extents]):
         self._parts, first_part = parts, parts[0]
-        self._remote, self._settings = first_part.files.remote, first_part.store.settings
+        self._remote, self._store = first_part.files.remote, first_part.store
         self._files = first_part.files.table, first_part.stamps, first_part.bounds
         self._tables, self._checked = [x.table for x in parts], [x.checked for x in parts]
 
-    def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int, stack: contextlib.ExitStack):
+    def scan(
+        self,
+        batch: _cpu.RecordBatch,
+        index: np.ndarray,
+        pool: int,
+        stack: contextlib.ExitStack,
+        free_bytes: Callable[[], int] = lambda: 0,
+    ):
         """Finds records in their files, see `ContainerRecords.scan`. If a file has changed since the list was made,
         each of its records gets an error.
         """
-        oversized = dict[int, str]()
+        oversized, settings = dict[int, str](), self._store.settings
         _, stamps, bounds = self._files
         # The size of each record's file: stamps are (size, time) of one file after another. A record outside its file
         # gets another error, below.
         in_file = stamps[2 * (np.searchsorted(bounds, index, "right") - 1)]
+        totals = np.zeros(len(index), np.int64)  # bytes of all parts of each record
         for table in self._tables:
-            sizes = table[index, 1]
-            rows = np.flatnonzero((sizes > self._settings.max_record_bytes) & (sizes <= in_file)).tolist()
-            oversized |= {k: self._settings.too_large(int(sizes[k])) for k in rows}
+            sizes = np.where(table[index, 1] <= in_file, table[index, 1], 0)
+            totals += sizes
+            rows = np.flatnonzero(sizes > settings.record_bytes).tolist()
+            oversized |= {k: settings.too_large(int(sizes[k])) for k in rows}
         if not self._remote:
+            if settings.max_record_bytes is None:
+                totals[list(oversized)] = 0
+                oversized |= refused_files(self._store, totals, free_bytes)
             batch.scan_files(*self._files, index, self._tables, self._checked, pool)
             for k, reason in oversized.items():
                 batch.fail(k, f"{self._parts[0].name(int(index[k]))}: {reason}")
@@ -430,6 +450,8 @@ def _chunks(path: Path, store: Store) -> Iterator[bytes]:
                     remainder = tail
                 else:
                     remainder += chunk
+                if len(remainder) > _CHUNK:  # two numbers are far shorter
+                    raise RuntimeError(f"{os.fspath(path)} is not an index: it has a line of more than {_CHUNK} bytes")
             yield remainder
     except OSError as e:
         raise RuntimeError(f"can't read the index {os.fspath(path)}: {e.strerror}") from e.__cause__

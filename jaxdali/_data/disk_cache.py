@@ -73,16 +73,17 @@ class DiskCache:
         """
         path = self._path(key)
         try:
-            data = path.read_bytes()
-            os.utime(path)  # the time of the last use
+            with open(path, "rb") as f:
+                header, content_size = f.read(_HEADER.size), os.fstat(f.fileno()).st_size - _HEADER.size
+                if len(header) == _HEADER.size:
+                    *expected, checksum = _HEADER.unpack(header)
+                    # The length is checked first, because a damaged file may have any size.
+                    is_intact = expected == [_MAGIC, _digest(key), content_size] and size in (None, content_size)
+                    if is_intact and checksum == _cpu.crc32c(content := f.read()):
+                        os.utime(path)  # the time of the last use
+                        return content
         except OSError:
             return None
-        if len(data) >= _HEADER.size:
-            magic, key_digest, length, checksum = _HEADER.unpack_from(data)
-            content = data[_HEADER.size :]
-            is_intact = (magic, key_digest, length) == (_MAGIC, _digest(key), len(content)) and size in (None, length)
-            if is_intact and checksum == _cpu.crc32c(content):
-                return content
         with contextlib.suppress(OSError):
             path.unlink()  # .total is too high then, which is corrected when the limit is reached
         self._damaged()
@@ -97,7 +98,7 @@ class DiskCache:
         with contextlib.suppress(OSError), self._locked() as total:
             if path.exists():  # another process was faster
                 return
-            text = total.read()
+            text = total.read(20)
             used = int(text) if re.fullmatch(rb"\d{1,18}", text) else -1
             if used < 0 or used + size > self._limit:  # the total is unknown, or the limit is reached
                 used = self._shrink(int(self._limit * (1 - _ROOM)) - size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import fnmatch
 import hashlib
 import os
@@ -16,14 +17,16 @@ import numpy as np
 from .. import _cpu
 from .._core.context import HostContext
 from .._core.errors import ArgumentError
-from .._core.ragged import Packed, plan_offsets
+from .._core.ragged import ALIGNMENT, Packed, plan_offsets
 from .._core.redaction import redacted
+from .._core.system import available_memory
 from .._cpu import Status
 from .compression import HEAD, SUFFIXES, refusal
+from .limits import UNCHECKED_BYTES, beyond_limit, beyond_memory
 from .named_in_data import check_names, normal
-from .storage import ByteRange, Storage, Store, is_url, join, plain
 from .storage import Path as Path
 from .storage import Paths as Paths
+from .storage import Storage, Store, WholeFile, is_url, join, plain
 
 _BYTE_ORDER_MARKS = (  # UTF-32's come first, because UTF-32-LE's begins with UTF-16-LE's
     (codecs.BOM_UTF8, "utf-8"),
@@ -32,6 +35,9 @@ _BYTE_ORDER_MARKS = (  # UTF-32's come first, because UTF-32-LE's begins with UT
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+
+
+_ADDRESSED = ALIGNMENT * np.iinfo(np.int32).max  # bytes in a ragged batch, see `plan_offsets`
 
 
 class Files:
@@ -74,16 +80,16 @@ class Files:
         return join(self.root, self.name(i))
 
     def read(self, i: int) -> bytes:
-        """A whole file. Raises OSError, whose `filename` is the path."""
-        return self.store.read(*self._range(i))
+        """A whole file. Raises OSError, whose `filename` is the path, also if it is larger than the storage allows."""
+        return self.store.read_file(self._range(i))
 
     def ahead(self, index: np.ndarray, now: int) -> None:
         """Announces the files that are read next, `now` of them immediately; see `Records.ahead`."""
         self.store.ahead(map(self._range, index.tolist()), now)
 
-    def _range(self, i: int) -> ByteRange:
+    def _range(self, i: int) -> WholeFile:
         """The whole of file `i`, with its size if that is known."""
-        return ByteRange(self.path(i), 0, None if self.sizes is None or self.sizes[i] < 0 else self.sizes[i])
+        return WholeFile(self.path(i), 0, None if self.sizes is None or self.sizes[i] < 0 else self.sizes[i])
 
     @property
     def read_ahead(self) -> int:
@@ -105,6 +111,9 @@ class Files:
             slices.append(slice(end, end := end + len(index)))
             open_files.append(_cpu.OpenFiles())
             _cpu.file_sizes(files.table, index, sizes[slices[-1]], error[slices[-1]], open_files[-1], ctx.pool)
+        refused = refused_files(parts[0][0].store, sizes, lambda: ctx.free_bytes(1))
+        for i in refused:
+            sizes[i], error[i] = 0, errno.EFBIG
         shapes = sizes[:, None]
         offsets, need = plan_offsets(shapes, ctx.S)
         packed = Packed(ctx.empty(need, np.uint8, 0), offsets, shapes)
@@ -119,9 +128,9 @@ class Files:
             part = next(k for k, block in enumerate(slices) if i < block.stop)
             files, index = parts[part]
             path = files.path(int(index[i - slices[part].start]))
-            reason = (
-                "its size changed while it was read" if error[i] == _cpu.SIZE_CHANGED else os.strerror(int(error[i]))
-            )
+            if not (reason := refused.get(i)):
+                changed = error[i] == _cpu.SIZE_CHANGED
+                reason = "its size changed while it was read" if changed else os.strerror(int(error[i]))
             ctx.fail(i, Status.READ_ERROR, f"{path}: {reason}")
         return packed
 
@@ -151,6 +160,38 @@ class Files:
                     store.close()  # otherwise its threads would wait for more requests
                     raise RuntimeError(f"{redacted(name)}: {reason}")
         return files
+
+
+def refused_files(store: Store, sizes: np.ndarray, free_bytes: Callable[[], int]) -> dict[int, str]:
+    """The reasons why local files of a batch are not read, by their numbers: the storage allows less, or, where it has
+    no limit, they do not fit into memory. That is looked up for large batches only.
+
+    Args:
+      free_bytes: tells the bytes of free buffers that the batch may take, see `HostContext.free_bytes`.
+
+    Raises:
+      ArgumentError: the other files do not fit into memory together. None of them is at fault.
+    """
+    limit, total = store.settings.max_record_bytes, int(sizes.sum())
+    if limit is not None:
+        return {i: beyond_limit(int(sizes[i]), limit) for i in np.flatnonzero(sizes > limit).tolist()}
+    if total <= UNCHECKED_BYTES:
+        return {}
+    # A batch takes the buffers of an earlier one that nobody uses any more, or new memory.
+    room = max(available_memory(), free_bytes())
+    store.most_room = max(store.most_room, room)
+    # Batches in flight may have taken the room of one file: it is not at fault then.
+    most = min(store.most_room, _ADDRESSED)
+    large = np.flatnonzero(sizes > most)
+    if (total := total - int(sizes[large].sum())) > room:
+        raise ArgumentError(
+            f"the files of the batch have {total} bytes, and memory has room for {int(room)}: it needs a smaller batch_size or "
+            "prefetch_queue_depth, or Storage(max_record_bytes=), which would replace that limit"
+        )
+    return {
+        i: f"{beyond_memory(int(sizes[i]), most)}; Storage(max_record_bytes=) would replace that limit"
+        for i in large.tolist()
+    }
 
 
 def as_list(x: Any) -> tuple[Any, ...]:

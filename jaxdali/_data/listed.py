@@ -14,12 +14,13 @@ import numpy as np
 from .._core.building import warn
 from .._core.context import HostContext
 from .._core.declaration import Range
-from .._core.errors import ArgumentError
+from .._core.errors import ArgumentError, cut, quoted
+from .._core.graph import DataNode
 from .._core.names import did_you_mean
 from .._core.operator import ProgramOperator, SourceOperator
 from .._core.operator_function import Default, SeededHints
 from .._core.redaction import redacted
-from .._core.system import show_name
+from .._core.system import thread_pool
 from .._core.values import METADATA, Spec, metadata_of
 from .._cpu import Status
 from .files import Files, as_list
@@ -27,6 +28,8 @@ from .shuffle import Groups
 from .source import SampleIds, Saved, Source, check_fingerprints
 from .storage import Storage, Store
 from .walk import Order, Walk
+
+_LONGEST_NAME = 8192  # characters of the origin of a sample: more than paths have, but names in archives may have any
 
 OnError = Literal["raise", "replace", "skip"]  # the reaction to a record that can't be read, see `Reader`
 
@@ -379,6 +382,12 @@ class StoredArguments(ReaderArguments, total=False):
     ]
 
 
+def storage_of(data: DataNode) -> Storage:
+    """The `Storage` of the reader that data come from, whose limits apply to what is made of them."""
+    # Other sources have none, and some readers are called without one.
+    return getattr(data.node.source and data.node.source.op, "storage", None) or Storage()
+
+
 class MixedArguments(ReaderArguments, total=False):
     """The arguments of readers of containers, which may be mixed."""
 
@@ -503,7 +512,7 @@ class _Texts(Sequence):
             return [self[j] for j in range(*i.indices(len(self)))]
         i = range(len(self))[i]  # also from the end; raises IndexError
         k = i * len(self._functions) // len(self)  # the number of the list
-        return redacted(self._functions[k](int(self._index[i])))
+        return redacted(cut(self._functions[k](int(self._index[i])), _LONGEST_NAME))
 
 
 class ListSource(Source):
@@ -590,6 +599,9 @@ class ListSource(Source):
 
     def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
         check_fingerprints(self.fingerprint(), saved, ignored=("num_shards", "shard_id"))
+        for i, state in enumerate(saved):
+            shard = {name: state.fingerprint[name] for name in ("num_shards", "shard_id")}
+            dataclasses.replace(self.walks[min(i, len(self.walks) - 1)], **shard).check(state.cursor)
         return [_cursor(walk, saved) for walk in self.walks]
 
     def check_restart(self, saved: Sequence[Saved]) -> None:
@@ -655,7 +667,7 @@ class ListSource(Source):
         """
         first = self._records[0]
         parts = [(first, index)] if self._one_list else list(zip(self._records, index.reshape(-1, ctx.B)))
-        self._threads = self._threads or ThreadPoolExecutor(ctx.num_threads, "jaxdali-reader", show_name)
+        self._threads = self._threads or thread_pool(ctx.num_threads, "jaxdali-reader")
         if not self._metadata:
             return first.read_batch(ctx, parts, self._threads)
         failed: set[int] = set()
@@ -749,7 +761,7 @@ def _metadata(records: Records, name: str) -> Callable[[int], Any]:
     function = records.metadata(name)
     if function is None:
         similar = did_you_mean(name, records.facts(), use=None)
-        raise ArgumentError(f"there is no metadata {name!r}; there are {', '.join(records.facts())}{similar}")
+        raise ArgumentError(f"there is no metadata {quoted(name)}; there are {', '.join(records.facts())}{similar}")
     if name in ("filename", "source_info"):  # a URL may have credentials
         return lambda i: redacted(function(i))
     return function

@@ -10,6 +10,11 @@ from typing import BinaryIO
 
 import numpy as np
 
+from .._core.errors import cut, quoted
+
+_LONGEST_DESCRIPTION = 0xFFFF  # bytes, as many as version 1 can have: what is supported takes a few hundred
+_MAX_DIMENSIONS = 64  # of NumPy's arrays; in NumPy 1 they are 32
+
 
 def _check_magic(head: bytes):
     """Raises ValueError unless `head` is the beginning of a .npy file."""
@@ -22,7 +27,10 @@ def header_size(head: bytes) -> int:
     _check_magic(head)
     # The size of the description has 2 bytes in version 1 of the format, and 4 in later ones.
     num_bytes = 2 if head[6:7] == b"\1" else 4
-    return 8 + num_bytes + int.from_bytes(head[8 : 8 + num_bytes], "little")
+    size = int.from_bytes(head[8 : 8 + num_bytes], "little")
+    if size > _LONGEST_DESCRIPTION:
+        raise ValueError(f"its header would take {size} bytes, more than {_LONGEST_DESCRIPTION}")
+    return 8 + num_bytes + size
 
 
 def read_header(f: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -31,10 +39,11 @@ def read_header(f: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
     NumPy's own reader compiles the text, which is not thread-safe in CPython 3.11 ("AST constructor recursion depth
     mismatch").
     """
-    start = f.read(8)  # the magic bytes, and the two numbers of the version
-    _check_magic(start)
-    # Then comes the size of the description, in 2 bytes in version 1 and in 4 in later ones.
-    return _parse_description(f.read(int.from_bytes(f.read(2 if start[6] == 1 else 4), "little")).decode("latin-1"))
+    start = f.read(12)  # the magic bytes, the two numbers of the version, and the size of the description
+    size = header_size(start)
+    # In version 1 of the format, the description begins in byte 10, and in byte 12 in later ones.
+    begin = 10 if start[6] == 1 else 12
+    return _parse_description((start[begin:] + f.read(max(size - len(start), 0))).decode("latin-1"))
 
 
 @functools.lru_cache(maxsize=256)
@@ -56,13 +65,22 @@ def _parse_description(text: str) -> tuple[tuple[int, ...], bool, np.dtype]:
     order = re.search(r"""["']fortran_order["']\s*:\s*(True|False)""", text)
     shape = re.search(r"""["']shape["']\s*:\s*\(([\d, L]*)\)""", text)
     if not (descr and order and shape):
-        raise ValueError(f"its header does not describe an array of numbers: {text.strip()}")
+        raise ValueError(f"its header does not describe an array of numbers: {cut(text.strip())}")
     try:
         if not re.fullmatch(r"[<>|=]?[A-Za-z?]\d*(\[\w+\])?", descr[1]):  # NumPy would compile a text with commas
             raise TypeError(descr[1])
         dtype = np.dtype(descr[1])
     except TypeError as e:
-        raise ValueError(f"{descr[1]!r} in its header is not a type") from e
+        raise ValueError(f"{quoted(descr[1])} in its header is not a type") from e
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
         raise ValueError(f"its elements are of type {dtype}; supported are integers, floats and bool")
-    return tuple(map(int, re.findall(r"\d+", shape[1]))), order[1] == "True", dtype
+    numbers = re.findall(r"\d+", shape[1])
+    if len(numbers) > _MAX_DIMENSIONS:
+        raise ValueError(f"it has {len(numbers)} dimensions, more than {_MAX_DIMENSIONS}")
+    largest = np.iinfo(np.int64).max
+    # A number of more digits than the largest one is not parsed: Python refuses to do that for thousands of them.
+    extents = tuple(int(n) if len(n) <= len(str(largest)) else largest + 1 for n in numbers)
+    # As in NumPy, the other extents count where one is 0, too.
+    if math.prod(n or 1 for n in extents) * dtype.itemsize > largest:
+        raise ValueError(f"its shape ({cut(shape[1])}) is too large: an array can't have so many bytes")
+    return extents, order[1] == "True", dtype

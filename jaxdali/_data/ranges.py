@@ -83,7 +83,7 @@ class Ranges:
         """Whether one of the ranges `index` is larger than a record may be. Then `read` refuses that range, and
         `read_batch` must not be called.
         """
-        return bool((self.size[index] > self.store.settings.max_record_bytes).any())
+        return bool((self.size[index] > self.store.settings.record_bytes).any())
 
     def read(self, i: int) -> bytes:
         """One range. Raises OSError, whose `filename` is the file's path, and ValueError if the range is larger than a

@@ -17,6 +17,7 @@ fetched when it is read.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import errno
 import functools
@@ -35,10 +36,12 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple
 
-from .._core.errors import ArgumentError
+from .._core.errors import LONGEST_QUOTE, ArgumentError, cut
 from .._core.redaction import HIDDEN, keep_secret, redacted, redacted_beside
-from .._core.system import Thread
+from .._core.system import Thread, available_memory
 from .disk_cache import DiskCache
+from .http_client import GetClient
+from .limits import UNCHECKED_BYTES, TooLargeError, beyond_limit, beyond_memory, too_large_error
 from .patterns import expand
 
 Path = str | os.PathLike[str]
@@ -48,6 +51,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(::|://)")  # begins a URL, or chai
 _FILE_URL = re.compile(r"^(file|local)://", re.IGNORECASE)
 _PORTS = {"http": "80", "https": "443"}
 _AHEAD_BYTES = 512 << 20  # limit of the memory for batches to come
+_RECORD_BYTES = 1 << 30  # the default of `Storage.max_record_bytes`, but for local files
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a request is repeated: at first, and at most
 _IDLE = 10.0  # seconds after which an idle thread ends
 _END_WAIT = 5.0  # seconds that `close` waits for running requests
@@ -55,6 +59,7 @@ _END_WAIT = 5.0  # seconds that `close` waits for running requests
 # Errors that another attempt does not change. All other errors may be temporary, whatever class a filesystem raises.
 _PERMANENT = (
     FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError, ImportError, TypeError, ValueError,
+    TooLargeError,
 )  # fmt: skip
 
 
@@ -73,22 +78,31 @@ class Storage:
     Args:
       read_ahead: how many records are fetched ahead of the current batch (at least one batch, unless this is 0), and
         how many requests may run at the same time. 128 more than hide a latency of 50 ms at 1000 records per second.
+        What is fetched ahead takes up to 512 MiB by the sizes of the records, or by their mean so far if these are not
+        known. A body may turn out larger. Then requests fail when memory runs out.
       cache_dir: a local directory, in which fetched data are kept in a new folder ``jaxdali-cache``. Several processes
         may share it. Files are assumed not to change: if they do, empty the cache or use another one. A damaged entry
         is removed and fetched again.
       cache_size: largest size of that folder in bytes; the least recently used entries are removed.
       retries: how often a request is repeated before the sample fails.
       timeout: how many seconds one request may take.
-      options: keyword arguments of the fsspec filesystem: credentials, ``endpoint_url``, ``anon``, ...
+      options: keyword arguments of the fsspec filesystem: credentials, ``endpoint_url``, ``anon``, ... Where an HTTP
+        server redirects to another origin (protocol, host or port, so also from ``http`` to ``https``), that origin gets
+        none of their headers, cookies and credentials, but only Accept, User-Agent and Range. No later redirect gets
+        them either, nor are cookies sent there that a server set meanwhile.
       allow_outside: whether names in data (cells of tables, lists of files, annotations, manifests) may be URLs, or
-        lead outside the directory of the data. Use it only for data that you trust. `options` are never sent to hosts
-        that only data name, but only to those of URLs in arguments, such as ``file_root="s3://bucket"``.
+        lead outside the directory of the data. Use it only for data that you trust. Symbolic links below the directory
+        are followed in any case, wherever they lead: they belong to whoever made the directory. `options` are never
+        sent to hosts that only data name, but only to those of URLs in arguments, such as ``file_root="s3://bucket"``.
       allow_chained: whether URLs may chain file systems (``simplecache::s3://...``), or name one that opens other URLs
         (``reference://``, ``zip://``, ``filecache://``, ...). Use it only for URLs that you trust, as some of these
-        execute what they find.
+        execute what they find, and they follow redirects and read bodies by rules of their own.
       max_record_bytes: the largest size of a record in a container, and of what is decompressed to read it: a chunk of
-        an ArrayRecord file, a row group or record batch of a table, a member of an archive, a value of a database, and
-        the output of `decoders.inflate` for a sample. A larger one is an error of its record.
+        an ArrayRecord file, a row group or record batch of a table, a member of an archive, a value of a database. Also
+        of what is decoded from a record: the output of `decoders.inflate`, a signal of sound, also resampled, a clip of
+        video, an image sequence; and of a whole file that is a sample, or has samples, whatever an HTTP server announces. A
+        larger one is an error of its record. None: 1 GiB, and for local files what fits into memory. Lists, annotations
+        and indices may have 1 GiB by URL, and what fits into memory if they are local.
 
     Example:
       >>> storage = jaxdali.Storage(cache_dir="/tmp/cache", cache_size=50 << 30, options={"anon": True})
@@ -103,12 +117,14 @@ class Storage:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
     allow_outside: bool = False
     allow_chained: bool = False
-    max_record_bytes: int = 1 << 30
+    max_record_bytes: int | None = None
 
     def __post_init__(self):
         """Checks the settings, and hides the secrets in `options` from all texts."""
         for name, minimum in (("read_ahead", 0), ("cache_size", 1), ("retries", 0), ("max_record_bytes", 1)):
             value = getattr(self, name)
+            if value is None and name == "max_record_bytes":
+                continue
             if not isinstance(value, int) or value < minimum:
                 raise ArgumentError(f"Storage: {name} must be a whole number, at least {minimum}, got {value!r}")
         for name in ("allow_outside", "allow_chained"):
@@ -123,11 +139,14 @@ class Storage:
         shown["options"] = dict.fromkeys(self.options, HIDDEN)
         return redacted(f"Storage({', '.join(f'{name}={value!r}' for name, value in shown.items())})")
 
+    @property
+    def record_bytes(self) -> int:
+        """`max_record_bytes`, or its default for everything but local files."""
+        return _RECORD_BYTES if self.max_record_bytes is None else self.max_record_bytes
+
     def too_large(self, size: int) -> str:
         """The reason why a record of `size` bytes is not read; "" if it is read."""
-        if size <= self.max_record_bytes:
-            return ""
-        return f"it would take {size} bytes, Storage(max_record_bytes={self.max_record_bytes}) allows no more"
+        return beyond_limit(size, self.record_bytes) if size > self.record_bytes else ""
 
     def open(self) -> Store:
         """A `Store` that reads from the storage."""
@@ -140,6 +159,12 @@ class ByteRange(NamedTuple):
     path: str
     start: int = 0
     size: int | None = None
+
+
+class WholeFile(ByteRange):
+    """A whole file that is a sample or has samples. If its size is known, it must have no more bytes."""
+
+    __slots__ = ()
 
 
 class DirectoryEntry(NamedTuple):
@@ -193,11 +218,13 @@ class Store:
       settings: the user's settings.
       counts: counts for URLs so far: "requests", "bytes", "retries", "cached" (reads served from the cache on disk),
         "damaged" (damaged entries of the cache, which were fetched again).
+      most_room: the largest number of bytes that memory had room for when it was looked up.
     """
 
     def __init__(self, settings: Storage | None = None):
         self.settings = settings or Storage()
         self.counts: collections.Counter[str] = collections.Counter()
+        self.most_room = 0.0
         self._lock = threading.Lock()  # guards `counts` and `_threads`
         self._threads: _Threads | None = None
         self._futures: dict[ByteRange, Future[bytes]] = {}  # the ranges that were announced by `ahead`
@@ -230,13 +257,7 @@ class Store:
 
     def size(self, path: str) -> int:
         """Size of a file in bytes. Raises OSError if it is unknown, or the path is not a file."""
-        if not is_url(path):
-            status = os.stat(path)
-            if not stat.S_ISREG(status.st_mode):
-                # A pipe, for example, has no size, and reading it may never end.
-                raise OSError(errno.EINVAL, "it is no regular file", path)
-            return status.st_size
-        return self.sizes([path])[0]
+        return self.sizes([path])[0] if is_url(path) else _size_of(os.stat(path), path)
 
     def sizes(self, paths: Sequence[str]) -> list[int]:
         """The sizes of many files, which are requested at the same time."""
@@ -323,16 +344,36 @@ class Store:
           OSError: `filename` is the path or URL, `strerror` the reason, for example that the file ends before the range
             does.
         """
-        if not is_url(path):
-            with open(path, "rb") as f:
-                f.seek(start)
-                data = f.read() if size is None else f.read(size)
-            if size is not None and len(data) < size:
-                raise OSError(errno.EIO, _short_read_message(len(data), size, start), path)
-            return data
-        byte_range = ByteRange(path, start, size)
-        # A range that was announced is already being fetched.
-        return self._wait(path, self._futures.get(byte_range) or self._submit(byte_range))
+        if is_url(path):
+            return self._fetched(ByteRange(path, start, size))
+        if size is None and not start:
+            return _read_local(path, _check_memory)
+        with open(path, "rb") as f:
+            f.seek(start)
+            if size is not None:
+                _check_memory(size, path)
+            data = f.read() if size is None else f.read(size)
+        if size is not None and len(data) < size:
+            raise OSError(errno.EIO, _length_message(len(data), size, start), path)
+        return data
+
+    def read_file(self, file: WholeFile) -> bytes:
+        """A whole file that is a sample or has samples. Raises OSError like `read`, also if the file is too large."""
+        return self._fetched(file) if is_url(file.path) else _read_local(file.path, self.check_file)
+
+    def check_file(self, size: int, path: str) -> None:
+        """Raises OSError if a local file that is a sample is larger than the storage allows, or if that has no limit,
+        than fits into memory. That is looked up for large ones only.
+        """
+        limit = self.settings.max_record_bytes
+        if limit is not None and size > limit:
+            raise _error_with_path(too_large_error(size, limit), path)
+        if limit is None:
+            _check_memory(size, path)
+
+    def _fetched(self, byte_range: ByteRange) -> bytes:
+        """Bytes of a URL. A range that was announced is already being fetched."""
+        return self._wait(byte_range.path, self._futures.get(byte_range) or self._submit(byte_range))
 
     def kept(self, key: tuple[Any, ...], make: Callable[[], bytes]) -> bytes:
         """The result of ``make()``, which takes long to compute from a file. The cache on disk, if there is one, keeps
@@ -410,7 +451,14 @@ class Store:
         needed.
         """
         path, start, size = byte_range
+        is_file, limit = isinstance(byte_range, WholeFile), self.settings.record_bytes
+        if not is_file:  # what is no sample may be larger than samples are
+            limit = max(limit, _RECORD_BYTES)
+        if size is not None and size > limit:
+            raise _error_with_path(too_large_error(size, limit), path)
         if self._cache is not None and (data := self._cache.get(byte_range, size)) is not None:
+            if len(data) > limit:
+                raise _error_with_path(too_large_error(len(data), limit), path)
             self._count(cached=1)
             return data
 
@@ -418,10 +466,16 @@ class Store:
             """Requests the range of file `name` of a filesystem."""
             if size == 0:
                 return b""
-            data = fs.cat_file(name, start=start or None, end=None if size is None else start + size, **kw)
+            if isinstance(getattr(fs, "get_client", None), GetClient):
+                kw["limit"] = limit
+            # One byte more than a whole file has shows whether it is longer now.
+            end = None if size is None else start + size + is_file
+            data = fs.cat_file(name, start=start or None, end=end, **kw)
             self._count(bytes=len(data))
             if size is not None and len(data) != size:
-                raise OSError(errno.EIO, _short_read_message(len(data), size, start), path)
+                raise OSError(errno.EIO, _length_message(len(data), size, start), path)
+            if len(data) > limit:
+                raise too_large_error(len(data), limit)
             return data
 
         data = self._retry(path, request, ended)
@@ -477,6 +531,9 @@ class Store:
                 "max_pool_connections": max(self.settings.read_ahead, 10),
                 **options.get("config_kwargs", {}),
             }
+        if url.startswith(("http://", "https://")):
+            limit = max(self.settings.record_bytes, _RECORD_BYTES)
+            options["get_client"] = GetClient(limit, options.get("get_client"))
         return fsspec.core.url_to_fs(url, **options)
 
 
@@ -561,9 +618,32 @@ class StoreFile(io.RawIOBase):
         return result
 
 
-def _short_read_message(length: int, size: int, start: int) -> str:
-    """The message about a file that ends before the end of a range."""
-    return f"{length} bytes from {start} on where {size} were expected"
+def _length_message(length: int, size: int, start: int) -> str:
+    """The message about a range that has another length than was expected."""
+    shown = f"more than {size} bytes" if length > size else f"{length} bytes"
+    return f"{shown} from {start} on where {size} were expected"
+
+
+def _size_of(status: os.stat_result, path: str) -> int:
+    """The size of a local file. Raises OSError if it is no regular one."""
+    if not stat.S_ISREG(status.st_mode):
+        # A pipe, for example, has no size, and reading it may never end.
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return status.st_size
+
+
+def _check_memory(size: int, path: str) -> None:
+    """Raises OSError if `size` bytes of a local file do not fit into memory. That is looked up for large ones only."""
+    if size > UNCHECKED_BYTES and size > (room := available_memory()):
+        raise OSError(errno.EFBIG, beyond_memory(size, room), path)
+
+
+def _read_local(path: str, check: Callable[[int, str], None]) -> bytes:
+    """A whole local file, unless ``check(its size, path)`` raises OSError."""
+    # O_NONBLOCK: a pipe is not waited for, but refused.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as f:
+        check(_size_of(os.fstat(f.fileno()), path), path)
+        return f.read()
 
 
 def _error_with_path(e: Exception, path: str, suffix: str = "") -> Exception:
@@ -579,7 +659,9 @@ def _error_with_path(e: Exception, path: str, suffix: str = "") -> Exception:
     # Any other exception: its own text.
     if error_class is OSError:
         text = e.strerror if isinstance(e, OSError) and e.strerror else f"{type(e).__name__}: {e}".removesuffix(": ")
-    return error_class(number, redacted_beside(f"{text}{suffix}", path), redacted(path))
+    # A server may answer with a long text. It often has the URL.
+    shown = cut(redacted_beside(text, path), LONGEST_QUOTE + len(path))
+    return error_class(number, f"{shown}{suffix}", redacted(path))
 
 
 class _Threads:
@@ -606,11 +688,14 @@ class _Threads:
             if len(self._threads) < min(self._unanswered + 1, self._max_threads):
                 thread = Thread(target=self._work, name="jaxdali-storage", daemon=True)
                 try:
-                    thread.start()
+                    # First: an interrupt may be raised in `start` when the thread runs already.
                     self._threads.append(thread)
-                # Memory does not suffice for another thread: the existing ones do the work.
-                except (RuntimeError, MemoryError):
-                    if not self._threads:
+                    thread.start()
+                except BaseException as e:
+                    if not thread.is_alive():
+                        self._threads.remove(thread)
+                    # Memory does not suffice for another thread: the existing ones do the work.
+                    if not isinstance(e, (RuntimeError, MemoryError)) or not self._threads:
                         raise
             self._unanswered += 1
             self._queue.put((future, f, x))
@@ -640,7 +725,8 @@ class _Threads:
                 try:
                     return self._queue.get_nowait()
                 except queue.Empty:
-                    self._threads.remove(threading.current_thread())
+                    with contextlib.suppress(ValueError):  # its start was interrupted before it ran
+                        self._threads.remove(threading.current_thread())
                     return None
 
     def close(self):

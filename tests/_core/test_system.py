@@ -3,13 +3,14 @@
 import math
 import os
 import pathlib
+import resource
 
 import numpy as np
 import pytest
 
 from jaxdali import Pipeline, fn
 from jaxdali._core import system
-from jaxdali._core.system import cpu_quota
+from jaxdali._core.system import available_memory, cpu_quota
 from jaxdali.plugin.jax import data_iterator
 
 
@@ -51,6 +52,64 @@ def test_quota(tmp_path, memberships, files, quota):
         (tmp_path / "control" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "control" / name).write_text(text + "\n")
     assert cpu_quota(tmp_path / "cgroup", tmp_path / "control") == quota
+
+
+@pytest.mark.parametrize(
+    ("memberships", "files", "memory"),
+    [
+        ("", {}, 8_000_000 << 10),  # that of the machine
+        # Version 2: the group that has least left counts. Cached pages of files are no use of memory.
+        (
+            "0::/a/b\n",
+            {
+                "a/b/memory.max": "max",
+                "a/b/memory.current": "5000",
+                "a/memory.max": "9000",
+                "a/memory.current": "6000",
+                "a/memory.stat": "anon 1500\ninactive_file 1000\nactive_file 500\nfile 4000",
+            },
+            4500,
+        ),
+        # Inside of a container, which sees only its own group; it uses more than it may.
+        ("0::/kubepods/c\n", {"memory.max": "3000", "memory.current": "4000", "memory.stat": "active_file 500"}, 0),
+        (
+            "4:cpu:/a\n3:memory:/a\n",
+            {
+                "memory/a/memory.limit_in_bytes": "7000",
+                "memory/a/memory.usage_in_bytes": "2000",
+                "memory/a/memory.stat": "inactive_file 7\ntotal_inactive_file 100\ntotal_active_file 20",
+            },
+            5120,
+        ),
+        # Version 1 without a limit.
+        (
+            "3:memory:/a\n",
+            {"memory/a/memory.limit_in_bytes": "9223372036854771712", "memory/a/memory.usage_in_bytes": "2000"},
+            8_000_000 << 10,
+        ),
+    ],
+)
+def test_memory_of_control_groups(tmp_path, monkeypatch, memberships, files, memory):
+    proc, control = tmp_path / "proc", tmp_path / "control"
+    for path, text in {
+        proc / "meminfo": "MemTotal:       9000000 kB\nMemAvailable:    8000000 kB\nHugePages_Total:       0",
+        proc / "self/cgroup": memberships,
+        proc / "self/statm": "1000 500 90 1 0 400 0",
+        **{control / name: text for name, text in files.items()},
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert available_memory(proc, control) == memory
+    # The address space has what its 1000 pages leave.
+    page = resource.getpagesize()
+    for limit, left in ((1000 * page + 4000, min(4000, memory)), (999 * page, 0)):
+        monkeypatch.setattr(system.resource, "getrlimit", lambda which, limit=limit: (limit, -1))
+        assert available_memory(proc, control) == left
+
+
+def test_memory_of_machines_without_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 3000, "SC_PAGE_SIZE": 16384}.get)
+    assert available_memory(tmp_path, tmp_path) == 3000 * 16384
 
 
 def test_default_num_threads(monkeypatch):

@@ -172,7 +172,7 @@ class _ArrayRecords(Records):
         """See `Records.read_batch`. Records that are read directly, and chunks of one record, are read natively."""
         large = [r._ranges for r, index in parts if r._first is None and r._ranges.oversized(index)]
         # `_without_large` puts the smallest record in place of a large one; here that is too large as well.
-        if any(ranges.size.min() > ranges.store.settings.max_record_bytes for ranges in large):
+        if any(ranges.size.min() > ranges.store.settings.record_bytes for ranges in large):
             return super().read_batch(ctx, parts, threads)
         if all(records._direct for records, _ in parts):
             parts = cls._without_large(ctx, parts)
@@ -193,7 +193,7 @@ class _ArrayRecords(Records):
         for records, index in parts:
             ranges, settings = records._ranges, records._ranges.store.settings
             if ranges.oversized(index):
-                is_large = ranges.size[index] > settings.max_record_bytes
+                is_large = ranges.size[index] > settings.record_bytes
                 for k in np.flatnonzero(is_large).tolist():
                     reason = settings.too_large(int(ranges.size[index[k]]))
                     ctx.fail(first + k, Status.RECORD, f"{ranges.name(int(index[k]))}: {reason}")

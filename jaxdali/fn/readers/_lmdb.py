@@ -91,7 +91,14 @@ class LmdbRecords(ContainerRecords):
     def new_layout(self) -> _cpu.RecordLayout:
         return _cpu.RecordLayout(self._format, [], self._num_fields)
 
-    def scan(self, batch: _cpu.RecordBatch, index: np.ndarray, pool: int, stack: contextlib.ExitStack):
+    def scan(
+        self,
+        batch: _cpu.RecordBatch,
+        index: np.ndarray,
+        pool: int,
+        stack: contextlib.ExitStack,
+        free_bytes: Callable[[], int] = lambda: 0,
+    ):
         """See `ContainerRecords.scan`. `stack` keeps the values readable until they have been copied."""
         databases = np.searchsorted(self.bounds, index, "right") - 1
         contents: list = [b""] * len(index)

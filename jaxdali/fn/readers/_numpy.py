@@ -30,6 +30,7 @@ from ..._data.files import (
     matcher,
     names_in_list,
     read_lines,
+    refused_files,
     root_of,
 )
 from ..._data.listed import Reader, Records, StoredArguments
@@ -157,6 +158,7 @@ class _Arrays(Records):
         if fetched is not None:
             x = np.frombuffer(fetched, dtype, math.prod(shape), start).reshape(shape, order=order)
         elif region is None or self._op.dont_use_mmap or not math.prod(shape):
+            self._files.store.check_file(math.prod(shape) * dtype.itemsize, path)
             x = np.fromfile(path, dtype, math.prod(shape), offset=start).reshape(shape, order=order)
         else:
             x = np.memmap(path, dtype, "r", start, shape, order)
@@ -178,6 +180,12 @@ class _Arrays(Records):
         shapes = np.array([(0,) * whole.ndim if isinstance(h, str) else h[0] for h in headers], np.int64).reshape(
             ctx.N, whole.ndim
         )
+        refused = refused_files(
+            parts[0][0]._files.store, shapes.prod(axis=1) * whole.dtype.itemsize, lambda: ctx.free_bytes(1)
+        )
+        for k, reason in refused.items():
+            records, i = [(records, i) for records, index in parts for i in index.tolist()][k]
+            headers[k], shapes[k] = f"{records._files.path(i)}: {reason}", 0
         offsets, num_elements = plan_offsets(shapes, ctx.S)
         packed = Packed(ctx.empty(num_elements, whole.dtype, 0), offsets, shapes)  # memory of output 0
         starts = packed.starts
@@ -202,6 +210,10 @@ class _Arrays(Records):
             _, shape = records._common_header
             shapes.append(np.broadcast_to(np.array(shape, np.int64), (len(index), len(shape))))
         whole, shapes = parts[0][0].whole, np.concatenate(shapes)
+        if refused_files(
+            parts[0][0]._files.store, shapes.prod(axis=1) * whole.dtype.itemsize, lambda: ctx.free_bytes(1)
+        ):
+            return None
         offsets, num_elements = plan_offsets(shapes, ctx.S)
         packed = Packed(ctx.empty(num_elements, whole.dtype, 0), offsets, shapes)  # memory of output 0
         item_size, starts, sizes = whole.dtype.itemsize, packed.starts, shapes.prod(axis=1)

@@ -16,13 +16,14 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 
 from ..._core.context import HostContext
+from ..._core.errors import cut, quoted
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._data.files import Files, Paths, as_list
 from ..._data.listed import ContainerArguments, Reader, Records
 from ..._data.named_in_data import check_name, normal
 from ..._data.shuffle import Groups
-from ..._data.storage import ByteRange, Storage, StoreFile, is_url, join, plain
+from ..._data.storage import ByteRange, Storage, StoreFile, WholeFile, is_url, join, plain
 from ._arrow_messages import compressed_batches
 from ._columns import (
     Column,
@@ -72,7 +73,9 @@ class _Table:
             self._part_numbers: dict[str, list[int]] = {}  # the numbers of each column's parts in a group
             self.rows = [self._file.metadata.row_group(g).num_rows for g in range(self._file.num_row_groups)]
         else:
-            source = pa.py_buffer(files.store.read(path)) if is_url(path) else pa.memory_map(path).read_buffer()
+            source = (
+                pa.py_buffer(files.store.read(path, 0, size)) if is_url(path) else pa.memory_map(path).read_buffer()
+            )
             # None: nothing is compressed, and `_batches` are views of the file.
             self._compressed = compressed_batches(source)
             if self._compressed is not None:
@@ -225,7 +228,7 @@ class _Table:
         # With this encoding a value may repeat the beginning of the one before.
         deltas = [c.total_uncompressed_size for c in parts if "DELTA_BYTE_ARRAY" in c.encodings]
         # Two ones, because `max` takes no single number, and both lists may be empty.
-        rows_at_once = settings.max_record_bytes // max(*repeated, *deltas, 1, 1)
+        rows_at_once = settings.record_bytes // max(*repeated, *deltas, 1, 1)
         if rows_at_once >= metadata.num_rows:
             return self._file.read_row_group(group, columns=columns, use_threads=False)
         batches, nbytes = [], 0
@@ -300,13 +303,17 @@ class _Rows(Records):
                 names = table.schema.names
             # UnicodeDecodeError: the name of a column is damaged.
             except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
-                raise RuntimeError(f"{files.path(i)}: {e}") from e
+                raise RuntimeError(f"{files.path(i)}: {cut(str(e))}") from e
             if not i:
                 self._metadata_columns = tuple(n for n in op.metadata_names if n in names)
             missing = [c for c in (*self._columns, *self._metadata_columns) if c not in names]
             if missing:
-                raise RuntimeError(f"{files.path(i)}: there is no column {missing[0]!r}; it has {', '.join(names)}")
-            specs = tuple(spec_of(f"{files.path(i)}: column {c!r}", table.schema.field(c).type) for c in self._columns)
+                raise RuntimeError(
+                    f"{files.path(i)}: there is no column {quoted(missing[0])}; it has {cut(', '.join(names[:50]))}"
+                )
+            specs = tuple(
+                spec_of(f"{files.path(i)}: column {quoted(c)}", table.schema.field(c).type) for c in self._columns
+            )
             if i and specs != self.specs:
                 raise RuntimeError(f"{files.path(i)}: its columns differ in type from those of {files.path(0)}")
             self.specs = specs
@@ -401,7 +408,7 @@ class _Rows(Records):
             try:
                 return self._group(group).metadata[k][i - int(self._first_row[group])].as_py()
             except (import_pyarrow().ArrowException, ValueError) as e:
-                raise ValueError(f"{self.name(i)}: column {name!r}: {e}") from e
+                raise ValueError(f"{self.name(i)}: column {quoted(name)}: {e}") from e
 
         return read_value
 
@@ -487,7 +494,7 @@ class _Rows(Records):
         root = self._files.path(file).rpartition("/")[0]
         check_name(name, root, self._files.store.settings, absolute=False)
         self._files.store.named_by_data([name])
-        return self._files.store.read(plain(join(root, normal(name))))
+        return self._files.store.read_file(WholeFile(plain(join(root, normal(name)))))
 
     def read(self, i: int) -> list[np.ndarray]:
         """See `Records.read`: the values of row `i`, by column."""
@@ -499,7 +506,7 @@ class _Rows(Records):
                 try:
                     values.append(np.asarray(column.row(i - int(self._first_row[group]))))
                 except ValueError as e:
-                    raise ValueError(f"column {name!r}: {e}") from e
+                    raise ValueError(f"column {quoted(name)}: {e}") from e
             return values
         except (pa.ArrowException, ValueError) as e:
             raise ValueError(f"{self.name(i)}: {e}") from e

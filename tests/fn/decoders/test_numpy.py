@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+import strange_headers
 from pipelines import run
 
 from jaxdali import SampleError, fn, types
@@ -73,6 +74,7 @@ def test_shapes_and_with_dtype_types_may_differ():
         (np.frombuffer(b"hello", np.uint8), "it is not a .npy file"),
         (np.zeros(0, np.uint8), "it is not a .npy file"),
         (npy(np.complex64([1])), "its elements are of type complex64"),
+        *((np.frombuffer(x, np.uint8), message) for x, message in strange_headers.FILES),
     ],
 )
 def test_damaged_files(bad, message):

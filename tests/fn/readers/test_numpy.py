@@ -5,6 +5,7 @@ import json
 import numpy as np
 import places
 import pytest
+import strange_headers
 
 from jaxdali import SampleError, fn, pipeline_def, types
 
@@ -222,6 +223,7 @@ def test_shards(root):
             "'<,4' in its header is not a type",
         ),
         (lambda p: None, "No such file"),
+        *((lambda p, x=x: p.write_bytes(x), message) for x, message in strange_headers.FILES),
     ],
 )
 def test_a_bad_file_is_named(write, message, tmp_path):
