@@ -61,6 +61,9 @@ class Status(enum.IntEnum):
     RECORD = 16
     """the record can't be read"""
 
+    TOO_MANY_SCANS = 17
+    """the image has more than 500 scans, which are not decoded"""
+
 class Format(enum.IntEnum):
     """Format of an encoded image."""
 

@@ -25,7 +25,8 @@ namespace jaxdali {
   X(kArgument, 13, "an argument is invalid")                                  \
   X(kInput, 14, "the operator does not support this input")                   \
   X(kOutOfRange, 15, "an index is out of range")                              \
-  X(kRecord, 16, "the record can't be read")
+  X(kRecord, 16, "the record can't be read")                                  \
+  X(kTooManyScans, 17, "the image has more than 500 scans, which are not decoded")
 
 enum Status : int32_t {
 #define JAXDALI_STATUS_ENUM(name, code, text) name = code,

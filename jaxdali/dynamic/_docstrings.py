@@ -90,14 +90,7 @@ _WORDS = (
         'keys = jax.random.wrap_key_data(jd.random.key().jax(), impl="threefry2x32")\n'
         "  >>> noisy = jax.vmap(lambda image, key: image + jax.random.normal(key, image.shape))(images.jax(), keys)",
     ),
-    (
-        "or has more samples than the `Storage` of its reader allows (1 GiB unless it says otherwise)",
-        "or has more samples than fit into 1 GiB",
-    ),
-    (
-        "or is larger than the `Storage` of its reader allows (1 GiB unless it\n    says otherwise)",
-        "or is larger than 1 GiB",
-    ),
+    ("than the `Storage` of its reader\n    allows (1 GiB unless it says otherwise)", "than 1 GiB"),
     ("Default: the storage of the input's reader.", "Default: `Storage()`."),
     ("Differs from DALI: values made from a reader's labels also have the path of the file.\n\n", ""),
     (

@@ -16,10 +16,13 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import Hints, Input, PerSample, operator_function
 from ..._core.values import Spec, Value
+from ..._cpu import Status
+from ..._data.listed import storage_of
+from ..._data.storage import Storage
 from .._families.layouts import spec_of
 from .._tensor.copy import copy_to
 from .amplitudes import as_floats, as_type, scaled
-from .resampling import resampled
+from .resampling import LARGEST, resampled
 
 _TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "float32")
 
@@ -31,6 +34,7 @@ class AudioResample(HostOperator):
     quality: float  # 0 to 100; it chooses the number of lobes of the filter
     antialias: bool  # whether frequencies that the new rate can't hold are removed
     dtype: np.dtype | None
+    storage: Storage  # has the limit on the size of a result
 
     def __post_init__(self):
         """Raises ArgumentError unless exactly one way to tell the ratio of the rates is given."""
@@ -63,8 +67,13 @@ class AudioResample(HostOperator):
                 length = int(a.out_length[i])
                 scale = length / max(n, 1)
             else:
-                scale = float(a.scale[i] if "scale" in a else a.out_rate[i] / a.in_rate[i])
-                length = math.ceil(n * scale)
+                # As Python's numbers, whose quotient may be infinite without a warning.
+                scale = float(a.scale[i]) if "scale" in a else float(a.out_rate[i]) / float(a.in_rate[i])
+                length = math.ceil(min(n * min(scale, LARGEST), LARGEST))
+            # Computed in float32, whatever the element type is.
+            if reason := self.storage.too_large(length * math.prod(signal.shape[1:]) * 4):
+                ctx.fail(i, Status.RECORD, f"its {n} samples would become {length}, {scale:g} times as many: {reason}")
+                continue
             # Scaled before it is resampled. The signal goes on with zeros outside its ends, and these become the
             # smallest unsigned integer, as in DALI, not the middle of the range.
             samples[i] = as_type(
@@ -81,7 +90,7 @@ def audio_resample(
     in_rate: Annotated[PerSample[float] | None, Range(0, above=True)] = None,
     out_rate: Annotated[PerSample[float] | None, Range(0)] = None,
     scale: Annotated[PerSample[float] | None, Range(0)] = None,
-    out_length: Annotated[PerSample[int] | None, Range(0)] = None,
+    out_length: Annotated[PerSample[int] | None, Range(0, LARGEST)] = None,
     quality: Annotated[float, Range(0, 100)] = 50.0,
     antialias: bool = False,
     dtype: Annotated[DType | None, OneOf(*map(np.dtype, _TYPES))] = None,
@@ -110,6 +119,8 @@ def audio_resample(
     Raises:
       TypeError: another element type.
       ArgumentError: the input is neither 1-D nor 2-D; no or several ways to say the length.
+      SampleError: the result of a signal would be larger, in bytes of float32, than the `Storage` of its reader
+        allows (1 GiB unless it says otherwise).
 
     Example:
       >>> audio = fn.audio_resample(audio, in_rate=44100, out_rate=16000, antialias=True)
@@ -118,6 +129,7 @@ def audio_resample(
     args, nodes = Arguments.of(
         {"in_rate": in_rate, "out_rate": out_rate, "scale": scale, "out_length": out_length}, is_node
     )
-    op = AudioResample(args=args, quality=quality, antialias=antialias, dtype=dtype)  # pyright: ignore[reportArgumentType]
+    limits = storage_of(signal)
+    op = AudioResample(args=args, quality=quality, antialias=antialias, dtype=dtype, storage=limits)  # pyright: ignore[reportArgumentType]
     result = add(op, copy_to(signal, "cpu"), *nodes, name=name)
     return result.gpu() if (device or signal.device) == "gpu" else result

@@ -12,7 +12,7 @@ import numpy as np
 from ..._data.storage import Storage
 from .._families.conversion import convert
 from .amplitudes import as_type
-from .resampling import resampled
+from .resampling import LARGEST, resampled
 
 # Subtypes of files that libsndfile does not scale or saturate when it reads them as integers.
 _FLOATS = ("FLOAT", "DOUBLE", "VORBIS", "OPUS")
@@ -25,6 +25,18 @@ def soundfile(operator: str) -> Any:
     except ImportError as e:
         raise ImportError(f'{operator} needs soundfile: pip install "jaxdali[audio]"') from e
     return soundfile
+
+
+class _Content(io.BytesIO):
+    """The content of a file. libsndfile seeks to places before the beginning of a damaged one, and cffi would print the
+    exception: the position stays, which libsndfile takes for an error.
+    """
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        try:
+            return super().seek(offset, whence)
+        except ValueError:
+            return self.tell()
 
 
 def _wav_samples(content: bytes | memoryview) -> tuple[np.ndarray, int] | None:
@@ -74,7 +86,7 @@ def read(
 
     Args:
       content: the content of the file.
-      storage: has the limit on the size of a decoded signal.
+      storage: has the limit on the size of a signal, decoded and resampled.
       dtype: float32, int16 or int32. A file's floats become integers whose whole range is full scale; louder samples
         saturate.
       downmix: whether to return the mean of the channels, ``[samples]``, instead of ``[samples, channels]``.
@@ -88,17 +100,24 @@ def read(
     package = soundfile("audio")
     plain = _wav_samples(content)
     try:
-        f = package.SoundFile(io.BytesIO(content)) if plain is None else None
+        f = package.SoundFile(_Content(content)) if plain is None else None
         # `plain` is (samples ``[n, channels]``, rate).
         rate, length, channels = (f.samplerate, f.frames, f.channels) if f is not None else (plain[1], *plain[0].shape)  # pyright: ignore
-        begin = max(math.floor(offset * rate), 0)
+        begin = max(math.floor(min(offset * rate, LARGEST)), 0)
         if begin > length:
             raise ValueError(f"it has {length} samples, its offset is {begin}")
-        count = length - begin if duration < 0 else min(math.floor(duration * rate), length - begin)
+        count = length - begin if duration < 0 else math.floor(min(duration * rate, length - begin))
         # Counted with 4 bytes per number, as of float32 and int32.
         if reason := storage.too_large(count * channels * 4):
             raise ValueError(f"it has {count} samples of {channels} channels: {reason}")
-        is_changed = (downmix and channels > 1) or (to > 0 and to != rate)
+        is_resampled = to > 0 and to != rate
+        if is_resampled:
+            new_count = math.ceil(min(count * to / rate, LARGEST))
+            if reason := storage.too_large(new_count * (1 if downmix else channels) * 4):
+                raise ValueError(
+                    f"its {count} samples at {rate} Hz would become {new_count} at sample_rate={to:g}: {reason}"
+                )
+        is_changed = (downmix and channels > 1) or is_resampled
         # Computed in float32 if the signal is mixed or resampled, and converted at the end.
         read_dtype = np.dtype(np.float32) if is_changed else dtype
         if f is not None:
@@ -113,11 +132,14 @@ def read(
                     x = f.read(count, read_dtype.name, always_2d=True)
         else:
             x = _converted(plain[0][begin : begin + count], read_dtype)  # pyright: ignore[reportOptionalSubscript]
+    # Its text names an object in memory.
+    except package.LibsndfileError as e:
+        raise ValueError(f"it can't be decoded: {e.error_string}") from None
     except package.SoundFileError as e:
         raise ValueError(str(e)) from e
     if downmix:
         x = x[:, 0] if x.shape[1] == 1 else (x * np.float32(1 / x.shape[1])).sum(1, dtype=np.float32)
-    if to > 0 and to != rate:
+    if is_resampled:
         x = resampled(x, to / rate, math.ceil(len(x) * to / rate), quality, antialias)
     return (x if x.dtype == dtype else as_type(x, dtype)), rate
 

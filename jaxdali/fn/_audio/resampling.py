@@ -7,9 +7,12 @@ import math
 
 import numpy as np
 
+LARGEST = float(1 << 62)  # samples: no signal has so many, and integers can hold the number
 _BLOCK = 256  # DALI adds up positions in single precision, and begins anew after so many samples
 _POINTS = 512  # values per lobe in the table of the low-pass
 _MAX_PHASES = 2048  # largest denominator of the ratio of the rates
+_MAX_REACH = 1 << 16  # old samples on each side that the low-pass may see in any signal, however short that is
+_MAX_TERMS = 1 << 22  # products of samples and weights that are in memory at a time
 
 
 def lobes_of(quality: float) -> int:
@@ -47,7 +50,8 @@ def resampled(x: np.ndarray, scale: float, length: int, quality: float, antialia
 
 def _as_dali(x: np.ndarray, scale: float, length: int, quality: float) -> np.ndarray:
     """Resamples with DALI's filter, and with its rounding."""
-    lobes, n, step = lobes_of(quality), len(x), 1 / scale
+    # A larger step makes no difference: the result then has one sample.
+    lobes, n, step = lobes_of(quality), len(x), min(1 / scale, len(x))
     window = _hann(lobes)
     result = np.empty((length, *x.shape[1:]), np.float32)
     for begin in range(0, length, _BLOCK):
@@ -97,12 +101,13 @@ def _with_low_pass(x: np.ndarray, scale: float, length: int, quality: float) -> 
     """Resamples with the low-pass. If the rates have a ratio of small integers, weights are computed once per phase."""
     lobes = max(lobes_of(quality), _LOBES if quality >= 50 else 3)
     cutoff = min(scale, 1.0) * _CUTOFF
-    # The reach of the low-pass, in old samples.
-    half = math.ceil(lobes / cutoff)
+    # The reach of the low-pass, in old samples. Beyond the signal there are only zeros.
+    half = math.ceil(min(lobes / cutoff, max(len(x) + 1, _MAX_REACH)))
     from fractions import Fraction  # imported here, because it brings decimal, which takes 3 ms
 
-    ratio = Fraction(1 / scale).limit_denominator(_MAX_PHASES)
-    is_rational = abs(float(ratio) - 1 / scale) * length < 1e-3  # of a sample, at the end of the signal
+    step = min(1 / scale, len(x))  # a larger one makes no difference: the result then has one sample
+    ratio = Fraction(step).limit_denominator(_MAX_PHASES)
+    is_rational = abs(float(ratio) - step) * length < 1e-3  # of a sample, at the end of the signal
     # `half` zeros before the signal and 2 * half + 1 behind it, for the neighbourhoods of its first and last samples.
     padded = np.zeros((half + len(x) + 2 * half + 1, *x.shape[1:]), np.float32)
     padded[half : half + len(x)] = x
@@ -111,6 +116,8 @@ def _with_low_pass(x: np.ndarray, scale: float, length: int, quality: float) -> 
     # ``[start, ..., tap]``: 2 * half samples, from x[start - half] on.
     neighbourhoods = np.lib.stride_tricks.sliding_window_view(padded, 2 * half, axis=0)
     phases = ratio.denominator if is_rational and ratio.denominator < length else 0
+    # Results that are computed at a time, rounded to a multiple of those that BLAS does together.
+    rows = max(_MAX_TERMS // (2 * half * math.prod(x.shape[1:])) // 64 * 64, 1)
     # Samples of the result at a distance of `phases` have the same weights, because they have the same fractional
     # position.
     for phase in range(phases):
@@ -121,10 +128,13 @@ def _with_low_pass(x: np.ndarray, scale: float, length: int, quality: float) -> 
         # Neighbourhood `first + 1` begins at x[first + 1 - half], as `taps` do. The last one has only zeros, and stands
         # for all behind it.
         starts = np.minimum(first + 1 + np.arange(count) * ratio.numerator, len(neighbourhoods) - 1)
-        result[phase::phases] = neighbourhoods[starts] @ weights
+        of_phase = result[phase::phases]
+        for begin in range(0, count, rows):
+            of_phase[begin : begin + rows] = neighbourhoods[starts[begin : begin + rows]] @ weights
     # Otherwise, each sample of the result has weights of its own.
-    for begin in range(0, 0 if phases else length, _BLOCK):
-        position = np.arange(begin, min(begin + _BLOCK, length)) / scale
+    rows = min(rows, _BLOCK)
+    for begin in range(0, 0 if phases else length, rows):
+        position = np.arange(begin, min(begin + rows, length)) / scale
         first = np.floor(position).astype(np.int64)
         weights = _weights(taps - (position - first)[:, None], cutoff, lobes).astype(np.float32)
         starts = np.minimum(first + 1, len(neighbourhoods) - 1)

@@ -13,7 +13,7 @@ import functools
 import itertools
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from ..._core.operator import HostOperator, Operator, Setup, StageOperator
 from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec, Value
 from ..._cpu import Format, Info, Status
+from ..._data.storage import Storage
 from .._families.conversion import convert
 from .._families.window import Window
 from .._families.window_regions import PLACE, ImageWindow, RegionAsWindow, window_of_region
@@ -35,6 +36,8 @@ from .._tensor.copy import Copy
 from . import pillow as _pillow
 from . import registered
 from .cache import CacheOptions, CacheUse, digest
+from .coded_pictures import FORMATS as CODED_FORMATS
+from .coded_pictures import largest_picture
 from .foreign import describe_unsupported
 from .formats import AS_INDICES, DecodeError, complete_headers, failure, parse_header, reason_of, select_page
 
@@ -408,6 +411,7 @@ class ImageHeaders(HostOperator):
     images: DecodeImage  # what decodes them
     on_device: bool  # the user asked for the accelerator
     max_pixels: int  # limit for images that are decoded
+    storage: Storage = Storage()  # has the limit on the size of a sequence
     replace_shape: tuple[int, int, int] | None = None
     cache: CacheOptions | None = None
     on_gpu: bool = False  # as in DecodeImage
@@ -485,16 +489,20 @@ class ImageHeaders(HostOperator):
                 info[fits, column] = -(-info[fits, column] // scale)
             sizes[fits] = np.iinfo(np.int32).max  # no larger scale fits any more
 
-    def _refuse_large(self, info: np.ndarray) -> dict[int, str]:
-        """Sets the status of images with too many pixels. Returns the reasons, by image."""
+    def _refuse_large(self, info: np.ndarray, data: Callable[[int], np.ndarray]) -> dict[int, str]:
+        """Sets the status of images with too many pixels. Returns the reasons, by image.
+
+        Args:
+          data: returns the bytes of an image.
+        """
         pixels = info[:, Info.HEIGHT].astype(np.int64) * info[:, Info.WIDTH]
         large = pixels > self.max_pixels
         refused = info[:, Info.STATUS] == Status.TOO_LARGE  # by the limits of what can be decoded, see image_header.h
-        if not (large | refused).any():
-            return {}
         large &= info[:, Info.STATUS] == 0  # an image that has failed already keeps its status
         info[large, Info.STATUS] = Status.TOO_LARGE
-        reasons = {}
+        reasons = self._refuse_large_pictures(info, data)
+        if not (large | refused).any():
+            return reasons
         for i in np.flatnonzero(large | refused).tolist():
             size, detail = f"{info[i, Info.WIDTH]} x {info[i, Info.HEIGHT]} pixels", ""
             # A header of digits (PNM) may state extents that int32 can't hold; the row has none then.
@@ -509,6 +517,22 @@ class ImageHeaders(HostOperator):
                     else f" of {channels} channels, more than {np.iinfo(np.int32).max} elements"
                 )
             reasons[i] = f"the image is too large: {size}{detail}, max_pixels is {self.max_pixels}"
+        return reasons
+
+    def _refuse_large_pictures(self, info: np.ndarray, data: Callable[[int], np.ndarray]) -> dict[int, str]:
+        """As `_refuse_large`, for images of which libraries decode larger pictures than the header says."""
+        reasons = {}
+        for i in np.flatnonzero(np.isin(info[:, Info.FORMAT], CODED_FORMATS) & (info[:, Info.STATUS] == 0)).tolist():
+            try:
+                picture = largest_picture(data(i).data, info[i, Info.FORMAT])
+                if picture.pixels > self.max_pixels:
+                    samples = f" of {picture.samples} samples" if picture.samples > 4 else ""
+                    text = f"{picture.kind} {picture.width} x {picture.height} pixels{samples}"
+                    raise DecodeError(
+                        Status.TOO_LARGE, f"the image is too large: {text}, max_pixels is {self.max_pixels}"
+                    )
+            except DecodeError as e:
+                info[i, Info.STATUS], reasons[i] = e.code, str(e)
         return reasons
 
     def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
@@ -556,7 +580,7 @@ class ImageHeaders(HostOperator):
         # The common batch, which takes the short way below: native decoders read all images, and none can be too large.
         is_common = 0 <= largest <= self.max_pixels and "page" not in self.args and not rasters
         if not is_common:
-            reasons |= page_reasons | self._refuse_large(info)
+            reasons |= page_reasons | self._refuse_large(info, lambda i: pages[i] if i in pages else source[i])
         reasons |= self.choose_regions(ctx, info, values)
         self._choose_scales(ctx, info)
         place = () if self.reader is None else (self._narrow(ctx, info, self.reader, arguments),)
@@ -810,6 +834,8 @@ class ImageHeaders(HostOperator):
                 x = DecodeError(Status.INPUT, f"it is {x.shape}, but frame 0 is {frames[0].shape}")
             if isinstance(x, DecodeError):
                 return DecodeError(x.code, f"frame {k}: {x}")
+            if not k and (reason := self.storage.too_large(len(encoded) * x.nbytes)):
+                return DecodeError(Status.TOO_LARGE, f"it has {len(encoded)} frames {x.shape}: {reason}")
             frames.append(x)
         return np.stack(frames) if frames else DecodeError(Status.INPUT, "the sequence has no frames")
 
@@ -841,8 +867,8 @@ class ImageHeaders(HostOperator):
             return DecodeError(Status.UNSUPPORTED, failure(row[Info.FORMAT], Status.UNSUPPORTED, reasons[0]))
         if code := int(row[Info.STATUS]):
             return DecodeError(code, self.images.failure(row, code, refusal(data, row)))
-        if reasons_if_large := self._refuse_large(row[None]):
-            return DecodeError(Status.TOO_LARGE, reasons_if_large[0])
+        if reasons_if_large := self._refuse_large(row[None], lambda _: data):
+            return DecodeError(int(row[Info.STATUS]), reasons_if_large[0])
         if row[Info.HOST_DECODE]:
             (raster,) = _pillow.decode_all([(data, row)], num_threads=1)
             if isinstance(raster, DecodeError):

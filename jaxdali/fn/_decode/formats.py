@@ -33,6 +33,7 @@ NAMES = {
     for kind in (Format.JPEG, Format.PNG, Format.BMP, Format.TIFF, Format.PNM, Format.GIF, Format.AVIF, Format.HEIC)
 }
 NAMES |= {Format.WEBP: "WebP", Format.JPEG2000: "JPEG 2000", Format.JPEG_XL: "JPEG XL"}
+MAX_PIXELS = 178_956_970  # of an image or a frame by default; Pillow raises above this, twice its MAX_IMAGE_PIXELS
 AS_INDICES = 2  # a value of the column `Info.PALETTE`, see image_header.h
 # The usual extensions of each format, in lower case.
 EXTENSIONS = {
@@ -49,7 +50,14 @@ EXTENSIONS = {
     Format.JPEG_XL: (".jxl",),
 }
 # Statuses whose reason lies in the file, so that messages name its format.
-_FILE_ERRORS = (Status.TRUNCATED, Status.CORRUPT, Status.UNSUPPORTED, Status.SIZE_MISMATCH, Status.TOO_LARGE)
+_FILE_ERRORS = (
+    Status.TRUNCATED,
+    Status.CORRUPT,
+    Status.UNSUPPORTED,
+    Status.SIZE_MISMATCH,
+    Status.TOO_LARGE,
+    Status.TOO_MANY_SCANS,
+)
 _LIBRARY_FORMATS = (Format.AVIF, Format.HEIC, Format.JPEG_XL)  # formats whose headers the native code does not read
 # Formats with frames, besides TIFF's pages.
 _FORMATS_WITH_FRAMES = (Format.PNG, Format.GIF, Format.WEBP, Format.AVIF, Format.HEIC)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._core.system import show_name
+from ..._core.system import thread_pool
 from ..._cpu import Format, Info, Status
 from .formats import AS_INDICES, NAMES, DecodeError, errors_of_libraries, heic_image, library, pillow_image
 
@@ -32,7 +32,7 @@ _USED_COLUMNS = [
 
 @functools.lru_cache(maxsize=8)
 def _threads(num_threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(num_threads, "jaxdali-pillow", show_name)
+    return thread_pool(num_threads, "jaxdali-pillow")
 
 
 def decode_all(images: Sequence[tuple[np.ndarray, np.ndarray]], num_threads: int) -> list[np.ndarray | DecodeError]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..._core.errors import ArgumentError, ArgumentTypeError
-from ..._core.system import show_name
+from ..._core.system import thread_pool
 from ..._core.values import Spec
 from ..._cpu import Status
 from ...types import to_dali_type
@@ -158,7 +158,7 @@ def decode_registered(data: np.ndarray) -> np.ndarray | DecodeError | None:
 
 @functools.lru_cache(maxsize=8)
 def _threads(num_threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(num_threads, "jaxdali-decoder", show_name)
+    return thread_pool(num_threads, "jaxdali-decoder")
 
 
 def map_on_threads(function: Callable[[Any], Any], items: Sequence[Any], num_threads: int) -> list[Any]:

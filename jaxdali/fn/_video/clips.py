@@ -16,8 +16,8 @@ import numpy as np
 
 from ..._core.building import warn
 from ..._core.context import HostContext
-from ..._core.errors import ArgumentError
-from ..._core.system import available_cpus, show_name
+from ..._core.errors import ArgumentError, quoted
+from ..._core.system import available_cpus, thread_pool
 from ..._core.values import Spec
 from ..._cpu import Status
 from ..._data.directories import in_directories
@@ -115,7 +115,9 @@ def _read_file_list(operator: str, path: Path, store: Store) -> list[VideoEntry]
             expected = (
                 "a file name without white space, a label (an integer >= 0), and optionally where to start and to end"
             )
-            raise RuntimeError(f"{os.fspath(path)}, line {number}: expected {expected}, got {os.fsdecode(line)!r}")
+            raise RuntimeError(
+                f"{os.fspath(path)}, line {number}: expected {expected}, got {quoted(os.fsdecode(line))}"
+            )
         if len(bounds) == 2 and bounds[0] == bounds[1]:
             warn(f"{operator}: {os.fspath(path)}, line {number}: it ends where it starts, so it has no frames")
             continue
@@ -179,7 +181,7 @@ class Indices:
 
         if len(files) == 1:
             return [index_or_reason(0)]
-        with ThreadPoolExecutor(min(available_cpus(), len(files)), "jaxdali-index", show_name) as threads:
+        with thread_pool(min(available_cpus(), len(files)), "jaxdali-index") as threads:
             return list(threads.map(index_or_reason, range(len(files))))
 
 
@@ -302,7 +304,8 @@ class Clips(Records):
         video_of_name = {name: k for k, name in enumerate(unique)}
         self._video = [video_of_name[self._files.name(i)] for i in range(len(entries))]
         self._videos = Files(root, [os.fsencode(name) for name in unique], store)
-        indices = INDICES.get_all(self._videos)
+        # A video whose clips are too large is one that can't be read.
+        indices = [x if isinstance(x, str) else self._refusal(x) or x for x in INDICES.get_all(self._videos)]
         # Of each video, to notice local files that change; None for videos at URLs, and for those that can't be read.
         self._stamps = [
             _local_stamp(self._videos.path(i)) if isinstance(x, VideoIndex) else None for i, x in enumerate(indices)
@@ -398,6 +401,12 @@ class Clips(Records):
     def _extents(self, index: VideoIndex) -> tuple[int, int]:
         """Height and width of the frames that are returned."""
         return index.extents(self._form.pixels.upright)
+
+    def _refusal(self, index: VideoIndex) -> str:
+        """The reason why the clips of a video are not read; "" if they are."""
+        (height, width), length = self._extents(index), self._form.length
+        reason = self._files.store.settings.too_large(length * height * width * 3)
+        return f"a clip has {length} frames of {height}x{width} pixels: {reason}" if reason else ""
 
     def _shape(self, i: int) -> tuple[int, ...]:
         return (self._form.length, *self._extents(self._index(i)), 3)

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from .._decode.formats import MAX_PIXELS
 from .pixels import TRANSPOSED, PixelForm, Pixels, Showing, depth, is_halved, is_hdr, turn_of
 
 _VERSION = 3  # of what `VideoIndex.to_bytes` writes
@@ -35,6 +36,7 @@ _FRAME_PER_PACKET = frozenset("av1 dnxhd ffv1 h264 hevc huffyuv mjpeg mpeg4 png 
 _SIZED_CONTAINERS = frozenset("matroska webm mov mp4 m4a 3gp 3g2 mj2 avi".split())
 _MAX_PROBED_PACKETS = 16  # one of the first 16 packets should give an image without the others
 _NO_STAMP = np.iinfo(np.int64).min  # a time stamp before all others
+_UNKNOWN_SIZE = f"; the size of its frames is unknown, or above {MAX_PIXELS} pixels"
 _SMALLEST_FRAME = 16  # bytes; a smaller packet of MPEG-4 may be a frame that is not coded (N-VOP)
 
 
@@ -171,15 +173,17 @@ def _open_video(source: Any, strict: bool) -> tuple[Any, Any]:
       strict: whether errors in the data make decoding fail, instead of being concealed.
 
     Raises:
-      OSError, ValueError: it can't be opened, or has no video.
+      OSError, ValueError: it can't be opened, has no video, or its frames have more than `MAX_PIXELS`.
     """
     import av
     from av.error import FFmpegError
 
     # Titles that are not UTF-8 are no error. PyAV 19 has no such option: it never refuses them.
     options: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+    # FFmpeg also decodes while it looks for streams. A frame may be larger than the container says.
+    limit = {"max_pixels": str(MAX_PIXELS)}
     try:
-        container = av.open(source if isinstance(source, str) else io.BytesIO(source), **options)
+        container = av.open(source if isinstance(source, str) else io.BytesIO(source), options=limit, **options)
     except (OSError, ValueError):
         raise
     except FFmpegError as e:
@@ -191,9 +195,11 @@ def _open_video(source: Any, strict: bool) -> tuple[Any, Any]:
         context = stream.codec_context
         if context is None:
             raise ValueError("there is no decoder for its video")
+        if context.width * context.height > MAX_PIXELS:
+            raise ValueError(f"its frames have {context.height}x{context.width} pixels, more than {MAX_PIXELS}")
         context.thread_count = 1  # clips are decoded in parallel, not frames
-        if strict:
-            context.options = {"err_detect": "explode"}  # FFmpeg's name for: fail at the first error
+        # "explode" is FFmpeg's name for: fail at the first error.
+        context.options = limit | {"err_detect": "explode"} if strict else limit
     except BaseException:
         container.close()
         raise
@@ -338,7 +344,7 @@ def _canonical(codec: str) -> str:
 def _nonempty(index: VideoIndex) -> VideoIndex:
     """Returns the index. Raises ValueError if it has no frame."""
     if not len(index):
-        raise ValueError("it has no frame that can be decoded")
+        raise ValueError(f"it has no frame that can be decoded{'' if any(index.size) else _UNKNOWN_SIZE}")
     return index
 
 
@@ -497,7 +503,9 @@ class Decoder:
             )
             bad_frame = damaged if damaged is not None else next((f for f in frames if f >= next_frame), frames[-1])
             seconds = float(self.index.seconds(np.array([bad_frame]))[0])
-            raise ValueError(f"frame {bad_frame} ({seconds:.3f} s): {_reason(e)}") from None
+            # FFmpeg's decoder has no size after it has refused that of a frame.
+            advice = _UNKNOWN_SIZE if isinstance(e, FFmpegError) and not self._context.width else ""
+            raise ValueError(f"frame {bad_frame} ({seconds:.3f} s): {_reason(e)}{advice}") from None
 
     def _read_run(self, frames: Sequence[int], on_frame: Callable[[int, Any], None], onward: bool) -> None:
         """Decodes frames of one key frame, or of several that follow each other."""

@@ -16,9 +16,10 @@ from ..._core.declaration import DType, OneOf, Range
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, Operator
 from ..._core.operator_function import Hints, Input, PerSample, operator_function
-from ..._core.system import show_name
+from ..._core.system import thread_pool
 from ..._core.values import Spec, Value
 from ..._cpu import Status
+from ..._data.listed import storage_of
 from ..._data.storage import Storage
 from .._audio import files
 from .._tensor.copy import copy_to
@@ -28,7 +29,7 @@ _DTYPES = (np.dtype(np.float32), np.dtype(np.int16), np.dtype(np.int32))
 
 @functools.lru_cache(maxsize=8)
 def _threads(num_threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(num_threads, "jaxdali-audio", show_name)
+    return thread_pool(num_threads, "jaxdali-audio")
 
 
 class DecodeAudio(HostOperator):
@@ -126,8 +127,8 @@ def audio(
     Raises:
       TypeError: the input is not 1-D uint8.
       ImportError: at build, soundfile (``pip install "jaxdali[audio]"``) is not there.
-      SampleError: a file can't be decoded, or has more samples than the `Storage` of its reader allows (1 GiB unless it
-        says otherwise).
+      SampleError: a file can't be decoded, or its signal is larger, also if resampled, than the `Storage` of its reader
+        allows (1 GiB unless it says otherwise).
 
     Differs from DALI: integers of a WAV file of floats are its samples; DALI gives 0, without scaling. Loud sound of
     Vorbis and Opus saturates; in DALI it wraps around.
@@ -137,10 +138,13 @@ def audio(
     """
     encoded = as_node(input, "decoders.audio")
     args, nodes = Arguments.of({"sample_rate": sample_rate}, is_node)
-    # The limits of the reader that reads the files, if there is one.
-    limits = getattr(encoded.node.source and encoded.node.source.op, "storage", None) or Storage()
     op = DecodeAudio(
-        args=args, downmix=downmix, dtype=cast(np.dtype, dtype), quality=quality, antialias=antialias, storage=limits
+        args=args,
+        downmix=downmix,
+        dtype=cast(np.dtype, dtype),
+        quality=quality,
+        antialias=antialias,
+        storage=storage_of(encoded),
     )
     outputs = add(op, copy_to(encoded, "cpu"), *nodes, name=name)
     return [x.gpu() for x in outputs] if device in ("mixed", "gpu") or encoded.device == "gpu" else outputs

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from ... import types
-from ..._core.building import add, is_node
+from ..._core.building import add, as_node, is_node
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, SeededHints
+from ..._data.listed import storage_of
 from .._decode.decode import DecodeImage, ImageHeaders, num_channels
+from .._decode.formats import MAX_PIXELS as MAX_PIXELS
 from .._decode.region import Extents
-
-MAX_PIXELS = 178_956_970  # Pillow raises above this: twice its MAX_IMAGE_PIXELS
 
 
 class DecoderHints(SeededHints, total=False):
@@ -90,8 +90,13 @@ def add_decoder(
     decoder = kind(
         output_type=output_type, dtype=dtype, on_error=on_error, palette=palette, extents=extents, **attributes
     )
+    encoded = as_node(inputs[0], kind.name)
     op = headers(
-        images=decoder, on_device=device in ("mixed", "gpu"), max_pixels=max_pixels, replace_shape=replace_shape
+        images=decoder,
+        on_device=device in ("mixed", "gpu"),
+        max_pixels=max_pixels,
+        storage=storage_of(encoded),
+        replace_shape=replace_shape,
     )
-    payload, info, tables = add(op, *inputs, device="cpu")
+    payload, info, tables = add(op, encoded, *inputs[1:], device="cpu")
     return add(decoder, payload, info, tables, device=device, name=name)

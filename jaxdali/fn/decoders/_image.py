@@ -75,9 +75,10 @@ def image(
         sample is replaced, and `Pipeline.bad_samples()` reports it. DALI always raises.
       replace_shape: with on_error="replace", the replacement is a black image of this shape, (H, W, C). If None, it is
         the next valid sample of the batch. Not in DALI.
-      max_pixels: a file whose header promises more pixels than this fails, and nothing of it is decoded: a file of a
-        few hundred kB can hold gigabytes. The default, 178,956,970, is where Pillow refuses. For what Pillow decodes,
-        Pillow's own limit (``PIL.Image.MAX_IMAGE_PIXELS``) applies as well. DALI has no limit.
+      max_pixels: a file whose header promises more pixels than this fails, and so does an AVIF with a larger frame and
+        a TIFF with larger tiles. Nothing of it is decoded: a file of a few hundred kB can hold gigabytes. The default,
+        178,956,970, is where Pillow refuses. For what Pillow decodes, Pillow's own limit
+        (``PIL.Image.MAX_IMAGE_PIXELS``) applies as well. DALI has no limit.
       page: number of the picture in a file that holds several: pages of a TIFF, pictures of a HEIC (0 is the primary
         one), frames of an animated GIF, PNG, WebP or AVIF. Of a JPEG XL there is only the first. A sample whose file
         has fewer fails. May be per sample. Not in DALI.

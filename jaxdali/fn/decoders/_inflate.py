@@ -20,6 +20,7 @@ from ..._core.operator import HostOperator, Operator
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
+from ..._data.listed import storage_of
 from ..._data.storage import Storage
 from .._tensor.copy import copy_to
 
@@ -195,13 +196,11 @@ def inflate(
     values = {"shape": shape, "chunk_offsets": chunk_offsets, "chunk_sizes": chunk_sizes}
     args, nodes = Arguments.of(values, is_node)
     chunked = chunk_offsets is not None or chunk_sizes is not None
-    # The limits of the reader that reads the data, if there is one.
-    limits: Storage = storage or getattr(data.node.source and data.node.source.op, "storage", None) or Storage()
     op = Inflate(
         args=args,
         dtype=cast(np.dtype, dtype),
         layout=sequence_axis_name + layout if layout and chunked else layout,
-        storage=limits,
+        storage=storage or storage_of(data),
     )
     result = add(op, copy_to(data, "cpu"), *nodes, name=name)
     return result.gpu() if (device or data.device) == "gpu" else result

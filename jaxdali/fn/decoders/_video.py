@@ -18,10 +18,11 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, Operator
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import Packed, plan_offsets
-from ..._core.system import show_name
+from ..._core.system import thread_pool
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from ..._data.files import as_list
+from ..._data.listed import storage_of
 from ..._data.storage import Storage
 from .._tensor.copy import copy_to
 from .._video.clips import PadMode, pad_frames
@@ -34,7 +35,7 @@ _RANGE = ("start_frame", "end_frame", "sequence_length", "stride")
 
 @functools.lru_cache(maxsize=8)
 def _threads(num_threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(num_threads, "jaxdali-video", show_name)
+    return thread_pool(num_threads, "jaxdali-video")
 
 
 class DecodeVideo(HostOperator):
@@ -78,10 +79,7 @@ class DecodeVideo(HostOperator):
             """The index of a file and its requested frames, or the reason why it can't be decoded."""
             try:
                 index = make_index(contents[i], decodes=form.upright)
-                frames = self._frames(values, i, len(index))
-                size = len(frames) * index.size[0] * index.size[1] * 3
-                if reason := self.storage.too_large(size):
-                    raise ValueError(f"it has {len(frames)} frames of {index.size[0]}x{index.size[1]} pixels: {reason}")
+                frames = self._frames(values, i, index)
             except (ValueError, OSError) as e:
                 return str(e)
             return index, frames
@@ -135,19 +133,26 @@ class DecodeVideo(HostOperator):
         """`map` for the present samples, which runs in threads if there are several."""
         return map if ctx.num_threads == 1 or len(present) < 2 else _threads(ctx.num_threads).map
 
-    def _frames(self, values: Values, i: int, count: int) -> np.ndarray:
+    def _frames(self, values: Values, i: int, index: VideoIndex) -> np.ndarray:
         """The numbers of the requested frames of sample `i`; -1 for padding.
 
         Args:
           values: the arguments.
-          count: number of frames of the video.
+          index: the index of the video.
 
         Raises:
-          ValueError: the video does not have these frames.
+          ValueError: the video does not have these frames, or they are too large.
         """
-        has_padding = self.pad_mode not in ("none", "")
+        count, has_padding = len(index), self.pad_mode not in ("none", "")
+
+        def check_size(length: int):
+            """Raises ValueError if so many frames are too large."""
+            if reason := self.storage.too_large(length * index.size[0] * index.size[1] * 3):
+                raise ValueError(f"it has {length} frames of {index.size[0]}x{index.size[1]} pixels: {reason}")
+
         if "frames" in values:
             frames = np.atleast_1d(values["frames"][i]).astype(np.int64)
+            check_size(len(frames))
         else:
             start, stride = (
                 int(values[n][i]) if n in values else default for n, default in (("start_frame", 0), ("stride", 1))
@@ -171,6 +176,7 @@ class DecodeVideo(HostOperator):
                 length = length if has_padding else min(length, available)
             else:
                 length = available
+            check_size(length)
             frames = start + np.arange(length) * stride
         if not has_padding and len(frames) and not (frames.min() >= 0 and frames.max() < count):
             outside = frames[(frames < 0) | (frames >= count)][0]
@@ -235,8 +241,8 @@ def video(
     Raises:
       TypeError: the input is not 1-D uint8.
       ImportError: when the pipeline is built, PyAV (``pip install "jaxdali[video]"``) is missing.
-      SampleError: a file can't be decoded, does not have the frames, or is larger than the `Storage` of its reader
-        allows (1 GiB unless it says otherwise).
+      SampleError: a file can't be decoded, lacks some of the frames, or has larger ones than the `Storage` of its reader
+        allows (1 GiB unless it says otherwise), or of more than 178,956,970 pixels each.
 
     Example:
       >>> clips = fn.decoders.video(files, start_frame=fn.random.uniform(range=(0, 100), dtype=types.INT32), sequence_length=16)
@@ -250,15 +256,13 @@ def video(
         "frames": frames,
     }
     args, nodes = Arguments.of(values, is_node)
-    # The limits of the reader that reads the files, if there is one.
-    limits = getattr(encoded.node.source and encoded.node.source.op, "storage", None) or Storage()
     op = DecodeVideo(
         args=args,
         pad_mode=pad_mode,
         fill_value=fill_value,
         apply_rotation=apply_rotation,
         color_matrix=color_matrix,
-        storage=limits,
+        storage=storage_of(encoded),
     )
     node = add(op, copy_to(encoded, "cpu"), *nodes, name=name)
     return node.gpu() if device in ("mixed", "gpu") or encoded.device == "gpu" else node

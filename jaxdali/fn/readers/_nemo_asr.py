@@ -15,6 +15,7 @@ import numpy as np
 
 from ... import types
 from ..._core.declaration import DType, OneOf, Range
+from ..._core.errors import cut
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
@@ -56,9 +57,9 @@ def read_manifest(path: str, content: bytes) -> list[tuple[ManifestEntry, Mappin
             entries.append(
                 (ManifestEntry(entry["audio_filepath"], duration, offset, entry.get("text", "").encode()), entry)
             )
-    except (ValueError, TypeError, KeyError, AttributeError) as e:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as e:
         raise RuntimeError(
-            f"{path}: entry {len(entries)} does not have the form of a NeMo manifest: {type(e).__name__}: {e}"
+            f"{path}: entry {len(entries)} does not have the form of a NeMo manifest: {type(e).__name__}: {cut(str(e))}"
         ) from e
     return entries
 
@@ -240,7 +241,8 @@ def nemo_asr(
     Raises:
       ImportError: when the pipeline is built, soundfile (``pip install "jaxdali[audio]"``) is missing.
       RuntimeError: when the pipeline is built, a manifest can't be read or has no entry left. An audio file that can't
-        be decoded fails when its batch runs.
+        be decoded, or whose signal, before or after resampling, is larger than `storage` allows (1 GiB unless it says
+        otherwise), fails when its batch runs.
 
     Differs from DALI: `random_shuffle` gives another order; see `decoders.audio` for integers of files of floats.
 

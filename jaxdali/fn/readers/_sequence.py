@@ -104,17 +104,23 @@ class _Clips(Records):
 
     def read(self, i: int) -> tuple[np.ndarray, ...]:
         """See `Records.read`: the decoded frames ``u8[F, H, W, C]``, which must have one size."""
-        frames = []
-        for k in (self._first[i] + self._frames).tolist():
+        frames = np.zeros((0, 0, 0, 0), np.uint8)
+        for n, k in enumerate((self._first[i] + self._frames).tolist()):
             x = self._decoder.frame(np.frombuffer(self._files.read(k), np.uint8))
             if isinstance(x, DecodeError):
                 raise ValueError(f"{self._files.path(k)}: {x}")
-            frames.append(x)
-            if frames[-1].shape != frames[0].shape:
+            if n == 0:
+                if reason := self._files.store.settings.too_large(len(self._frames) * x.nbytes):
+                    raise ValueError(
+                        f"{self._files.path(k)}: a sequence has {len(self._frames)} frames {x.shape}: {reason}"
+                    )
+                frames = np.empty((len(self._frames), *x.shape), x.dtype)
+            if x.shape != frames.shape[1:]:
                 raise ValueError(
-                    f"{self._files.path(k)}: the frame is {frames[-1].shape}, but the first of its sequence {frames[0].shape}"
+                    f"{self._files.path(k)}: the frame is {x.shape}, but the first of its sequence {frames.shape[1:]}"
                 )
-        return (np.stack(frames),)
+            frames[n] = x
+        return (frames,)
 
 
 class ReadSequence(Reader):
@@ -184,7 +190,8 @@ def sequence(
     Raises:
       ValueError, TypeError: arguments that are out of range.
       RuntimeError: when the pipeline is built, no sub-directory has enough frames for a sequence. A frame that is not
-        an image, or that differs in size from the first of its sequence, fails when its batch runs.
+        an image, or that differs in size from the first of its sequence, fails when its batch runs, as does a sequence
+        that is larger than `storage` allows (1 GiB unless it says otherwise).
 
     Example:
       >>> clips = fn.readers.sequence(file_root="frames", sequence_length=16, step=8, stride=2, random_shuffle=True)

@@ -326,7 +326,8 @@ def video(*, sequence_length: Annotated[int, Range(1)], **order: Unpack[VideoArg
       ValueError, TypeError: arguments that contradict each other or are out of range.
       RuntimeError: when the pipeline is built, no video can be read or none is long enough, or `file_list` asks for
         frames that a video does not have. A video that can't be read or decoded fails when its batch runs; the error
-        names file, frame and time.
+        names file, frame and time. That includes a video whose clips are larger than `storage` allows (1 GiB unless it
+        says otherwise), or whose frames have more than 178,956,970 pixels.
 
     Differs from DALI: also runs on the CPU; all codecs, pixel formats and frame rates that FFmpeg decodes;
     `random_shuffle` gives another order. As in DALI, colours are converted by BT.601, in the video's range, whatever

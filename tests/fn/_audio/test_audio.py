@@ -11,7 +11,7 @@ from pipelines import run
 
 from jaxdali import SampleError, Storage, fn, pipeline_def, types
 from jaxdali import dynamic as jd
-from jaxdali.fn._audio import files
+from jaxdali.fn._audio import files, resampling
 from jaxdali.fn._audio.mel_filter_bank import filters
 
 RNG = np.random.default_rng(3)
@@ -231,8 +231,9 @@ def test_invalid_arguments_are_refused(call, x, message):
 
 def test_a_bad_file_is_named():
     good = encoded(SIGNALS[0])
-    with pytest.raises(SampleError, match=r"decoders\.audio"):
-        run(lambda x: fn.decoders.audio(x)[0], [good, good[:30]])
+    for bad, reason in ((good[:30], "No 'data' chunk"), (np.zeros(100, np.uint8), "Format not recognised")):
+        with pytest.raises(SampleError, match=rf"decoders\.audio .*: sample 1: it can't be decoded: .*{reason}"):
+            run(lambda x: fn.decoders.audio(x)[0], [good, bad])
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
@@ -254,6 +255,70 @@ def test_damaged_files(kind):
             np.testing.assert_array_equal(x, f.read(dtype="float32", always_2d=True))
             assert rate == f.samplerate
     assert 20 < refused < 290, "the damage should make some files unreadable, and leave others readable"
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+def test_resampled_signals_are_limited(tmp_path, antialias):
+    """A WAV file that says 10 Hz: at 16 kHz, its 1000 samples would be 1.6 million, of 4 bytes each."""
+    wav = encoded(np.zeros((1000, 2))).copy()
+    wav[24:28] = np.frombuffer(np.int32(10).tobytes(), np.uint8)
+    (tmp_path / "a.wav").write_bytes(wav.tobytes())
+
+    @pipeline_def(batch_size=1, num_threads=1)
+    def pipeline(limit, rate, downmix):
+        data, _ = fn.readers.file(files=[tmp_path / "a.wav"], storage=Storage(max_record_bytes=limit))
+        rates = fn.external_source(lambda: [np.float64(rate)], batch=True)
+        return fn.decoders.audio(data, sample_rate=rates, downmix=downmix, antialias=antialias, quality=0)[0]
+
+    for limit, rate, downmix, reason in (
+        (6_399_999, 16000, True, "its 1000 samples at 10 Hz would become 1600000 at sample_rate=16000"),
+        (8_799, 11, False, "its 1000 samples at 10 Hz would become 1100 at sample_rate=11"),
+        (1 << 30, 1e30, True, f"its 1000 samples at 10 Hz would become {2**62} at"),
+    ):
+        with pytest.raises(SampleError, match=rf"a\.wav: {reason}.*\(max_record_bytes={limit}\)"):
+            pipeline(limit, rate, downmix).run()
+    pipe = pipeline(8_800, 11, False)
+    assert np.asarray(pipe.run()[0][0]).shape == (1100, 2)
+    pipe.close()
+
+
+@pytest.mark.parametrize(
+    ("argument", "values", "length"),
+    [
+        ("scale", [1e9, 3e5], 10**12),
+        ("out_length", [2**60, 3 * 10**8], 2**60),
+        ("in_rate", [1e-300, 1e-9], 2**62),
+    ],
+)
+def test_large_results_are_refused(argument, values, length):
+    x, more = np.ones(1000, np.float32), {"out_rate": 1e300} if argument == "in_rate" else {}
+    for value in values:
+        result = length if value is values[0] else r"\d+"
+        values_of_samples = [np.float64(1e300 if more else 1), np.float64(value)]
+        with pytest.raises(
+            SampleError, match=rf"audio_resample .*: sample 1: its 1000 samples would become {result}, "
+        ):
+            run(lambda x, y: fn.audio_resample(x, **{argument: y}, **more), [x, x], values_of_samples)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-320])
+def test_rates_far_below(scale):
+    """The low-pass then is wider than any signal, and nearly constant: the sum of the signal, times its height."""
+    x = RNG.normal(1, 1, 5000).astype(np.float32)
+    assert resampling.resampled(x, scale, 1, 50)[0] == x[0]
+    low_pass = resampling.resampled(x, scale, 1, 50, antialias=True)
+    assert low_pass[0] == pytest.approx(0.975 * scale * x.sum(), rel=1e-3)
+    x = np.ones(300_000, np.float32)
+    assert resampling.resampled(x, 1e-6, 1, 50, antialias=True)[0] == pytest.approx(0.975e-6 * len(x), rel=0.15)
+
+
+@pytest.mark.parametrize(("rate", "to"), [(48000, 16000), (44100, 16000), (16000.5, 48000)])
+def test_low_pass_in_parts(rate, to, monkeypatch):
+    """However many products are in memory at a time, results are the same to the bit."""
+    x = RNG.normal(0, 1, (30_000, 2)).astype(np.float32)
+    whole = resampling.resampled(x, to / rate, 12_000, 50, antialias=True)
+    monkeypatch.setattr(resampling, "_MAX_TERMS", 1 << 16)
+    np.testing.assert_array_equal(resampling.resampled(x, to / rate, 12_000, 50, antialias=True), whole)
 
 
 def test_header_with_too_many_samples():

@@ -128,6 +128,27 @@ def test_columns_of_lists(tmp_path, kind):
         np.testing.assert_array_equal(decoded.at(k), np.stack([pixels(data) for data in clip]))
 
 
+def test_sequences_are_limited(tmp_path):
+    """By the memory of all frames, which are decoded one after the other."""
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"frames": [[CLIPS[0][0]] * 20]}), tmp_path / "a.parquet")
+    size = 20 * 56 * 40 * 3
+
+    @pipeline_def(batch_size=1, num_threads=1)
+    def definition(limit):
+        path, storage = str(tmp_path / "a.parquet"), jaxdali.Storage(max_record_bytes=limit)
+        return fn.decoders.image(fn.readers.parquet(path=path, columns="frames", storage=storage))
+
+    pipe = definition(size)
+    assert pipe.run()[0].at(0).shape == (20, 40, 56, 3)
+    pipe.close()
+    with pytest.raises(
+        jaxdali.SampleError, match=rf"it has 20 frames \(40, 56, 3\): .*\(max_record_bytes={size - 1}\)"
+    ):
+        definition(size - 1).run()
+
+
 def test_tables_can_not_demand_much_memory(tmp_path):
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")

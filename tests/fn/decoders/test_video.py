@@ -3,11 +3,13 @@
 import json
 import pathlib
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import places
 import pytest
 import videos
+from images import encode, picture
 from pipelines import run
 
 import jaxdali
@@ -106,6 +108,50 @@ def test_large_videos_are_refused(tmp_path):
     assert np.asarray(pipeline(10).run()[0].as_cpu()[0]).shape == (10, 48, 64, 3)
     with pytest.raises(jaxdali.SampleError, match="max_record_bytes=100000"):
         pipeline(11).run()
+
+
+def test_requested_frames_are_limited(tmp_path):
+    path = videos.write(tmp_path / "a.mp4", 5)
+    for arguments, count in (
+        ({"sequence_length": 2**62}, 2**62),
+        ({"end_frame": 2**62}, 2**62),
+        ({"start_frame": -(2**40), "stride": 2}, r"\d+"),
+        ({"frames": np.zeros(120_000, np.int32)}, 120_000),
+    ):
+        nodes = {name: [np.int64(x)] for name, x in arguments.items()}
+        with pytest.raises(jaxdali.SampleError, match=f"it has {count} frames of 48x64 pixels: .*max_record_bytes="):
+            run(
+                lambda x, *values, names=tuple(nodes): fn.decoders.video(x, **dict(zip(names, values, strict=True))),
+                [np.fromfile(path, np.uint8)],
+                *nodes.values(),
+            )
+
+
+@pytest.mark.parametrize("position", [0, 3])
+def test_frames_larger_than_the_container_says(tmp_path, position, monkeypatch):
+    """Motion JPEG in AVI: each frame has a size of its own. The limit also holds while FFmpeg looks for streams."""
+    from jaxdali.fn._video import files
+
+    av, path = pytest.importorskip("av"), tmp_path / "a.avi"
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("mjpeg", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuvj420p"
+        for k in range(6):
+            packet = av.Packet(encode(picture(200, 300) if k == position else picture(48, 64), "JPEG"))
+            packet.stream, packet.pts, packet.dts, packet.is_keyframe = stream, k, k, True
+            packet.time_base = stream.time_base or Fraction(1, 25)
+            output.mux(packet)
+    with pytest.raises(
+        jaxdali.SampleError, match=r"frame 3 .*: it is 200x300, and the video 48x64" if position else "200x300"
+    ):
+        decode(path)
+    monkeypatch.setattr(files, "MAX_PIXELS", 59_999)
+    with pytest.raises(jaxdali.SampleError, match=r"the size of its frames is unknown, or above \d+ pixels"):
+        decode(path)
+    monkeypatch.setattr(files, "MAX_PIXELS", 48 * 64 - 1)
+    good = videos.write(tmp_path / "a.mp4", 5)
+    with pytest.raises(jaxdali.SampleError, match="its frames have 48x64 pixels, more than 3071"):
+        decode(good)
 
 
 def test_upright_frames_and_colours_of_the_stream(tmp_path):

@@ -7,7 +7,7 @@ import wave
 import numpy as np
 import pytest
 
-from jaxdali import SampleError, fn, pipeline_def, types
+from jaxdali import SampleError, Storage, fn, pipeline_def, types
 
 pytest.importorskip("soundfile")
 
@@ -81,6 +81,29 @@ def test_manifest_of_windows(manifest, encoding):
     expected = read(manifest)
     manifest.write_bytes(("\ufeff" + manifest.read_text()).encode(encoding))
     np.testing.assert_array_equal(read(manifest), expected)
+
+
+def test_signals_are_limited(manifest):
+    entry = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(entry) + json.dumps(entry | {"duration": 3 / 8000}))
+    storage = Storage(max_record_bytes=100)
+
+    @pipeline_def(batch_size=2, num_threads=1, device_id=None)
+    def pipeline(on_error="raise"):
+        options = {"read_text": False, "read_sample_rate": False, "sample_rate": 32000, "storage": storage}
+        return fn.readers.nemo_asr(manifest_filepaths=manifest, on_error=on_error, **options)
+
+    with pytest.raises(
+        SampleError, match=r"a\.wav: its 8 samples at 8000 Hz would become 32 at sample_rate=32000: .*=100\)"
+    ):
+        pipeline().run()
+    assert [np.asarray(x).shape for x in pipeline(on_error="replace").run()[0]] == [(12,), (12,)]
+    for more in ({"offset": 1e308}, {"offset": 1e305, "duration": 1e308}):
+        manifest.write_text(json.dumps(entry | more))
+        with pytest.raises(SampleError, match=rf"a\.wav: it has 8 samples, its offset is {2**62}"):
+            read(manifest)
+    manifest.write_text(json.dumps(entry | {"duration": 1e308}))
+    assert len(read(manifest)) == 8
 
 
 def test_unreadable_manifests_and_audio(manifest, monkeypatch):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import jaxdali
 from jaxdali import fn, pipeline_def, types
 
 
@@ -105,6 +106,17 @@ def test_files_in_lists(videos):
             pipeline_def(
                 lambda a=arguments: fn.readers.sequence(files=files, **{"sequence_length": 1, **a}), batch_size=1
             )().build()
+
+
+def test_sequences_are_limited(videos):
+    """By the memory of all frames: each has 8 x 10 x 3 bytes."""
+    storage = jaxdali.Storage(max_record_bytes=719)
+    assert len(sequences(videos, 1, sequence_length=2, storage=storage)[1][0]) == 2
+    with pytest.raises(
+        jaxdali.SampleError,
+        match=r"a/000\.png: a sequence has 3 frames \(8, 10, 3\): it would take 720 bytes, .*=719\)",
+    ):
+        sequences(videos, 1, sequence_length=3, storage=storage)
 
 
 def test_wrong_frames_are_named(videos):

@@ -195,6 +195,33 @@ def test_damaged_videos(tmp_path, files):
         assert failing("video", {**arguments, "on_error": on_error}, 8) == (8, [])
 
 
+@pytest.mark.parametrize("reader", [fn.readers.video, fn.experimental.readers.video])
+def test_clips_are_limited(tmp_path, files, reader):
+    """By their memory: that of 4 frames of 48x64 pixels."""
+    large = videos.write(tmp_path / "large.mp4", 9, size=(48, 66))
+    storage, reason = (
+        jaxdali.Storage(max_record_bytes=4 * 48 * 64 * 3),
+        r"a clip has 4 frames of 48x66 pixels: .*=36864\)",
+    )
+    arguments = {"sequence_length": 4, "storage": storage}
+
+    @pipeline_def(batch_size=2, num_threads=2)
+    def pipeline(on_error="raise", shuffle=None):
+        return reader(filenames=[files[0], large], on_error=on_error, shuffle=shuffle, seed=1, **arguments)
+
+    pipe = pipeline()
+    for _ in range((len(videos.rgb(files[0])) // 4) // 2):  # the batches without a clip of the large video
+        pipe.run()
+    with pytest.raises(jaxdali.SampleError, match=rf"readers\.video .*large\.mp4: {reason}"):
+        pipe.run()
+    pipe.close()
+    pipe = pipeline(on_error="replace", shuffle="global")
+    assert {np.asarray(x).shape for _ in range(9) for x in pipe.run()[0]} == {(4, 48, 64, 3)}
+    pipe.close()
+    with pytest.raises(jaxdali.OperatorError, match=rf"readers\.video .*no video can be read\. .*large\.mp4: {reason}"):
+        read(1, filenames=[large], reader=reader, **arguments)
+
+
 def test_indices_are_kept(tmp_path, files, monkeypatch):
     """Indices are kept in the process, and with a cache directory also for other processes."""
     from jaxdali.fn._video import clips

@@ -14,6 +14,7 @@ from ...._core.errors import ArgumentError
 from ...._core.graph import DataNode
 from ...._core.operator_function import Hints, operator_function
 from ...._data.source import Source
+from ...._data.storage import Storage
 from ..._source.external_sources import ExternalSource, FedSource
 from ..._video.files import OpenVideos, VideoIndex, make_index, package, read_frames
 from ..._video.pixels import PixelForm, doubts_about
@@ -81,6 +82,9 @@ class _Videos(FedSource):
             video = _Video(content.tobytes())
         except ValueError as e:
             raise ArgumentError(f"{NAME}: the video can't be read: {e}") from None
+        height, width = video.index.size
+        if reason := Storage().too_large(self._length * height * width * 3):
+            raise ArgumentError(f"{NAME}: {self._length} frames of {height}x{width} pixels are too many: {reason}")
         for subject, text in doubts_about([video.index], self._apply_rotation, counts=False).items():
             if subject not in self._warned:
                 self._warned.add(subject)

@@ -166,7 +166,8 @@ def video(
       ImportError: when the pipeline is built, PyAV (``pip install "jaxdali[video]"``) is missing.
       ValueError, TypeError: arguments that contradict each other or are out of range.
       RuntimeError: when the pipeline is built, no video can be read, or none is long enough. A video that can't be read
-        or decoded fails when its batch runs; the error names file, frame and time.
+        or decoded, or whose clips are larger than `storage` allows (1 GiB unless it says otherwise), fails when its
+        batch runs; the error names file, frame and time.
 
     Differs from DALI: all codecs and pixel formats that FFmpeg decodes; YCbCr also works on the CPU; a time after the
     video's last frame means its end, where DALI reads nothing; `random_shuffle` gives another order.
