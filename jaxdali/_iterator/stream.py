@@ -25,7 +25,7 @@ from .._pipeline.pipeline import Pipeline
 from .._runner.choose import runner_of
 from .._runner.fork_guard import ExclusiveUse
 from .._runner.runner import Runner
-from .._runner.shutdown import close_aside
+from .._runner.shutdown import close_aside, refuse
 from .iterator_options import IteratorOptions, LastBatchPolicy
 from .lockstep import Lockstep
 
@@ -161,7 +161,7 @@ class BatchStream:
         if user is not None and user() is not self:
             raise RuntimeError("another iterator over the same pipeline has replaced this one")
         if self.closed:
-            raise RuntimeError("the iterator is closed")
+            refuse("iterator")
 
     @property
     def executors(self) -> list[Executor]:
@@ -445,7 +445,7 @@ class BatchStream:
         batch size.
         """
         if self.closed:
-            raise RuntimeError("the iterator is closed")
+            refuse("iterator")
         records, position = checkpoint.records_and_position(state)
         with self.turn:
             states = self._go_to(records, position, self._runners.stop, restart_epoch=restart_epoch)

@@ -15,7 +15,7 @@ from .._data.source import Source
 from .._runner.choose import runner_of
 from .._runner.fork_guard import ExclusiveUse
 from .._runner.runner import Runner
-from .._runner.shutdown import close_together
+from .._runner.shutdown import close_together, refuse
 from ..backend import TensorListCPU, TensorListGPU
 
 
@@ -64,7 +64,7 @@ class Schedule:
     def _schedule(self):
         """Does the work of `schedule`."""
         if self._closed:
-            raise RuntimeError("this pipeline is closed")
+            refuse("pipeline")
         if self._runner is None:
             self._runner = runner_of(self.executor, self._start, self._depth, ahead=self._depth, by_user=self._by_user)
         # With `iter_setup`, data are fed when a batch is requested; otherwise they must be there already.

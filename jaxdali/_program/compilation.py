@@ -10,14 +10,13 @@ import logging
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from .._core.jax_settings import own_settings
-from .._core.system import Thread
+from .._core.system import Thread, despite_interrupts, threads_named
 
 # At exit: the time for a compilation that has begun, which can't be interrupted, see Note [Exit].
 EXIT_PATIENCE = 60.0  # seconds
@@ -25,7 +24,6 @@ EXIT_PATIENCE = 60.0  # seconds
 _config: Any = jax.config  # type checkers do not know its attributes
 _log = logging.getLogger("jaxdali")
 _turn = threading.Lock()  # one compilation at a time, so that cores are left for making batches
-_live: weakref.WeakSet[Compilation] = weakref.WeakSet()  # compilations that have started
 _exiting = False
 
 
@@ -41,7 +39,7 @@ class Compilation(Thread):
     """
 
     def __init__(self, compile: Callable[[], None]):
-        super().__init__(name="jaxdali-compile", daemon=True)
+        super().__init__(target=self._compile_in_turn, name="jaxdali-compile", daemon=True)
         self.succeeded = False
         self._compile = compile
         # The first to acquire it decides: this thread compiles, or another one cancels. It is never released.
@@ -54,12 +52,10 @@ class Compilation(Thread):
         except (RuntimeError, MemoryError):
             # At exit, or without memory for a thread. Each batch then compiles the programs that it needs.
             self.cancel()
-        else:
-            _live.add(self)
-            if _exiting:  # `_at_exit` may have looked at `_live` already
-                self.cancel()
+        if _exiting:  # `_at_exit` may have looked for this thread already
+            self.cancel()
 
-    def run(self):
+    def _compile_in_turn(self):
         """Compiles the programs when it is this thread's turn, unless it was cancelled before."""
         with _turn:
             if not self._claim.acquire(blocking=False):  # cancelled
@@ -77,8 +73,8 @@ class Compilation(Thread):
 
     def settle(self):
         """Cancels the compilation, or waits for it if it has begun."""
-        if not self.cancel() and self.is_alive():  # in a forked process the threads of its parent are not alive
-            self.join()
+        if not self.cancel():
+            self.join()  # not in a forked process, where the threads of its parent are not alive
 
 
 @atexit.register
@@ -87,17 +83,21 @@ def _at_exit():
     global _exiting
     _exiting = True
     deadline = time.monotonic() + EXIT_PATIENCE
-    for compilation in list(_live):
-        compilation.cancel()
-    for compilation in list(_live):
-        compilation.join(max(0.0, deadline - time.monotonic()))
+    compilations = [t for t in threads_named("jaxdali-compile") if isinstance(t, Compilation)]
+
+    def wait():
+        for compilation in compilations:
+            compilation.cancel()
+        for compilation in compilations:
+            compilation.join(max(0.0, deadline - time.monotonic()))
+
+    despite_interrupts(wait)
 
 
 def _in_child():
     """Renews the locks in a forked process, whose parent may have held them in other threads."""
     global _turn, _storing
     _turn, _storing = threading.Lock(), _Storing()
-    _live.clear()
 
 
 class _Storing:

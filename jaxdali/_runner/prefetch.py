@@ -72,7 +72,8 @@ HEAD_START = 0.002  # seconds
 #   * A forked process has none of the threads. There no batch can be taken (RuntimeError), and `close` does nothing.
 #   * An interrupt (KeyboardInterrupt) is raised in the user's thread: while `begin_batches` reads a source, which
 #     leaves the batch unrequested, or while `get` waits, which leaves the item in the queue. So the next call continues
-#     with the same batch.
+#     with the same batch. One that is raised while the threads start tells those that run to stop; then later calls say
+#     that the iterator is closed.
 class Prefetch:
     """Makes batches ahead of `get`, see Note [Threads and queues].
 
@@ -146,7 +147,7 @@ class Prefetch:
         """
         self._exclusive_use.check()
         if self._stopping:
-            raise RuntimeError("the iterator is closed")
+            shutdown.refuse("iterator")
         if not self._threads:
             self._executor.build()
             self._start()
@@ -171,9 +172,10 @@ class Prefetch:
                 targets.insert(0, (self._run_reader, "jaxdali-read"))
             for target, name in targets:
                 thread = Thread(target=target, name=name, daemon=True)
-                thread.start()
+                # First: an interrupt may be raised in `start` when the thread runs already.
                 self._threads.append(thread)
-        except BaseException:  # no memory, for example: one thread would wait for another forever
+                thread.start()
+        except BaseException:  # no memory, or an interrupt: one thread would wait for another forever
             self._stopping = True
             self._wake()
             raise
@@ -237,13 +239,13 @@ class Prefetch:
             with self._executor.resources.meter.stage("wait", "for a batch", "user"):
                 while not self._finished_items:
                     if self._stopping:
-                        raise RuntimeError("the iterator is closed")
+                        shutdown.refuse("iterator")
                     self._item_finished.wait()
         first_item = self._finished_items[0]
         kind, _, _ = first_item
         # While closing, the error is probably that of a source that was closed while it was read.
         if self._closing and kind == "error":
-            raise RuntimeError("the iterator is closed")
+            shutdown.refuse("iterator")
         return first_item
 
     @property
@@ -289,6 +291,7 @@ class Prefetch:
             for source in self._executor.sources.values():
                 if source.ends_reads:
                     source.close()  # a thread may wait for data there
+            self._executor.cancel()
             self._wake()
             # After a wait in vain, by `park` or an earlier `close`, the garbage collector does not wait again. The exit
             # always waits: a thread that is then in JAX would abort the process.
@@ -340,8 +343,7 @@ class Prefetch:
 
     def join(self):
         """Waits for the threads after `close`, without a time limit."""
-        for t in self._threads:
-            t.join()
+        shutdown.join(self._threads)
 
     def _run_reader(self):
         """The thread jaxdali-read: reads one batch after the other into `_read_items`, each when the one before was

@@ -15,12 +15,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import jax
 
 from .._batch.executor import Executor
 from .._batch.resources import RunResources
-from .._core.system import Thread
+from .._core.system import Thread, despite_interrupts, exiting, members, threads_named
 from .runner import Runner
 
 # Note [Exit]
@@ -29,6 +30,14 @@ from .runner import Runner
 # who waits: a user who calls `close`, the garbage collector, or the exit of the process. At exit a thread in a user's
 # function is interrupted, and one in JAX is waited for longer. No thread may wait for itself, so another thread closes
 # what is collected in one of ours (`close_aside`).
+#
+# An interrupt (KeyboardInterrupt) may be raised in the main thread wherever it is: while a thread starts, which then
+# runs already, or while the main thread waits for one. So a thread is noted before it starts, by its runner or its pool,
+# and by `Thread`; and at exit an interrupt does not end the wait, which is limited anyway. A noted thread may have been
+# prevented from starting, or not have begun yet: it is not alive, so nobody waits for it. It is told to stop like the
+# others, before it begins.
+#
+# A daemon thread of the user that takes batches while the process exits ends without a message (`refuse`).
 
 # Time limits for waiting for a thread, by the reason for stopping.
 PATIENCE = 5.0  # seconds
@@ -48,7 +57,6 @@ _JAX = os.path.join(os.path.dirname(jax.__file__), "")  # the folder of JAX's mo
 _log = logging.getLogger("jaxdali")
 _deadline: float | None = None  # of `_exit_deadline`, on the monotonic clock; None: it was not called yet
 _live: weakref.WeakSet[Runner] = weakref.WeakSet()  # runners that have threads
-_closers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # threads that close executors when they are idle
 
 
 def close_together(runners: Sequence[Runner], executors: Sequence[Executor], *, collected: bool):
@@ -60,9 +68,11 @@ def close_together(runners: Sequence[Runner], executors: Sequence[Executor], *, 
     """
 
     def close():
-        for r in runners:
-            r.close(collected)
-        close_executors_when_idle(runners, executors)
+        try:
+            for r in runners:
+                r.close(collected)
+        finally:  # also after an interrupt
+            close_executors_when_idle(runners, executors)
 
     (close_collected if collected else close_aside)(close)
 
@@ -103,7 +113,8 @@ def close_collected(close: Callable[[], None]):
     try:
         close_aside(close)
     except KeyboardInterrupt:
-        _start(functools.partial(_close_and_interrupt, close), daemon=False)
+        if not exiting():  # then `_at_exit` goes on
+            _start(functools.partial(_close_and_interrupt, close), daemon=False)
 
 
 def _close_and_interrupt(close: Callable[[], None]):
@@ -128,8 +139,6 @@ def _start(close: Callable[[], None], *, daemon: bool):
         # From Python 3.12 on functions of atexit can't start threads, and without memory nothing can. The rest ends
         # with the process; an error here would hide the original one.
         return
-    if daemon:
-        _closers.add(thread)
 
 
 def close_at_exit(runner: Runner):
@@ -137,14 +146,30 @@ def close_at_exit(runner: Runner):
     _live.add(runner)
 
 
+def refuse(what: str) -> NoReturn:
+    """Raises RuntimeError, as `what` is closed. In a daemon thread of an exiting process, where the user has closed
+    nothing, it raises SystemExit, which ends the thread without a message.
+    """
+    if exiting() and threading.current_thread().daemon:
+        raise SystemExit
+    raise RuntimeError(f"the {what} is closed")
+
+
 @atexit.register
 def _at_exit():
     """Stops live daemon threads. If they run Python or XLA while the interpreter shuts down they abort it, and so do
     native threads that end then.
     """
-    for r in list(_live):
+    despite_interrupts(_end_threads)
+
+
+def _end_threads():
+    """Closes the live runners, and waits for a limited time for the threads of ours that work."""
+    for r in members(_live):
         r.close(collected=True)
-    join(list(_closers), time.monotonic() + INTERRUPT_PATIENCE)
+    _end_sources()
+    # These end when the runners are closed.
+    join([*threads_named("jaxdali-close"), *threads_named("jaxdali-peek")], time.monotonic() + INTERRUPT_PATIENCE)
 
 
 def wait_for(threads: Sequence[threading.Thread], resources: RunResources, *, collected: bool):
@@ -156,7 +181,7 @@ def wait_for(threads: Sequence[threading.Thread], resources: RunResources, *, co
       collected: whether the runner was garbage-collected. If not, the user closes it, and is told if it takes too long.
     """
     if exiting():
-        _wait_at_exit(threads, resources)
+        _wait_at_exit(threads, _exit_deadline(), lambda: resources.called_node is not None)
         return
     patience = COLLECTED_PATIENCE if collected else PATIENCE
     join(threads, time.monotonic() + patience)
@@ -170,25 +195,24 @@ def wait_for(threads: Sequence[threading.Thread], resources: RunResources, *, co
         _log.warning("close() gave up after %g s of waiting for %s; the thread ends when it returns", patience, awaited)
 
 
-def join(threads: Sequence[threading.Thread], deadline: float):
-    """Waits for threads until the deadline."""
+def join(threads: Sequence[threading.Thread], deadline: float | None = None):
+    """Waits for threads until the deadline; None: until they end."""
     for t in threads:
-        if t.ident is not None:  # a thread that could not be started can't be waited for
-            t.join(max(0.0, deadline - time.monotonic()))
+        if t.is_alive():  # one that did not start, or has not begun to run, can't be waited for
+            t.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
 
-def exiting() -> bool:
-    """Whether the interpreter is about to exit."""
-    return not threading.main_thread().is_alive()
+def _wait_at_exit(threads: Sequence[threading.Thread], deadline: float, in_call: Callable[[], bool]):
+    """Waits for threads while the process exits, and interrupts a thread in a user's function.
 
-
-def _wait_at_exit(threads: Sequence[threading.Thread], resources: RunResources):
-    """Waits for threads while the process exits, and interrupts a thread in a user's function."""
-    deadline = _exit_deadline()
+    Args:
+      deadline: the time until which such a thread is not interrupted.
+      in_call: returns whether a thread is in a user's function.
+    """
     join(threads, deadline)
     # A thread is in a user's function. That may be traced, for example, which takes long, and the result is no longer
     # needed.
-    if resources.called_node is not None:
+    if in_call():
         for t in threads:
             if t.is_alive():  # raises SystemExit in the thread
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(t.ident or 0), ctypes.py_object(SystemExit))
@@ -197,8 +221,16 @@ def _wait_at_exit(threads: Sequence[threading.Thread], resources: RunResources):
     last = deadline + INTERRUPT_PATIENCE
     while _any_alive(threads) and time.monotonic() < last:
         join(threads, time.monotonic() + 0.02)
-        if resources.called_node is None or _in_jax(threads):
+        if not in_call() or _in_jax(threads):
             last = min(deadline + BATCH_PATIENCE, time.monotonic() + INTERRUPT_PATIENCE)
+
+
+def _end_sources():
+    """Ends the threads that call a user's source, after their present call."""
+    threads = threads_named("jaxdali-source")
+    for t in threads:
+        t.stopping = True
+    _wait_at_exit([t for t in threads if t.in_call], time.monotonic(), lambda: True)
 
 
 def _any_alive(threads: Sequence[threading.Thread]) -> bool:

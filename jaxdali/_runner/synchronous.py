@@ -8,6 +8,7 @@ from typing import Any
 from .._batch.batch import FinishedBatch, InFlightBatch, SourceError
 from .._batch.executor import Executor
 from .._core.jax_settings import own_settings
+from . import shutdown
 from .fork_guard import ExclusiveUse, result_of
 
 
@@ -61,7 +62,7 @@ class Synchronous:
         """Builds the executor. Nothing is made ahead."""
         self._exclusive_use.check()
         if self._closed:
-            raise RuntimeError("the iterator is closed")
+            shutdown.refuse("iterator")
         self._executor.build()
 
     def get(self) -> FinishedBatch:
@@ -91,7 +92,7 @@ class Synchronous:
         error, and the state after it. Requests one if there is none.
         """
         if self._closed:
-            raise RuntimeError("the pipeline is closed")
+            shutdown.refuse("pipeline")
         if not self._items:
             self.request(1)
         kind, item, state = self._items[0]

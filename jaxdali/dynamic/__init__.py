@@ -15,6 +15,7 @@ collects requests, pass only a few sizes, e.g. powers of two.
 
 Threads and processes: functions may be called from many threads at the same time, and share one pool of native threads,
 see `set_num_threads`. A call raises RuntimeError in a process that was forked after a function was called or JAX ran.
+Readers run no JAX, so new ones can be used there.
 """
 
 from typing import Any

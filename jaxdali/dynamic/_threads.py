@@ -7,14 +7,13 @@ import os
 import threading
 
 from .. import _cpu
-from .._core.system import available_cpus, names_of_threads
+from .._core.system import available_cpus, fork_error, refuse_fork
 
 SHARED = 0  # id of the shared pool. It is the same in every process, as programs that are cached on disk contain it.
 
 _lock = threading.Lock()  # guards the numbers below, and which pool is the shared one
 _num_threads_set: int | None = None  # by `set_num_threads`
 _pool_pid: int | None = None  # the process in which the pool was made
-_jax_pid: int | None = None  # the process that had run JAX before it forked
 
 
 def set_num_threads(number: int) -> None:
@@ -56,27 +55,10 @@ def check_pool() -> None:
     global _pool_pid
     if _pool_pid == os.getpid():  # without the lock, which another thread may have held when this process was forked
         return
-    if _pool_pid is not None or _jax_pid not in (None, os.getpid()):
-        activity = "called functions of jaxdali.dynamic" if _pool_pid is not None else "run JAX"
-        raise RuntimeError(
-            f"this process was forked from one that had {activity}, whose threads a fork does not have: "
-            'start it by "spawn" or "forkserver" (multiprocessing.set_start_method, DataLoader(multiprocessing_context="spawn")), '
-            "or fork before the first call"
-        )
+    if _pool_pid is not None:
+        raise fork_error("called functions of jaxdali.dynamic")
+    refuse_fork()
     with _lock:
         if _pool_pid is None:
             _cpu.pool_share(get_num_threads())
             _pool_pid = os.getpid()
-
-
-def _before_fork() -> None:
-    """Remembers whether this process runs threads of JAX: a forked child that calls JAX would wait for them forever.
-
-    JAX does not tell whether it has begun to run, but its threads have names.
-    """
-    global _jax_pid
-    if _jax_pid is None and any(name.startswith("tf_XLA") for name in names_of_threads()):
-        _jax_pid = os.getpid()
-
-
-os.register_at_fork(before=_before_fork)

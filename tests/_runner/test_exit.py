@@ -99,3 +99,84 @@ def test_exit_while_a_function_compiles(steps, pause, kept):
     code = WHILE_IT_COMPILES.format(steps=steps, pause=pause, kept=kept)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (7, "begun\n", "")
+
+
+DAEMONS = """
+import sys, threading
+import numpy as np
+import jaxdali.dynamic as jd
+from jaxdali import fn, pipeline_def, types
+from jaxdali.plugin.jax import data_iterator, peekable_data_iterator
+
+begun = threading.Semaphore(0)
+
+def blocked():
+    begun.release()
+    threading.Event().wait()
+
+def quick():
+    begun.release()
+    return np.zeros((2, 2), np.float32)
+
+def source_of(function):
+    return lambda: fn.external_source(function, parallel=True, batch=True, dtype=types.FLOAT, ndim=1)
+
+def for_ever(call):
+    def loop():
+        while True:
+            call()
+    return loop
+
+iterators = [data_iterator(source_of(f), ["x"], prepare_first_batch=False)(batch_size=2) for f in (blocked, quick)]
+peekable = peekable_data_iterator(source_of(blocked), ["x"], prepare_first_batch=False)(batch_size=2)
+asynchronous = peekable_data_iterator(source_of(blocked), ["x"], prepare_first_batch=False)(batch_size=2)
+pipes = [pipeline_def(source_of(f))(batch_size=2) for f in (blocked, quick)]
+reader = jd.readers.File(files=sys.argv[1:])
+
+def read():
+    for batch in reader.next_epoch(batch_size=2):
+        begun.release()
+
+calls = [
+    *(it.__next__ for it in iterators), peekable.peek, lambda: asynchronous.peek_async().result(),
+    *(p.run for p in pipes), read,
+]
+for call in calls:
+    threading.Thread(target=for_ever(call), daemon=True).start()
+for _ in range(200):
+    begun.acquire()
+print("at the end", flush=True)
+"""
+
+
+def test_exit_while_daemon_threads_take_batches(files):
+    """The user has closed nothing, so the threads end without an error."""
+    done = subprocess.run([sys.executable, "-c", DAEMONS, *files], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "at the end\n", "")
+
+
+NATIVE_SOURCE = """
+import jax
+import numpy as np
+from jaxdali import fn, pipeline_def
+from jaxdali.plugin.jax import DALIGenericIterator
+
+matrix = np.ones((300, 300), np.float32)
+multiply = jax.jit(lambda x: (x @ x).sum())
+
+def source(info):
+    for _ in range(500):
+        value = multiply(matrix).block_until_ready()
+    return np.full(2, value)
+
+define = lambda: fn.external_source(source, parallel=True, batch=False)
+it = DALIGenericIterator(pipeline_def(define)(batch_size=8, py_num_workers=4), ["x"])
+next(it)
+print("at the end", flush=True)
+"""
+
+
+def test_exit_while_source_threads_compute():
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", NATIVE_SOURCE], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "at the end\n", "")

@@ -99,6 +99,9 @@ def test_reading_overlaps_with_an_accelerator(max_dispatched, has_reader_thread)
         def build(self):
             pass
 
+        def cancel(self):
+            pass
+
         def prepare(self, work):
             return work
 

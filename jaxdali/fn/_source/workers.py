@@ -113,7 +113,11 @@ class _Call:
 
 
 def _work(tasks: queue.SimpleQueue[collections.deque[_Call] | None], settings: UserSettings):
-    """Runs the calls of each task until the task None. Several threads may have the same task."""
+    """Runs the calls of each task until the task None, or until the process exits. Several threads may have the same
+    task.
+    """
+    thread = threading.current_thread()
+    assert isinstance(thread, Thread)
     with settings.contexts(settings.mesh):
         while (calls := tasks.get()) is not None:
             while calls:
@@ -121,4 +125,8 @@ def _work(tasks: queue.SimpleQueue[collections.deque[_Call] | None], settings: U
                     call = calls.popleft()
                 except IndexError:  # another thread took it
                     break
+                thread.in_call = True
+                if thread.stopping:
+                    return
                 call.run()
+                thread.in_call = False
