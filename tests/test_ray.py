@@ -3,6 +3,8 @@
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 import time
 
 import jax
@@ -12,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 
 from jaxdali import OperatorError, SampleError, fn
+from jaxdali._batch.remote import RemoteExecutor
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data_iterator
 from jaxdali.plugin.jax.fn import jax_function
@@ -161,9 +164,9 @@ def is_running(process):
     return "Z" not in pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2][:3]
 
 
-def test_killed_workers(cluster, photos):
-    """A worker is killed with SIGKILL in mid-epoch. Then a node with all workers is removed; they restart on other
-    nodes.
+def test_killed_workers(cluster, photos, caplog):
+    """A worker is killed with SIGKILL in mid-epoch, which is not worth a message. Then a node with all workers is
+    removed; they restart on other nodes.
     """
     expected = epochs(make(photos))
     node = cluster.add_node(num_cpus=2, resources={"third": 2})
@@ -175,7 +178,7 @@ def test_killed_workers(cluster, photos):
         with make(photos, Workers(num_workers=2, options=options)) as iterator:
             batches = [next(iterator) for _ in range(2)]
             actors = [a for a in ray.util.list_named_actors() if a.startswith("jaxdali-")]
-            processes = [ray.get(ray.get_actor(a).process.remote()) for a in actors]
+            processes = [ray.get(ray.get_actor(a).__ray_call__.remote(lambda _: os.getpid())) for a in actors]
             if kill == "process":
                 os.kill(processes[0], signal.SIGKILL)
             else:
@@ -187,6 +190,66 @@ def test_killed_workers(cluster, photos):
             for _ in range(3):
                 batches += list(iterator)
             assert_same(batches[: len(expected)], expected)
+        if kill == "process":
+            assert not [record for record in caplog.records if record.name == "jaxdali"]
+
+
+LOST = """
+import logging, os, pathlib, signal, sys, time
+
+import numpy as np
+import ray
+from jaxdali import fn
+from jaxdali.plugin.jax import data_iterator
+from jaxdali.ray import Workers
+
+process, timeout = sys.argv[1], 5
+
+@data_iterator(output_map=["x"], reader_name="reader", repeat=True)
+def numbers():
+    return fn.readers.numpy(file_root=".", name="reader")
+
+class Told(logging.Handler):
+    def emit(self, record):
+        print("told", time.monotonic() - killed, record.getMessage(), flush=True)
+
+for i in range(8):
+    np.save(f"{i}.npy", np.full(3, i))
+ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=200 << 20)
+iterator = numbers(batch_size=4, num_threads=1, workers=Workers(num_workers=1, timeout=timeout))
+next(iterator)
+for file in pathlib.Path("/proc").glob("[0-9]*/comm"):
+    if file.read_text() == process + "\\n" and f"PPid:\\t{os.getpid()}\\n" in (file.parent / "status").read_text():
+        os.kill(int(file.parent.name), signal.SIGKILL)
+killed = time.monotonic()
+logging.getLogger("jaxdali").addHandler(Told())
+errors = 0
+while errors < 3 and time.monotonic() < killed + 60:
+    time.sleep(0.1)
+    try:
+        next(iterator)
+    except RuntimeError as e:
+        errors += 1
+        print("failed", time.monotonic() - killed, e, flush=True)
+print("closed", iterator.close(), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("process", "place"), [("raylet", "Ray's agent on this node"), ("gcs_server", "Ray's head")])
+def test_loss_of_the_cluster(process, place, tmp_path):
+    """It is logged once, within 10 s, then an error within the timeout, and no wait for the batches after it."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOST, process], cwd=tmp_path, capture_output=True, text=True, timeout=180
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.split(maxsplit=2) for line in done.stdout.splitlines() if line.startswith(("told ", "failed "))]
+    assert [word for word, _, _ in lines] == ["told", "failed", "failed", "failed"], done.stdout
+    assert all(place in text for _, _, text in lines)
+    told, failed, _, last = (float(seconds) for _, seconds, _ in lines)
+    assert told < 10
+    assert failed < 15  # the timeout is 5 s, and the machine may be busy
+    assert last - failed < 5
+    assert "closed None" in done.stdout
 
 
 def test_hanging_worker(cluster, photos, tmp_path):
@@ -203,6 +266,25 @@ def test_hanging_worker(cluster, photos, tmp_path):
         epochs(make(photos, slow=lambda label: label), 1),
     )
     assert (tmp_path / "hung").exists()
+
+
+def test_interrupted_wait(cluster, photos, monkeypatch):
+    """A batch of two shards is interrupted while it waits for the second one. It is the next one nevertheless."""
+    monkeypatch.setattr(RemoteExecutor, "must_run_in_callers_thread", True)
+    expected, get, waits = epochs(make(photos, **OPTIONS["sharded"]), 1), ray.get, []
+
+    def get_or_interrupt(ref, *, timeout=None):
+        waits.append(timeout)
+        if len(waits) == 2:
+            raise KeyboardInterrupt
+        return get(ref, timeout=timeout)
+
+    with make(photos, Workers(num_workers=1), **OPTIONS["sharded"]) as iterator:
+        batches = [next(iterator)]
+        monkeypatch.setattr(ray, "get", get_or_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            next(iterator)
+        assert_same(batches + list(iterator), expected)
 
 
 def test_batch_killing_every_worker(cluster, photos):

@@ -18,7 +18,7 @@ from .._core.graph import Graph, check_same_structure
 from .._core.jax_settings import own_settings
 from .._core.operator import EagerOperator, NativeOperator, SourceOperator
 from .._core.redaction import redacted, shown_error
-from .._core.system import available_cpus
+from .._core.system import available_cpus, refuse_fork
 from .._core.values import Value
 from .._data.source import SampleIds, Source
 from .._plan.binding import BindingContext, BoundPlan
@@ -83,6 +83,8 @@ class Executor:
         assert delivery.as_arrays or len(graphs) == 1
         check_same_structure(graphs)
         self.graph = graphs[0]
+        if delivery.as_arrays or any(n.stage != "host" for n in self.graph.nodes):
+            refuse_fork()  # a program, or a copy to a device, would wait forever; readers alone need no JAX
         self.shards = shards
         self.B = options.batch_size
         self._delivery = delivery
@@ -419,6 +421,9 @@ class Executor:
         program, operands = ran[segment]
         with own_settings():
             return program.run.lower(*operands)
+
+    def cancel(self):
+        """Ends waits for other processes that make the batches dispatched so far, if there are any: `check` raises."""
 
     def close(self):
         """Releases sources and threads."""

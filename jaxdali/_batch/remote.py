@@ -138,6 +138,10 @@ class WorkerPool(Protocol):
         """Waits for the shard of a ticket, and returns it."""
         ...
 
+    def cancel(self) -> None:
+        """Makes `result` raise RuntimeError for the tickets that exist, where it would wait. Called from any thread."""
+        ...
+
     def statistics(self) -> Sequence[Statistics]:
         """Returns the statistics of each worker."""
         ...
@@ -252,7 +256,9 @@ class RemoteExecutor(Executor):
         shards = []
         for s, ticket in enumerate(batch.tickets):
             with self.resources.meter.stage("wait", operators="for a worker", step="batch"):
-                shards.append(self._pool.result(ticket))
+                # After an interrupt the batch is checked again, and a result can be taken once.
+                batch.tickets[s] = ticket if isinstance(ticket, ShardBatch) else self._pool.result(ticket)
+                shards.append(batch.tickets[s])
             if (error := shards[s].error) is not None:
                 if isinstance(error, SampleError):
                     error.index += s * self.B  # from a place in the shard to one in the batch
@@ -277,6 +283,10 @@ class RemoteExecutor(Executor):
     def statistics(self) -> Statistics:
         local = super().statistics()
         return local if self._pool is None else Statistics.merged([local, *self._pool.statistics()])
+
+    def cancel(self):
+        if self._pool is not None:
+            self._pool.cancel()
 
     def close(self):
         pool, self._pool = self._pool, None
