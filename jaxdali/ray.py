@@ -150,8 +150,8 @@ class Worker:
 
 def _agent_address() -> str | None:
     """The address of Ray's agent (raylet) on the node of this process; None: it is not known."""
-    own = ray.get_runtime_context().get_node_id()
-    nodes = (node for node in ray.nodes() if node["NodeID"] == own)
+    node_id = ray.get_runtime_context().get_node_id()
+    nodes = (node for node in ray.nodes() if node["NodeID"] == node_id)
     return next((f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}" for node in nodes), None)
 
 
@@ -325,9 +325,9 @@ class _Pool:
         """Waits until so many results are ready, or the time is over, or the cluster is lost. Returns those that are."""
         deadline = time.monotonic() + seconds
         while True:
-            left = min(_SLICE, deadline - time.monotonic(), self._time_left())
-            ready, _ = ray.wait(refs, num_returns=number, timeout=max(0.0, left))
-            if len(ready) >= number or left <= 0:
+            patience = min(_SLICE, deadline - time.monotonic(), self._time_left())
+            ready, _ = ray.wait(refs, num_returns=number, timeout=max(0.0, patience))
+            if len(ready) >= number or patience <= 0:
                 return ready
 
     def _time_left(self) -> float:
@@ -395,13 +395,13 @@ class _Pool:
 
     def _check_idle(self):
         """Raises RuntimeError if no actor has run for too long. Logs it before."""
-        now, timeout = time.monotonic(), self._workers.timeout
-        self._idle_since = now if self._idle_since is None else self._idle_since
+        time_now, timeout = time.monotonic(), self._workers.timeout
+        self._idle_since = time_now if self._idle_since is None else self._idle_since
         if self._time_left() <= 0:
             raise self._cluster.loss()
-        if now > self._idle_since + timeout:
+        if time_now > self._idle_since + timeout:
             raise RuntimeError(f"none of Ray's workers runs, and Ray has not started one again in {timeout:g} s")
-        if not self._idle_is_logged and now > self._idle_since + _QUIET_PATIENCE:
+        if not self._idle_is_logged and time_now > self._idle_since + _QUIET_PATIENCE:
             self._idle_is_logged = True
             _log.warning(
                 "none of Ray's workers has run for %g s: the iterator waits for one for at most %g s",
@@ -441,9 +441,9 @@ class _Pool:
     def _result(self, task: _Task) -> ShardBatch:
         deadline = time.monotonic() + self._workers.timeout
         while True:
-            left = min(deadline - time.monotonic(), self._time_left())
+            patience = min(deadline - time.monotonic(), self._time_left())
             try:
-                result: Any = ray.get(task.ref, timeout=max(0.0, min(_SLICE, left)))
+                result: Any = ray.get(task.ref, timeout=max(0.0, min(_SLICE, patience)))
             except RayTaskError as e:
                 raise (e.cause or e) from None
             except (GetTimeoutError, RayError) as e:
@@ -451,7 +451,7 @@ class _Pool:
                 if isinstance(e, GetTimeoutError):
                     if self._time_left() <= 0:
                         raise self._cluster.loss() from None
-                    if left > 0:
+                    if patience > 0:
                         self._await_worker(task)
                         continue
                 self._retry(task, e)
@@ -488,11 +488,11 @@ class _Pool:
     def statistics(self) -> Sequence[Statistics]:
         """The statistics of the workers that answer."""
         refs = [actor.handle.statistics.remote() for actor in self._actors if actor.start_ref is None]
-        found = []
+        results = []
         for ref in self._wait(refs, len(refs), self._workers.timeout) if refs else ():
             with contextlib.suppress(RayError):  # of a worker that has died
-                found.append(ray.get(ref))
-        return [statistics for statistics in found if statistics is not None]
+                results.append(ray.get(ref))
+        return [statistics for statistics in results if statistics is not None]
 
     def close(self):
         for actor in self._actors:

@@ -181,15 +181,15 @@ def refused_files(store: Store, sizes: np.ndarray, free_bytes: Callable[[], int]
     room = max(available_memory(), free_bytes())
     store.most_room = max(store.most_room, room)
     # Batches in flight may have taken the room of one file: it is not at fault then.
-    most = min(store.most_room, _ADDRESSED)
-    large = np.flatnonzero(sizes > most)
+    largest_size = min(store.most_room, _ADDRESSED)
+    large = np.flatnonzero(sizes > largest_size)
     if (total := total - int(sizes[large].sum())) > room:
         raise ArgumentError(
             f"the files of the batch have {total} bytes, and memory has room for {int(room)}: it needs a smaller batch_size or "
             "prefetch_queue_depth, or Storage(max_record_bytes=), which would replace that limit"
         )
     return {
-        i: f"{beyond_memory(int(sizes[i]), most)}; Storage(max_record_bytes=) would replace that limit"
+        i: f"{beyond_memory(int(sizes[i]), largest_size)}; Storage(max_record_bytes=) would replace that limit"
         for i in large.tolist()
     }
 

@@ -93,14 +93,14 @@ def check_iterator(position: Any) -> dict[str, Any] | None:
     if counter is not None:
         _checked_dict(counter, "iterator.counter")
         checked_integer(counter, "iterator.counter", "round", 0, _MOST_EPOCHS)
-        taken = checked_integer(counter, "iterator.counter", "taken", 0)
+        num_taken = checked_integer(counter, "iterator.counter", "taken", 0)
         parts = _checked_dict(counter.get("parts", {}), "iterator.counter.parts")
         if not _is_integer_list(counter.get("ahead")) or not all(
             k.isdecimal() and len(k) < 20 and _is_integer_list(v) for k, v in parts.items()
         ):
             raise ValueError("iterator.counter.ahead and .parts are not lists of whole numbers")
         if "lacking" in counter:
-            checked_integer(counter, "iterator.counter", "lacking", 0, taken)
+            checked_integer(counter, "iterator.counter", "lacking", 0, num_taken)
         if not isinstance(counter.get("ended", False), bool):
             raise ValueError(f"iterator.counter.ended is {quoted(counter['ended'])}")
     return position
