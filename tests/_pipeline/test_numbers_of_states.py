@@ -252,6 +252,8 @@ def test_numbers_of_iterators(data_sets, attempts, name):
 @pytest.mark.parametrize("shards", [(1, 1), (2, 2), (3, 2)], ids=str)
 def test_numbers_in_all_orders(data_sets, attempts, order, policy, shards):
     mask = {"mask_name": "mask"} if policy == "PARTIAL" else {}
+    if policy == "DROP" and shards == (3, 2):  # without padding the rest of an epoch can't be divided
+        order = order | {"pad_last_batch": True}
     for name in READERS if shards == (1, 1) and policy == "FILL" else ["file"]:
         with contextlib.closing(Case(data_sets, name, order, policy, *shards, **mask)) as case:
             check_all(case.state, case.resume, attempts)
