@@ -56,17 +56,17 @@ def png(rng: np.random.Generator) -> Iterator[tuple[Sequence[int], bytes]]:
 def uncompressed(file: bytes) -> bytes:
     """A PNG file whose one chunk IDAT has the rows, not compressed."""
     before, data, after = b"", b"", b""
-    at = 8
-    while at + 12 <= len(file):
-        (size,) = struct.unpack_from(">I", file, at)
-        chunk = file[at : at + 12 + size]
+    offset = 8
+    while offset + 12 <= len(file):
+        (size,) = struct.unpack_from(">I", file, offset)
+        chunk = file[offset : offset + 12 + size]
         if chunk[4:8] == b"IDAT":
             data += chunk[8:-4]
         elif data:
             after += chunk
         else:
             before += chunk
-        at += len(chunk)
+        offset += len(chunk)
     return png_encoder.SIGNATURE + before + png_encoder.chunk(b"IDAT", zlib.decompress(data)) + after
 
 

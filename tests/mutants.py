@@ -87,26 +87,26 @@ def mutant(content: bytes, number: int) -> bytes:
     for _ in range(rng.integers(1, 4)):
         if not data:
             break
-        at = int(rng.integers(len(data) if rng.random() < 0.5 else min(len(data), 200)))
+        begin = int(rng.integers(len(data) if rng.random() < 0.5 else min(len(data), 200)))
         size = int(rng.integers(1, 33))
         change = rng.integers(7)
         if change == 0:
-            data[at] ^= 1 << int(rng.integers(8))
+            data[begin] ^= 1 << int(rng.integers(8))
         elif change == 1:
-            data[at : at + 1] = rng.bytes(1)
+            data[begin : begin + 1] = rng.bytes(1)
         elif change == 2:  # a number of 4 bytes: the smallest and the largest ones
-            data[at : at + 4] = bytes(
+            data[begin : begin + 4] = bytes(
                 [0, 0, 0, 0] if rng.random() < 0.3 else [255, 255, 255, int(rng.choice([127, 255]))]
             )
         elif change == 3:
             del data[int(len(data) * rng.uniform(0.3, 1)) :]
         elif change == 4:
-            del data[at : at + size]
+            del data[begin : begin + size]
         elif change == 5:
-            data[at:at] = data[at : at + size]
+            data[begin:begin] = data[begin : begin + size]
         else:
             place = int(rng.integers(len(data)))
-            data[place : place + size] = data[at : at + size]
+            data[place : place + size] = data[begin : begin + size]
     return bytes(data)
 
 

@@ -106,8 +106,8 @@ def test_archives_begin_with_the_newest():
         addresses = [a.strip('"') for a in words[::2]]
         assert all(re.match(r"https:|\$\{(debian|pypi)\}", a) for a in addresses)
         # The archive of a Python package has the library's version in the name of a folder, if anywhere.
-        found = [re.findall(r"\d+(?:\.\d+)+", a.partition("#")[2] or a.rpartition("/")[2])[-1:] for a in addresses]
-        versions = [Version(v) for (v,) in filter(None, found)]
+        numbers = [re.findall(r"\d+(?:\.\d+)+", a.partition("#")[2] or a.rpartition("/")[2])[-1:] for a in addresses]
+        versions = [Version(v) for (v,) in filter(None, numbers)]
         assert versions == sorted(versions, reverse=True), codec
         assert versions[-1] >= Version(MENDED[codec]), codec
 

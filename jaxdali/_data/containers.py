@@ -104,7 +104,7 @@ class ContainerRecords(Records):
         index: np.ndarray,
         pool: int,
         stack: contextlib.ExitStack,
-        free_bytes: Callable[[], int] = lambda: 0,
+        free_bytes: Callable[[], int],
     ):
         """Finds the records of a batch in memory or in files.
 
@@ -277,7 +277,7 @@ class RecordParts:
         index: np.ndarray,
         pool: int,
         stack: contextlib.ExitStack,
-        free_bytes: Callable[[], int] = lambda: 0,
+        free_bytes: Callable[[], int],
     ):
         """Finds records in their files, see `ContainerRecords.scan`. If a file has changed since the list was made,
         each of its records gets an error.

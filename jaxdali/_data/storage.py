@@ -452,7 +452,7 @@ class Store:
         """
         path, start, size = byte_range
         is_file, limit = isinstance(byte_range, WholeFile), self.settings.record_bytes
-        if not is_file:  # what is no sample may be larger than samples are
+        if not is_file:  # lists and indices may be larger than samples
             limit = max(limit, _RECORD_BYTES)
         if size is not None and size > limit:
             raise _error_with_path(too_large_error(size, limit), path)

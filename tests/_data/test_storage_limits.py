@@ -286,7 +286,7 @@ def test_local_files_have_the_limit_given(tmp_path):
     assert bad == [(names[1], "it would take 8 bytes, Storage(max_record_bytes=7) allows no more")]
     with pytest.raises(OSError, match="it would take 8 bytes"):
         Files(tmp_path, [b"8"], Store(jaxdali.Storage(max_record_bytes=7))).read(0)
-    # Without a limit of the user's, records have one, and local files have none.
+    # Without a given limit, records have one, and local files have none.
     assert jaxdali.Storage().too_large((1 << 30) + 1)
     assert not jaxdali.Storage(max_record_bytes=1 << 40).too_large(1 << 40)
 
@@ -429,10 +429,10 @@ def test_redirects_drop_credentials(servers, url, way):
             store = Store(jaxdali.Storage(retries=0, options=options))
             assert getattr(store, read_or_size)(store.named(f"{url}/{path}")) == result
             store.close()
-            seen = {name: [*s.requests] for name, s in zip("ab", servers)}
+            requests = {name: [*s.requests] for name, s in zip("ab", servers)}
             actual = []
             for name, _ in expected:
-                method, target, headers = seen[name].pop(0)
+                method, target, headers = requests[name].pop(0)
                 assert method == ("GET" if read_or_size == "read" else "HEAD")
                 text = f"{target} {headers}"
                 has_secret = "TOKEN123" in text or any(h in headers for h in ("authorization", "cookie", "x-token"))
@@ -440,7 +440,7 @@ def test_redirects_drop_credentials(servers, url, way):
                 if "headers" in way:
                     assert headers["user-agent"] == "mine/1"
             assert (path, actual) == (path, expected)
-            assert not any(seen.values())
+            assert not any(requests.values())
 
 
 def test_redirects_elsewhere_are_errors(servers, url):

@@ -33,10 +33,10 @@ BATCH = 4
 
 files: list[str] = []
 contents: list[np.ndarray] = []
-kept = []  # what a script still refers to at its end
+referenced = []  # what a script still refers to at its end
 
 # What a child tells its parent: the number of its calls of each kind, and the place of the interrupt.
-told = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.int64)
+report = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.int64)
 PLACE = 3
 PLACES = ["nowhere", "while it runs", "at exit"]
 
@@ -94,7 +94,7 @@ def synchronous(define):
     pipe = pipeline_def(define)(
         batch_size=BATCH, num_threads=2, py_num_workers=2, exec_pipelined=False, exec_async=False
     )
-    kept.append(pipe)
+    referenced.append(pipe)
     for _ in range(2):
         pipe.run()
 
@@ -112,7 +112,7 @@ def again():
                 os._exit(9)
         used(iterator(from_files)).close()
         raise
-    kept.append(it)
+    referenced.append(it)
 
 
 def slow(image):
@@ -125,12 +125,12 @@ def in_function():
 
 
 SCENARIOS = {
-    "exit in a function": lambda: kept.append(used(iterator(in_function))),
-    "exit": lambda: kept.append(used(iterator(from_files))),
+    "exit in a function": lambda: referenced.append(used(iterator(in_function))),
+    "exit": lambda: referenced.append(used(iterator(from_files))),
     "close": lambda: used(iterator(from_files)).close(),
     "garbage": lambda: collected(used(iterator(from_files))),
-    "reader thread": lambda: kept.append(used(iterator(from_files, threads=16))),
-    "source": lambda: kept.append(used(iterator(from_source))),
+    "reader thread": lambda: referenced.append(used(iterator(from_files, threads=16))),
+    "source": lambda: referenced.append(used(iterator(from_source))),
     "urls": lambda: used(iterator(from_urls)).close(),
     "synchronous source": lambda: synchronous(from_source),
     "synchronous urls": lambda: synchronous(from_urls),
@@ -172,13 +172,13 @@ def interrupt(kind, target, when):
                 or any(f.co_filename.endswith("xla_bridge.py") for f in frames)
             ):
                 return real(self, *args)
-            told[number] += 1
-            is_target = name == kind and not told[PLACE]
+            report[number] += 1
+            is_target = name == kind and not report[PLACE]
             if is_target:
-                is_target = told[number] == target if isinstance(target, int) else self.name.startswith(target)
+                is_target = report[number] == target if isinstance(target, int) else self.name.startswith(target)
             if is_target:
                 at_exit = not threading.main_thread().is_alive() or any(f.co_name == "_shutdown" for f in frames)
-                told[PLACE] = 1 + at_exit
+                report[PLACE] = 1 + at_exit
                 if when == "before":
                     raise KeyboardInterrupt
             previous, nested[:] = nested[:], [name]
@@ -202,7 +202,7 @@ def child(case):
     child and its standard error.
     """
     scenario, kind, target, when = case
-    told[:] = 0
+    report[:] = 0
     with tempfile.TemporaryFile() as errors:
         deadline = time.monotonic() + TIMEOUT
         pid = os.fork()
@@ -227,7 +227,7 @@ def all_cases():
     for scenario in SCENARIOS:
         if child((scenario, None, 0, "")) is None:
             return
-        numbers = told[: len(KINDS)].tolist()
+        numbers = report[: len(KINDS)].tolist()
         for (kind, number), when in itertools.product(zip(KINDS, numbers), ("before", "after")):
             yield from ((scenario, kind, n, when) for n in range(1, number + 1))
 
@@ -241,7 +241,9 @@ def main():
             return
         status, text = result
         with (folder / "results").open("a") as lines:
-            print(json.dumps({"case": case, "place": PLACES[told[PLACE]], "status": status, "text": text}), file=lines)
+            print(
+                json.dumps({"case": case, "place": PLACES[report[PLACE]], "status": status, "text": text}), file=lines
+            )
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ class LmdbRecords(ContainerRecords):
         pool, batch = _cpu.pool_create(1), _cpu.RecordBatch(self.new_layout(), 1)
         try:
             with contextlib.ExitStack() as stack:
-                self.scan(batch, np.zeros(1, np.int64), pool, stack)
+                self.scan(batch, np.zeros(1, np.int64), pool, stack, lambda: 0)
                 types, _, dims = describe_records(batch, 1, num_fields)
         finally:
             _cpu.pool_destroy(pool)
@@ -97,7 +97,7 @@ class LmdbRecords(ContainerRecords):
         index: np.ndarray,
         pool: int,
         stack: contextlib.ExitStack,
-        free_bytes: Callable[[], int] = lambda: 0,
+        free_bytes: Callable[[], int],
     ):
         """See `ContainerRecords.scan`. `stack` keeps the values readable until they have been copied."""
         databases = np.searchsorted(self.bounds, index, "right") - 1
