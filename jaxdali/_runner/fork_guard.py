@@ -42,8 +42,8 @@ class ExclusiveUse:
         self._lock.release()
 
 
-def result_of(kind: str, item: Any) -> FinishedBatch:
-    """Returns `item` if it is a batch. Raises it if it is an error, and StopIteration at the end of the data.
+def result_of(kind: str, content: Any) -> FinishedBatch:
+    """Returns `content` if it is a batch. Raises it if it is an error, and StopIteration at the end of the data.
 
     Args:
       kind: "batch", "error" or "end".
@@ -51,5 +51,5 @@ def result_of(kind: str, item: Any) -> FinishedBatch:
     if kind == "end":
         raise StopIteration
     if kind == "error":
-        raise item
-    return item
+        raise content
+    return content

@@ -7,6 +7,7 @@ import contextlib
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -72,8 +73,8 @@ HEAD_START = 0.002  # seconds
 #   * A forked process has none of the threads. There no batch can be taken (RuntimeError), and `close` does nothing.
 #   * An interrupt (KeyboardInterrupt) is raised in the user's thread: while `begin_batches` reads a source, which
 #     leaves the batch unrequested, or while `get` waits, which leaves the item in the queue. So the next call continues
-#     with the same batch. One that is raised while the threads start tells those that run to stop; then later calls say
-#     that the iterator is closed.
+#     with the same batch. Only one that is raised while `get` returns loses that batch. One that is raised while the
+#     threads start tells those that run to stop; then later calls say that the iterator is closed.
 class Prefetch:
     """Makes batches ahead of `get`, see Note [Threads and queues].
 
@@ -127,9 +128,10 @@ class Prefetch:
         self._dispatched_items: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._dispatch_slots = threading.Semaphore(executor.max_dispatched)
 
-        # Results, from jaxdali-check to the user's thread. `_capacity` limits the batches between the beginning of
-        # jaxdali-produce's work and `get`: `depth` finished ones, and one that is being made. With jaxdali-read, up to
-        # `max_dispatched` batches are computed at the same time, so that there is room for all but one of these.
+        # Results, from jaxdali-check to the user's thread. `_capacity` limits the batches that jaxdali-produce has begun
+        # and the user has not taken: `depth` finished ones, and one in the making; with jaxdali-read, `max_dispatched`
+        # - 1 in the making, and at least one. For depth=2 and max_dispatched=3 these are 3; with jaxdali-read 4, and
+        # one more is read.
         self._capacity = depth + max(1, executor.max_dispatched - 1 if self._has_reader_thread else 0)
         self._free_slots = threading.Semaphore(self._capacity)
         self._finished_items: collections.deque[_Item] = collections.deque()
@@ -191,7 +193,7 @@ class Prefetch:
         """
         self.begin_batches()
         with self._item_finished:
-            kind, item, state = self._first_finished()
+            kind, content, state = self._first_finished()
             if kind != "end":  # an end stays until `restart`
                 self._finished_items.popleft()
                 self._num_requests -= 1
@@ -201,7 +203,7 @@ class Prefetch:
         if self._tuner is not None and self._tuner.note_taken():
             self._executor.resources.use_threads(self._tuner.threads)
             self._increase_depth(self._tuner.depth)
-        batch = result_of(kind, item)
+        batch = result_of(kind, content)
         self._executor.note_taken(batch)
         return batch
 
@@ -216,8 +218,8 @@ class Prefetch:
         """Returns or raises what the next `get` does, without taking it."""
         self.begin_batches()
         with self._item_finished:
-            kind, item, _ = self._first_finished()
-        return result_of(kind, item)
+            kind, content, _ = self._first_finished()
+        return result_of(kind, content)
 
     def wait(self) -> bool:
         """Waits until the next `get` does not have to wait. Returns False at the end of the data, True for a batch or
@@ -262,13 +264,14 @@ class Prefetch:
 
     def restart(self):
         """Continues with the next epoch after `get` has reached the end of the data."""
-        if not self.at_end:
-            return
-        _, _, state = self._finished_items.popleft()  # the item "end"
-        self._parked_request = None
+        with self._item_finished:
+            if not self.at_end:
+                return
+            _, _, state = self._finished_items.popleft()  # the item "end"
+        self._parked_request = None  # it was requested for the epoch that has ended
         while not self._requests.empty():  # requested before the end of another source was known
             self._requests.get()
-        # The states may be set here, because the thread that reads waits for `_epoch_started`.
+        # The thread that reads waits for `_epoch_started`, or has yet to look at `_end_read`. So the states come first.
         self.state = self._read_state = self._requested_state = self._executor.reader.after_end(state)
         self._num_requests, self._end_requested, self._end_read = 0, False, False
         self._free_slots.release()
@@ -297,7 +300,8 @@ class Prefetch:
             # always waits: a thread that is then in JAX would abort the process.
             if not (collected and was_stopping) or shutdown.exiting():
                 shutdown.wait_for(self._threads, self._executor.resources, collected=collected)
-        self._finished_items.clear()
+        with self._item_finished:  # another thread may be in `get`
+            self._finished_items.clear()
 
     def _wake(self):
         """Makes waiting threads notice that they must stop: releases everything that a thread may wait for."""
@@ -330,11 +334,10 @@ class Prefetch:
             _drop_wakes(self._read_items)
             self._read_slot = threading.Semaphore(int(self._read_items.empty()))
             self._free_slots = threading.Semaphore(self._capacity - len(self._finished_items))
-            self._dispatch_slots, self._epoch_started = (
-                threading.Semaphore(self._executor.max_dispatched),
-                threading.Semaphore(0),
-            )
-            self._threads, self._stopping = [], False
+            self._dispatch_slots = threading.Semaphore(self._executor.max_dispatched)
+            self._epoch_started = threading.Semaphore(0)
+            self._threads = []
+            self._stopping = self._closing  # another thread may have called `close` meanwhile
 
     @property
     def busy(self) -> bool:
@@ -378,7 +381,7 @@ class Prefetch:
         except SourceError as e:
             self._read_state = e.after
             return "error", e.__cause__, self._read_state
-        except BaseException as e:
+        except BaseException as e:  # a fault of ours: the batch is not consumed, so it is read again
             return "error", e, self._read_state
 
     def _run_producer(self):
@@ -398,7 +401,7 @@ class Prefetch:
                     del item  # this thread must not keep the batch's memory while it waits
                     if self._before_first_dispatch:
                         self._before_first_dispatch = False
-                        self._read_slot.release()  # which `_next_item` did not do
+                        self._read_slot.release()  # of the first item, see `_next_item`
         finally:  # it may be interrupted anywhere
             self._dispatched_items.put(None)
 
@@ -408,26 +411,26 @@ class Prefetch:
             with self._executor.resources.meter.stage("wait", "for room", "queue"):
                 self._free_slots.acquire()
             if not self._stopping:
-                threading.Event().wait(HEAD_START)
+                time.sleep(HEAD_START)
         return not self._stopping
 
     def _next_item(self) -> _Item | None:
         """The next item: from jaxdali-read, or read here. None: the thread must stop."""
         waits = self._end_read and self._read_items.empty()  # there is no item before the next epoch
-        with (
-            self._executor.resources.meter.stage("wait", "for the next epoch", "queue")
-            if waits
-            else contextlib.nullcontext()
-        ):
-            if self._has_reader_thread:
+        meter = self._executor.resources.meter
+        stage = meter.stage("wait", "for the next epoch", "queue") if waits else contextlib.nullcontext()
+        if self._has_reader_thread:
+            with stage:
                 item = self._read_items.get()
-                # The second batch is read only after the first dispatch, which shows how large the buffers are that
-                # later batches are read into.
-                if not self._before_first_dispatch:
-                    self._read_slot.release()
-                return item
-            if not self._wait_for_epoch():
-                return None
+            # The second batch is read only after the first dispatch (`_run_producer`), which shows how large the
+            # buffers are that later batches are read into.
+            if not self._before_first_dispatch:
+                self._read_slot.release()
+            return item
+        with stage:
+            may_read = self._wait_for_epoch()
+        if not may_read:
+            return None
         request, self._parked_request = self._parked_request, None
         if request is None and self._begins_in_caller:
             request = self._requests.get()

@@ -69,18 +69,18 @@ class Synchronous:
         """The batch that was requested first, or a new one. Raises the error of making it; StopIteration at the end of
         the data.
         """
-        kind, item, state = self._head()
+        kind, content, state = self._head()
         if kind != "end":
             self._items.popleft()
             self.state = state
-        batch = result_of(kind, item)
+        batch = result_of(kind, content)
         self._executor.note_taken(batch)
         return batch
 
     def peek(self) -> FinishedBatch:
         """Returns or raises what the next `get` does, without taking it."""
-        kind, item, _ = self._head()
-        return result_of(kind, item)
+        kind, content, _ = self._head()
+        return result_of(kind, content)
 
     def wait(self) -> bool:
         """Waits for the next batch. Returns False at the end of the data, True for a batch or an error."""
@@ -95,14 +95,14 @@ class Synchronous:
             shutdown.refuse("pipeline")
         if not self._items:
             self.request(1)
-        kind, item, state = self._items[0]
-        if isinstance(item, InFlightBatch):  # launched, but not waited for yet
+        kind, content, state = self._items[0]
+        if isinstance(content, InFlightBatch):  # launched, but not waited for yet
             try:
                 with own_settings():
-                    item = self._executor.check(item)
+                    content = self._executor.check(content)
             except Exception as e:
-                kind, item = "error", e
-            self._items[0] = kind, item, state
+                kind, content = "error", e
+            self._items[0] = kind, content, state
         return self._items[0]
 
     def park(self):

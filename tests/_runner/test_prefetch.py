@@ -14,6 +14,7 @@ from jaxdali._batch.executor import Executor
 from jaxdali._batch.meter import Meter
 from jaxdali._core.ragged import ALIGNMENT, rounded_up
 from jaxdali._program.sharding import Shards
+from jaxdali._runner import shutdown
 from jaxdali._runner.prefetch import Prefetch
 from jaxdali._runner.shutdown import close_aside
 from jaxdali.plugin.jax import data_iterator
@@ -64,6 +65,40 @@ def test_collected_in_a_thread_of_a_source():
     thread.join()
     assert done.wait(10)
     assert closed_in == ["jaxdali-close"]
+
+
+def test_close_while_another_thread_parks(monkeypatch):
+    """A closed runner stays closed. Without its threads, `get` would wait without end."""
+
+    @data_iterator(output_map=["x"])
+    def define():
+        return fn.external_source(source=lambda: np.zeros(3, np.uint8), batch=False)
+
+    iterator = define(batch_size=2)
+    next(iterator)
+    runner = iterator._stream.lease.runners[0]
+    wait_for = shutdown.wait_for
+
+    def close_while_waiting(*args, **kwargs):
+        monkeypatch.setattr(shutdown, "wait_for", wait_for)
+        thread = threading.Thread(target=runner.close)
+        thread.start()
+        thread.join()
+        wait_for(*args, **kwargs)
+
+    monkeypatch.setattr(shutdown, "wait_for", close_while_waiting)
+    runner.park()
+    errors = []
+
+    def take():
+        with pytest.raises(RuntimeError) as error:
+            runner.get()
+        errors.append(str(error.value))
+
+    taker = threading.Thread(target=take, daemon=True)
+    taker.start()
+    taker.join(10)
+    assert errors == ["the iterator is closed"]
 
 
 @pytest.mark.parametrize(("max_dispatched", "has_reader_thread"), [(1, False), (2, False), (2, True)])
