@@ -23,7 +23,7 @@ WARM = "with 3.3 us an image (`--serial 3.3`)"  # the column of efficiencies who
 EXTRAS = {
     "array_record": "`readers.array_record`: files that are compressed by zstd; Brotli and Snappy need pyarrow",
     "audio": "`decoders.audio`, `readers.nemo_asr`",
-    "benchmark": "a plot and a progress bar of `python -m jaxdali.benchmark`",
+    "benchmark": "a progress bar of `python -m jaxdali.benchmark`",
     "coco": "`readers.coco`: faster annotations, and pixelwise masks",
     "containers": "`readers.caffe`, `readers.caffe2`: LMDB databases",
     "cuda13": "JAX with CUDA 13, and the CUDA kernels as a package of their own",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import importlib.util
 import os
 import pathlib
 import platform
@@ -20,7 +19,6 @@ from . import _comparison, _decoders, _definitions, _measure, _page, _report
 
 BATCH_SIZES = (16, 64, 256)
 _PROFILED_BATCHES = 5
-_DEFAULT_PLOT = pathlib.Path("benchmark.png")
 
 
 def _numbers(text: str) -> list[int]:
@@ -46,14 +44,6 @@ def _arguments(argv: Sequence[str] | None) -> tuple[argparse.ArgumentParser, arg
         "--rounds",
         type=int,
         help="of measurements; default: 2, of which the fastest count; with --decoders 5, and medians",
-    )
-    parser.add_argument(
-        "--plot",
-        metavar="FILE",
-        type=pathlib.Path,
-        nargs="?",
-        const=_DEFAULT_PLOT,
-        help=f"draw the results, too, into this file, or {_DEFAULT_PLOT}: PNG, which needs matplotlib; with --decoders also SVG or HTML",
     )
     parser.add_argument(
         "--html",
@@ -103,14 +93,6 @@ def _arguments(argv: Sequence[str] | None) -> tuple[argparse.ArgumentParser, arg
             setattr(args, name, value)
     if args.seconds <= 0 or args.rounds < 1 or args.step_ms < 0 or args.files < 1:
         parser.error("--seconds, --rounds and --files must be positive, --step-ms not negative")
-    has_matplotlib = importlib.util.find_spec("matplotlib") is not None
-    if args.decoders and args.plot is not None:
-        if args.plot is _DEFAULT_PLOT and not has_matplotlib:
-            args.plot = _DEFAULT_PLOT.with_suffix(".svg")
-        if args.plot.suffix not in _comparison.PLOTS:
-            parser.error(f"--plot must name a file with one of {', '.join(_comparison.PLOTS)}, got {args.plot}")
-    if args.plot is not None and (args.plot.suffix == ".png" or not args.decoders) and not has_matplotlib:
-        parser.error(f'--plot{" of a PNG" * args.decoders} needs matplotlib: pip install "jaxdali[benchmark]"')
     return parser, args
 
 
@@ -145,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _compare_decoders(args: argparse.Namespace):
-    """Measures image decoders and prints, plots and writes the comparison."""
+    """Measures image decoders, prints the comparison, and writes its page."""
     paths = _definitions.find_images(args.folder)
     selected = [paths[k * len(paths) // args.files] for k in range(args.files)] if len(paths) > args.files else paths
     files, bad = _decoders.classify_files(selected)
@@ -170,22 +152,19 @@ def _compare_decoders(args: argparse.Namespace):
     installed_names = {d.name.split()[0] for d in decoders} | unusable.keys()
     missing_names = [name for name in _decoders.library_names() if name not in installed_names]
     print("", *_comparison.tables(groups), *_comparison.notes(failed, bad, unusable, missing_names), sep="\n")
-    if args.plot is not None:
-        _comparison.plot(args.plot, groups, f"{args.folder}: {len(files)} images, one thread")
-        print(f"{args.plot} written")
     if args.html is not None:
         parts = [
             _page.paragraph(
                 f"{args.folder}: {len(selected)} of {len(paths)} images, medians of {args.rounds} measurements"
             )
         ]
-        parts.append(_comparison.svg(groups, f"{len(files)} images, one thread"))
         for group in groups:
             name, rows = _comparison.table_rows(group)
-            parts += [
-                _page.heading(name),
-                _page.table(rows, texts=1) if len(rows) > 1 else _page.paragraph("no decoder takes them"),
-            ]
+            parts.append(_page.heading(name))
+            if group.results:
+                parts += [_page.decoder_plot(group.results), _page.table(rows, texts=1)]
+            else:
+                parts.append(_page.paragraph("no decoder takes them"))
         parts += map(_page.paragraph, _comparison.notes(failed, bad, unusable, missing_names))
         _write_page(args.html, "Speed of image decoders", parts)
 
@@ -221,7 +200,7 @@ def _print_load_warning():
 
 
 def _measure_pipeline(args: argparse.Namespace, make_pipeline: _definitions.Make, description: str):
-    """Measures a pipeline and prints, plots and writes the report."""
+    """Measures a pipeline, prints the report, and writes its page."""
     print(f"{_environment()}\n{description}\n", flush=True)
     is_busy = bool(_load_warning())  # read now, because the measurements add to the load
     _print_load_warning()
@@ -277,15 +256,12 @@ def _measure_pipeline(args: argparse.Namespace, make_pipeline: _definitions.Make
         *sentences,
         sep="\n",
     )
-    if args.plot is not None:
-        _report.plot(args.plot, by_threads, by_batch, best, costs_of_batch, description.replace("\npipeline: ", "; "))
-        print(f"{args.plot} written")
     if args.html is not None:
         parts = [
             _page.paragraph(description),
             _page.paragraph(sentences[0], "verdict"),
             *map(_page.paragraph, sentences[1:]),
-            _page.plots(by_threads, by_batch, best, costs_of_batch),
+            _page.pipeline_plots(by_threads, by_batch, best, costs_of_batch),
             *(_page.heading("Throughput"), _page.table(speed_rows, texts=0)),
             *(_page.heading(title), _page.table(cost_rows, texts=2)),
         ]

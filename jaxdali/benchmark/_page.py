@@ -1,4 +1,4 @@
-"""The report as one HTML page, which needs no other file and no network."""
+"""The report of a pipeline or of decoders as one HTML page, which needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 
+from ._decoders import DecoderResult
 from ._measure import Cost, Run
 from ._report import cost_shares
 
@@ -51,7 +52,7 @@ def table(rows: Sequence[Sequence[str]], texts: int) -> str:
     return '<div class="wide"><table>\n' + "\n".join(lines) + "\n</table></div>"
 
 
-def plots(by_threads: Sequence[Run], by_batch: Sequence[Run], run: Run, costs: Sequence[Cost]) -> str:
+def pipeline_plots(by_threads: Sequence[Run], by_batch: Sequence[Run], run: Run, costs: Sequence[Cost]) -> str:
     """Draws throughput by threads and by batch size, with equal axes, and the costs of a batch of `run`."""
     highest = max(r.images_per_second for r in (*by_threads, *by_batch))
     first = by_threads[0]
@@ -70,6 +71,12 @@ def plots(by_threads: Sequence[Run], by_batch: Sequence[Run], run: Run, costs: S
         ),
     ]
     return '<div class="plots">\n' + "\n".join(drawings) + "\n</div>"
+
+
+def decoder_plot(results: Sequence[DecoderResult]) -> str:
+    """Draws the speed of each decoder for one category of files. jaxdali's bars are blue, the others gray."""
+    rows = [(r.decoder, r.megapixels, f"{r.megapixels:.0f}") for r in results]
+    return bars("megapixels/s in one thread", rows, blue="jaxdali ")
 
 
 def lines(title: str, points: Sequence[tuple[str, float]], highest: float, ideal: Sequence[float] = ()) -> str:
@@ -110,17 +117,18 @@ def lines(title: str, points: Sequence[tuple[str, float]], highest: float, ideal
     return _svg(title, _WIDTH, _HEIGHT, parts)
 
 
-def bars(title: str, rows: Sequence[tuple[str, float, str]]) -> str:
-    """Draws a bar for each row: its name, its length, and the text beside it."""
+def bars(title: str, rows: Sequence[tuple[str, float, str]], blue: str = "") -> str:
+    """Draws a bar for each row: its name, its length, and the text beside it. A bar is blue if its name begins with
+    `blue`, otherwise gray.
+    """
     name_width, row_height, text_width = 260, 24, 130  # pixels
     longest = max((v for _, v, _ in rows), default=0.0) or 1.0
     parts = []
     for k, (name, value, text) in enumerate(rows):
         y, width = _TOP + row_height * k, (2 * _WIDTH - name_width - text_width) * value / longest
         parts.append(f'<text x="{name_width - 8}" y="{y + 15}" text-anchor="end">{html.escape(name)}</text>')
-        parts.append(
-            f'<rect x="{name_width}" y="{y + 3}" width="{width:.1f}" height="{row_height - 8}" rx="2" fill="{_BLUE}"/>'
-        )
+        box = f'x="{name_width}" y="{y + 3}" width="{width:.1f}" height="{row_height - 8}"'
+        parts.append(f'<rect {box} rx="2" fill="{_BLUE if name.startswith(blue) else _GRAY}"/>')
         parts.append(f'<text x="{name_width + width + 6:.1f}" y="{y + 15}">{html.escape(text)}</text>')
     return _svg(title, 2 * _WIDTH, _TOP + row_height * len(rows) + 8, parts)
 

@@ -1,8 +1,7 @@
-"""Formats the measurements as text, tables and a plot."""
+"""Formats the measurements as sentences and tables."""
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -111,46 +110,3 @@ def progress(total: float) -> tuple[Callable[[float], Any], Callable[[str], Any]
     form = "{desc:<34}{percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
     bar = tqdm(total=total, disable=None, leave=False, bar_format=form)  # None: no bar unless the output is a terminal
     return bar.update, bar.set_description_str, bar.close
-
-
-def plot(
-    path: pathlib.Path,
-    by_threads: Sequence[Run],
-    by_batch: Sequence[Run],
-    run: Run,
-    costs_of_batch: Sequence[Cost],
-    title: str,
-):
-    """Draws throughput by threads and by batch size, and the costs of a batch of `run`, as a PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(13, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(title)
-    threads_axes, batch_axes, cost_axes = figure.subplots(1, 3, width_ratios=(1, 1, 1.4))
-    threads = [r.num_threads for r in by_threads]
-    threads_axes.plot(threads, [r.images_per_second for r in by_threads], "o-", label="measured")
-    first = by_threads[0]
-    threads_axes.plot(
-        threads,
-        [first.images_per_second * t / first.num_threads for t in threads],
-        "--",
-        color="gray",
-        label="in proportion",
-    )
-    threads_axes.set(xlabel=f"num_threads (batch_size={first.batch_size})", ylabel="images/s", xticks=threads)
-    threads_axes.legend(loc="lower right")
-    sizes = [str(r.batch_size) for r in by_batch]
-    batch_axes.sharey(threads_axes)
-    batch_axes.plot(sizes, [r.images_per_second for r in by_batch], "o-")
-    threads_axes.set_ylim(bottom=0)  # last, because it fixes the axis to the data drawn so far
-    batch_axes.set(xlabel=f"batch_size (num_threads={by_batch[0].num_threads})")
-    shares = list(cost_shares(costs_of_batch))
-    names = [f"{operator} ({stage})" if stage else operator for stage, operator, *_ in shares]
-    bars = cost_axes.barh(names, [1e3 * seconds for *_, seconds, _ in shares])
-    cost_axes.bar_label(bars, [f"{share:.0%}" for *_, share in shares], padding=3)
-    cost_axes.invert_yaxis()
-    cost_axes.margins(x=0.15)
-    cost_axes.set(xlabel=f"ms of a batch (num_threads={run.num_threads}, batch_size={run.batch_size})")
-    figure.savefig(path, format="png", dpi=120)
