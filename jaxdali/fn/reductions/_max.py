@@ -7,10 +7,10 @@ from typing import Literal, Unpack
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
 from ..._cpu import Reduction as ReductionKind
-from ._min import Min
+from ._reduction import Extreme
 
 
-class Max(Min):
+class Max(Extreme):
     """The greatest element."""
 
     name = "reductions.max"

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from typing import Literal, Unpack
 
-import numpy as np
-
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
 from ..._cpu import Reduction as ReductionKind
-from ._reduction import Reduction
+from ._reduction import Extreme
 
 
-class Min(Reduction):
+class Min(Extreme):
     """The least element."""
 
     name = "reductions.min"
     kind = ReductionKind.MIN
-
-    def result(self, dtype: np.dtype) -> np.dtype:
-        return dtype
 
 
 @operator_function(Min)

@@ -146,6 +146,13 @@ class Reduction(HostOperator, NativeOperator):
         return center.reshape(-1).astype(jnp.float64)
 
 
+class Extreme(Reduction):
+    """The least or the greatest element."""
+
+    def result(self, dtype: np.dtype) -> np.dtype:
+        return dtype
+
+
 def _reduced(kind: ReductionKind, x: np.ndarray, center: Any, axes: tuple[int, ...]) -> np.ndarray:
     """The total of one sample, with NumPy, as the kernel computes it. Reduced axes stay, with extent 1.
 

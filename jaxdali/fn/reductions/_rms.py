@@ -7,7 +7,6 @@ from typing import Any, Literal, Unpack
 from ..._core.declaration import DType
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
-from ..._cpu import Reduction as ReductionKind
 from ._mean_square import MeanSquare
 
 
@@ -15,7 +14,6 @@ class Rms(MeanSquare):
     """The root of the mean of the squares."""
 
     name = "reductions.rms"
-    kind = ReductionKind.SQUARES
 
     def finish(self, xp: Any, total: Any, count: Any) -> Any:
         return xp.sqrt(total / count)
