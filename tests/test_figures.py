@@ -70,7 +70,7 @@ def phrases() -> dict[str, list[str]]:
     )
     row = "`train`: random crop to 224x224, mirror, normalise; 4 threads"
     rows = (row, "the same, 8 threads", "the same, 15 threads")
-    columns = ("second, H100", "last, H200")
+    columns = ("H100", "H200")
     images = sorted(
         (cell("Images per second", r, c) for r in rows for c in columns), key=lambda x: int(x.replace(",", ""))
     )

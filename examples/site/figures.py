@@ -79,7 +79,6 @@ def cpu_figures() -> dict[str, str]:
         "start_table": show_table(
             read_table("Stalls", "import of JAX"),
             ["import of JAX", "of jaxdali", "until the first batch", "in all"],
-            without="before",
         ),
         "waits_table": show_table(read_table("Stalls", "limit"), ["median", "longest"]),
         "formats_table": show_table(
@@ -102,19 +101,16 @@ def cpu_figures() -> dict[str, str]:
 
 def gpu_figures() -> dict[str, str]:
     """Figures of the part "GPUs" of RESULTS.md."""
-    images = read_table("Images per second", "first, H100")
-    nvjpeg = read_table("Images per second", "times nvJPEG: first")  # below the table of images per second
+    images = read_table("Images per second", "H100")
+    nvjpeg = read_table("Images per second", "times nvJPEG")  # below the table of images per second
     training = read_table("Images per second", "kernels")
-    kernels = read_table("The decoder's kernels", "whole photos: first")
     host = read_table("The host's part, on CPU devices that play GPUs", "one GPU")
     return {
-        "gpu_images_table": show_table(
-            images, ["first, H100", "second, H100", "last, H200"], without="ms of a batch with 8 threads"
-        ),
+        "gpu_images_table": show_table(images, ["H100", "H200"], without="ms of "),
         "gpu_decode_table": show_table(nvjpeg),
         "gpu_training_table": show_table(training, training[0][1:-1]),
-        "gpu_transfer_times_nvjpeg": read_cell(nvjpeg, "with the transfer", "times nvJPEG: last"),
-        "gpu_kernel_ms": read_cell(kernels, "all", "`train`: last"),
+        "gpu_transfer_times_nvjpeg": read_cell(nvjpeg, "with the transfer", "times nvJPEG"),
+        "gpu_kernel_ms": read_cell(images, "ms of all kernels of a batch of `train`", "H200"),
         "gpu_host_table": show_table(host),
     }
 
