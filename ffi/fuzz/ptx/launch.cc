@@ -1,3 +1,6 @@
+// This interpreter goes once `tests/gpu` has run on a GPU with these kernels. Parts of them are newer than the last run
+// there (tests/benchmarks/RESULTS.md, "GPUs").
+//
 // Finds kernels by their types in the files of PTX, and runs their blocks in random order, each with its 256 threads. A
 // thread runs until a barrier, an exchange in its warp, or its end; module.cc and decode.cc make the instructions.
 #include "ffi/fuzz/ptx/launch.h"

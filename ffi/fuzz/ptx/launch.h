@@ -1,5 +1,7 @@
 // Launches of kernels from the PTX that nvcc made of them, on the CPU. ffi/common/launch.h calls it where JAXDALI_PTX
 // is defined.
+//
+// This interpreter goes once `tests/gpu` has run on a GPU with these kernels (launch.cc).
 #ifndef JAXDALI_FFI_FUZZ_PTX_LAUNCH_H_
 #define JAXDALI_FFI_FUZZ_PTX_LAUNCH_H_
 
