@@ -126,18 +126,10 @@ def _jit(
     donated_exports: tuple[int, ...],
     timed: bool,
 ) -> Callable[..., Any]:
-    """Jits the function `Program.run`.
+    """Jits the function `Program.run`. The other arguments are those of `program_for`.
 
     Args:
-      segment: the steps of the program.
-      layout: the layout of the operands.
-      shards: the local shards, on whose devices it runs.
-      B: samples in each shard.
-      out_shardings: the sharding of each export (for a ragged one, that of each of its three parts).
-      narrowed: whether exports are narrowed to 32 bits.
-      stacked: whether dense exports get a leading axis of the shards.
       donated_exports: places in `segment.exports` of those that are written into donated arrays. Only for one device.
-      timed: whether it returns the times of its native steps. Only on the CPU.
     """
 
     def jaxdali_pipeline(
