@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Self
 
-from .._batch.remote import WorkerBackend
 from .._core.building import warn
 from .._core.declaration import check_fields, checked
 from .._core.errors import TooFewError
 from .._pipeline.pipeline import Pipeline
 
-# The options that are checked by their annotations alone.
-_CHECKED = ("size", "reader_name", "last_batch_padded", "last_batch_policy", "prepare_first_batch", "repeat")
+# The options, also of subclasses, that are checked by their annotations alone.
+_CHECKED = (
+    *("size", "reader_name", "last_batch_padded", "last_batch_policy"),
+    *("prepare_first_batch", "repeat", "mask_name"),
+)
 
 
 class LastBatchPolicy(enum.Enum):
@@ -38,11 +40,14 @@ class LastBatchPolicy(enum.Enum):
 class IteratorOptions:
     """The arguments of the iterators of all frameworks, which document them. None means the default.
 
+    Constructors of iterators repeat these fields, because mypy knows no constructor that has the parameters of another
+    function.
+
     Raises:
       ValueError, TypeError: an option is wrong, or two can't be combined.
     """
 
-    output_map: Iterable[str]
+    output_map: Iterable[str] = ()
     size: int = -1
     reader_name: str | None = None
     auto_reset: str | bool | None = False
@@ -50,14 +55,16 @@ class IteratorOptions:
     last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL
     prepare_first_batch: bool = True
     repeat: bool = dataclasses.field(default=False, kw_only=True)
-    workers: WorkerBackend | None = dataclasses.field(default=None, kw_only=True)
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Self:
+        """The options among the arguments of a function."""
+        return cls(**{f.name: arguments[f.name] for f in dataclasses.fields(cls) if f.name in arguments})
 
     def __post_init__(self):
         """Checks the options. `output_map` becomes a list, and `auto_reset` a bool."""
         self._set("output_map", self._names())
         check_fields("iterator", self, _CHECKED)
-        if self.workers is not None and not callable(getattr(self.workers, "start", None)):
-            raise TypeError(f"workers must be a jaxdali.ray.Workers, got {self.workers!r}")
         reset = (
             False
             if self.auto_reset is None

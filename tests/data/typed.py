@@ -33,6 +33,7 @@ assert_type(called(path="a", seed=3), Pipeline)
 assert_type(iterator("a", batch_size=4, checkpoints=[b""]), DALIGenericIterator)
 assert_type(peekable("a"), DALIGenericPeekableIterator)
 assert_type(data_iterator(lambda: None, ["x"])(batch_size=1), DALIGenericIterator)
+assert_type(data_iterator(pipeline_fn=lambda: None, output_map=["x"], ragged={"x": (4, 5)})(), DALIGenericIterator)
 iterator("a", batch_size=4).statistics()
 called("a").run()
 fn.readers.file(file_root="a", num_shards=2, shuffle="global", storage=None)
@@ -40,5 +41,7 @@ fn.readers.numpy(file_root="a", num_shards=2, device="gpu")
 
 fn.readers.file(file_root="a", shuffle="all")  # wrong
 fn.readers.file(file_root="a", num_shard=2)  # wrong
+data_iterator(output_map=["x"], reader="reader")  # wrong
+peekable_data_iterator(lambda: None, ["x"], size="all")  # wrong
 iterator("a").statisticz()  # wrong
 called("a").runn()  # wrong

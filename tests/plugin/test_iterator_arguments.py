@@ -1,6 +1,7 @@
 """Wrong arguments of the JAX iterators, and their messages."""
 
 import functools
+import inspect
 
 import jax
 import numpy as np
@@ -10,8 +11,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pipelines import file_contents
 
 from jaxdali import pipeline_def
+from jaxdali._iterator.iterator_options import IteratorOptions
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data_iterator
+from jaxdali.plugin.jax._placement import JaxOptions
 
 
 @pytest.mark.parametrize(
@@ -76,6 +79,27 @@ def test_wrong_arguments(files, options, error, text, own_threads):
     assert not own_threads("jaxdali-produce", "jaxdali-check")
 
 
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("jax", "DALIGenericIterator"),
+        ("jax.colocated", "data_iterator"),
+        ("pytorch", "DALIGenericIterator"),
+        ("pytorch", "DALIClassificationIterator"),
+        ("pytorch", "DALIRaggedIterator"),
+    ],
+)
+def test_signatures_repeat_the_options(module, name):
+    function = getattr(pytest.importorskip(f"jaxdali.plugin.{module}", exc_type=ImportError), name)
+    options = JaxOptions if module.startswith("jax") else IteratorOptions
+    declared = inspect.signature(options).parameters
+    repeated = {n: p for n, p in inspect.signature(function).parameters.items() if n in declared}
+    assert {"size", "repeat"} <= repeated.keys()
+    for n, p in repeated.items():
+        assert p.annotation == declared[n].annotation
+        assert p.default == declared[n].default or (n == "output_map" and p.default is p.empty)
+
+
 @pytest.mark.parametrize("factory", [data_iterator, peekable_data_iterator])
 def test_options_are_checked_early(factory):
     with pytest.raises(TypeError, match="size must be a whole number, got 'all'"):
@@ -111,6 +135,8 @@ def test_fewer_names_than_outputs(files):
 
 
 def test_wrong_use_of_data_iterator(files):
+    with pytest.raises(TypeError, match="data_iterator: multiple values for argument 'output_map'"):
+        data_iterator(file_contents, ["x"], output_map=["x"])
     sharding = NamedSharding(Mesh(np.array(jax.devices()), ("b",)), PartitionSpec("b"))
     with pytest.raises(ValueError, match="sharding and devices can't be given together"):
         data_iterator(output_map=["x"], sharding=sharding, devices=jax.devices())

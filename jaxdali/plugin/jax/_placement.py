@@ -12,7 +12,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from ..._batch.delivery import RaggedForm
-from ..._core.declaration import Whole, check_fields
+from ..._batch.remote import WorkerBackend
+from ..._core.declaration import Whole, checked
 from ..._iterator.iterator_options import IteratorOptions, LastBatchPolicy
 from ..._program.sharding import Shards, assemble, on_mesh, slices_of
 from ..._program.transfer import Loading
@@ -22,17 +23,23 @@ Placement: TypeAlias = Sharding | PartitionSpec | Mapping[str, Sharding | Partit
 
 @dataclasses.dataclass(frozen=True)
 class JaxOptions(IteratorOptions):
-    """The checked arguments of JAX iterators, see `DALIGenericIterator`."""
+    """The checked arguments of JAX iterators, see `DALIGenericIterator`, and of `data_iterator`."""
 
-    sharding: Any = None  # a `Placement`; after `on_mesh` without bare PartitionSpecs
+    sharding: Placement = None  # after `on_mesh` without bare PartitionSpecs
+    devices: Sequence[jax.Device] | None = None  # of `data_iterator` alone, as are the last two
     mask_name: str | None = None
+    _: dataclasses.KW_ONLY
     ragged: Mapping[str, int | Sequence[int] | None] | None = None
     ragged_fill: float | Mapping[str, float] = 0
-    loading_processes: Sequence[Whole] | None = dataclasses.field(default=None, kw_only=True)
+    workers: WorkerBackend | None = None
+    loading_processes: Sequence[int] | None = None
+    checkpoints: Sequence[bytes] | None = None
+    enable_conditionals: bool = False
 
     def __post_init__(self):
         super().__post_init__()
-        check_fields("iterator", self, ["mask_name", "loading_processes"])
+        if self.workers is not None and not callable(getattr(self.workers, "start", None)):
+            raise TypeError(f"workers must be a jaxdali.ray.Workers, got {self.workers!r}")
         self._check_loading()
         self._check_sharding()
         self._check_ragged()
@@ -74,6 +81,11 @@ class JaxOptions(IteratorOptions):
                         f"got {type(output_sharding).__name__}"
                     )
 
+    @property
+    def common_options(self) -> JaxOptions:
+        """See `IteratorOptions.common_options`."""
+        return dataclasses.replace(super().common_options, checkpoints=None, enable_conditionals=False)
+
     def on_mesh(self) -> JaxOptions:
         """Returns the options with bare PartitionSpecs put on the mesh that is set now, see `sharding.on_mesh`."""
         if isinstance(self.sharding, Mapping):
@@ -84,13 +96,14 @@ class JaxOptions(IteratorOptions):
 
     def _check_loading(self):
         """Raises an error unless `loading_processes` is None, or numbers of processes that can load for the others."""
-        processes = self.loading_processes
-        if processes is not None and self.workers is not None:
+        if self.loading_processes is None:
+            return
+        processes = checked("iterator", "loading_processes", Sequence[Whole], self.loading_processes)
+        self._set("loading_processes", processes)
+        if self.workers is not None:
             raise ValueError(
                 "workers and loading_processes can't be given together: Ray's workers can run where the data are"
             )
-        if processes is None:
-            return
         process_count = jax.process_count()
         if not processes or len(set(processes)) < len(processes) or not all(0 <= p < process_count for p in processes):
             raise ValueError(
@@ -110,7 +123,8 @@ class JaxOptions(IteratorOptions):
         if self.loading_processes is None or jax.process_count() == 1:
             return None
         assert self.any_sharding is not None
-        for name, sharding in self.sharding.items() if isinstance(self.sharding, Mapping) else ():
+        by_name: Any = self.sharding if isinstance(self.sharding, Mapping) else {}
+        for name, sharding in by_name.items():
             slices, other_slices = ([set(s) for s in slices_of(x, batch_size)] for x in (self.any_sharding, sharding))
             if other_slices != slices:
                 raise ValueError(
@@ -195,7 +209,24 @@ class JaxOptions(IteratorOptions):
     @property
     def any_sharding(self) -> Sharding | None:
         """The sharding of an output; all cut the batch into the same slices."""
-        return next(iter(self.sharding.values())) if isinstance(self.sharding, Mapping) else self.sharding
+        sharding: Any = self.sharding
+        return next(iter(sharding.values())) if isinstance(sharding, Mapping) else sharding
+
+    def shards(self, batch_size: int) -> Shards:
+        """The shards of a batch. Raises ValueError if the shardings of the outputs cut it differently."""
+        sharding: Any = self.sharding
+        if not isinstance(sharding, Mapping):
+            return Shards.of(sharding, batch_size)
+        shards_by_name = {name: Shards.of(s, batch_size) for name, s in sharding.items()}
+        first_name, shards = next(iter(shards_by_name.items()))
+        for name, other_shards in shards_by_name.items():
+            if (other_shards.num, other_shards.ids) != (shards.num, shards.ids):
+                raise ValueError(
+                    f"the shardings of all outputs must cut the batch into the same slices: {first_name!r} into {shards.num}, "
+                    f"of which this process holds {list(shards.ids)}, but {name!r} into {other_shards.num}, "
+                    f"of which it holds {list(other_shards.ids)}"
+                )
+        return shards
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,19 +257,3 @@ def batch_axis_sharding(sharding: Sharding) -> Sharding:
     if isinstance(sharding, NamedSharding):
         return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]), memory_kind=sharding.memory_kind)
     return sharding
-
-
-def shards_of(sharding: Sharding | Mapping[str, Sharding], batch_size: int) -> Shards:
-    """The shards of a batch. Raises ValueError if the shardings of the outputs cut it differently."""
-    if isinstance(sharding, Sharding):
-        return Shards.of(sharding, batch_size)
-    shards_by_name = {name: Shards.of(s, batch_size) for name, s in sharding.items()}
-    first_name, shards = next(iter(shards_by_name.items()))
-    for name, other_shards in shards_by_name.items():
-        if (other_shards.num, other_shards.ids) != (shards.num, shards.ids):
-            raise ValueError(
-                f"the shardings of all outputs must cut the batch into the same slices: {first_name!r} into {shards.num}, "
-                f"of which this process holds {list(shards.ids)}, but {name!r} into {other_shards.num}, "
-                f"of which it holds {list(other_shards.ids)}"
-            )
-    return shards

@@ -6,24 +6,21 @@ import dataclasses
 import functools
 import importlib.util
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any, overload
+from typing import Any
 
 import jax
 
-from ..._batch.remote import WorkerBackend
 from ..._core import names as _names
 from ..._core.system import Thread
 from ..._core.tracebacks import boundaries
 from ..._data.source import SampleIds
 from ..._iterator.batch import arrays_of
-from ..._iterator.iterator_options import LastBatchPolicy
 from ..._iterator.shared import SharedStream
-from ..._pipeline.factory import Decorator, Factory, P
-from ._placement import JaxOptions, Placement
-from .iterator import DALIGenericIterator, iterator_factory
+from ._placement import JaxOptions
+from .iterator import DALIGenericIterator, iterator_factory, takes_fields_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,36 +169,10 @@ def _described(specs: Any) -> str:
     return ", ".join(f"{x.dtype}{list(x.shape)}" for x in jax.tree.leaves(specs))
 
 
-@overload
+@takes_fields_of(JaxOptions)
 def peekable_data_iterator(
-    pipeline_fn: Callable[P, Any], output_map: Iterable[str] = ..., *args: Any, **options: Any
-) -> Factory[P, DALIGenericPeekableIterator]: ...
-@overload
-def peekable_data_iterator(
-    pipeline_fn: None = None, output_map: Iterable[str] = ..., *args: Any, **options: Any
-) -> Decorator[DALIGenericPeekableIterator]: ...
-@_names.suggests_names
-def peekable_data_iterator(
-    pipeline_fn: Callable[..., Any] | None = None,
-    output_map: Iterable[str] = (),
-    size: int = -1,
-    reader_name: str | None = None,
-    auto_reset: str | bool | None = False,
-    last_batch_padded: bool = False,
-    last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
-    prepare_first_batch: bool = True,
-    sharding: Placement = None,
-    devices: Sequence[jax.Device] | None = None,
-    mask_name: str | None = None,
-    *,
-    ragged: Mapping[str, int | Sequence[int] | None] | None = None,
-    ragged_fill: float | Mapping[str, float] = 0,
-    repeat: bool = False,
-    workers: WorkerBackend | None = None,
-    loading_processes: Sequence[int] | None = None,
-    checkpoints: Sequence[bytes] | None = None,
-    enable_conditionals: bool = False,
-) -> Any:
+    pipeline_fn: Callable[..., Any] | None, options: JaxOptions
+) -> Callable[..., DALIGenericPeekableIterator]:
     """`data_iterator` for peekable iterators: the function that it returns makes a `DALIGenericPeekableIterator`.
 
     Args:
@@ -210,29 +181,7 @@ def peekable_data_iterator(
       prepare_first_batch, sharding, devices, mask_name, ragged, ragged_fill, repeat: the same.
       workers, loading_processes, checkpoints, enable_conditionals: the same.
     """
-    return iterator_factory(
-        DALIGenericPeekableIterator,
-        pipeline_fn,
-        JaxOptions(
-            output_map,
-            size,
-            reader_name,
-            auto_reset,
-            last_batch_padded,
-            last_batch_policy,
-            prepare_first_batch,
-            sharding,
-            mask_name,
-            ragged,
-            ragged_fill,
-            repeat=repeat,
-            workers=workers,
-            loading_processes=loading_processes,
-        ),
-        devices,
-        checkpoints,
-        enable_conditionals,
-    )
+    return iterator_factory(DALIGenericPeekableIterator, pipeline_fn, options)
 
 
 if not _TYPE_CHECKING:

@@ -211,15 +211,12 @@ class ColocatedIterator:
       size: the number of samples in an epoch; -1 if only the end of the data shows it.
     """
 
-    def __init__(
-        self, definition: Callable[..., Any], options: JaxOptions, host_options: dict[str, Any], arguments: Any
-    ):
+    def __init__(self, definition: Callable[..., Any], options: JaxOptions, arguments: Any):
         """Makes the iterators on the hosts.
 
         Args:
           definition: of the pipeline.
           options: the arguments of `data_iterator`.
-          host_options: for the iterators on the hosts: the same without the sharding, and `enable_conditionals`.
           arguments: ``(args, kwargs)`` of the definition.
         """
         self.output_map = list(options.output_map)
@@ -240,6 +237,7 @@ class ColocatedIterator:
         self._per_device = NamedSharding(Mesh(np.array(hosts), ("device",)), PartitionSpec("device"))
         specs = {n: _ShardingSpec.of(s) for n, s in shardings.items()}
         spec_tree = specs if isinstance(options.sharding, Mapping) else next(iter(specs.values()))
+        host_options = {name: x for name, x in vars(options).items() if name != "sharding"}
         remote_class: Any = colocated_python.colocated_python_class(_HostIterator)
         # A list of one object, which stands for the iterators on all hosts. The finalizer can clear the list.
         self._remote_iterators = [remote_class(definition, host_options, spec_tree, arguments)]
@@ -399,30 +397,14 @@ def data_iterator(
       ValueError, TypeError: see the arguments.
       ModuleNotFoundError: cloudpickle is not installed.
     """
-    host_options = {
-        "output_map": list(output_map) if not isinstance(output_map, str) else output_map,
-        "size": size,
-        "reader_name": reader_name,
-        "auto_reset": auto_reset,
-        "last_batch_padded": last_batch_padded,
-        "last_batch_policy": last_batch_policy,
-        "prepare_first_batch": prepare_first_batch,
-        "mask_name": mask_name,
-        "ragged": ragged,
-        "ragged_fill": ragged_fill,
-        "repeat": repeat,
-    }
-    options = JaxOptions(**host_options, sharding=sharding)
-    host_options["enable_conditionals"] = enable_conditionals
+    options = JaxOptions.of(locals())
     if pipeline_fn is None:
-        return lambda fn: _factory(fn, options, host_options)
-    return _factory(pipeline_fn, options, host_options)
+        return lambda fn: _factory(fn, options)
+    return _factory(pipeline_fn, options)
 
 
-def _factory(
-    definition: Callable[..., Any], options: JaxOptions, host_options: dict[str, Any]
-) -> Callable[..., ColocatedIterator]:
-    """Makes the function that `data_iterator` returns. `host_options`: `options` without the sharding, for the hosts."""
+def _factory(definition: Callable[..., Any], options: JaxOptions) -> Callable[..., ColocatedIterator]:
+    """Makes the function that `data_iterator` returns."""
     if not callable(definition):
         raise TypeError(f"data_iterator takes a pipeline definition, a function; got {type(definition).__name__}")
 
@@ -437,6 +419,6 @@ def _factory(
                 )
         defaults = getattr(definition, "_pipeline_kwargs", {})  # the arguments of `Pipeline` that its decorator got
         kwargs["seed"] = agreed_seed(kwargs.get("seed", defaults.get("seed")))
-        return ColocatedIterator(definition, options.on_mesh(), host_options, (args, kwargs))
+        return ColocatedIterator(definition, options.on_mesh(), (args, kwargs))
 
     return make_iterator

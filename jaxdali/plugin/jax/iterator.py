@@ -8,7 +8,7 @@ import inspect
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import jax
 import numpy as np
@@ -30,13 +30,16 @@ from ..._iterator.iterator_options import LastBatchPolicy, list_of
 from ..._iterator.shared import SharedStream
 from ..._iterator.stream import BatchStream
 from ..._pipeline.checkpoint import for_pipelines
-from ..._pipeline.factory import Decorator, Factory, P
+from ..._pipeline.factory import Decorator, Factory, P, R
 from ..._pipeline.lease import function_over_processes, lease, num_outputs, outputs_of, own_places, reads_the_same
 from ..._pipeline.pipeline import Pipeline
 from ..._pipeline.pipeline_def import name_of, pipeline_def, split_arguments
 from ..._program.sharding import Shards, assemble
 from ..._program.transfer import Loading
-from ._placement import BatchAxisPlacement, JaxOptions, Placement, batch_axis_sharding, shards_of
+from ._placement import BatchAxisPlacement, JaxOptions, Placement, batch_axis_sharding
+
+A = ParamSpec("A")
+T = TypeVar("T")
 
 
 @boundaries
@@ -127,22 +130,7 @@ class DALIGenericIterator(BaseIterator):
         workers: WorkerBackend | None = None,
         loading_processes: Sequence[int] | None = None,
     ):
-        options = JaxOptions(
-            output_map,
-            size,
-            reader_name,
-            auto_reset,
-            last_batch_padded,
-            last_batch_policy,
-            prepare_first_batch,
-            sharding,
-            mask_name,
-            ragged,
-            ragged_fill,
-            repeat=repeat,
-            workers=workers,
-            loading_processes=loading_processes,
-        ).on_mesh()
+        options = JaxOptions.of(locals()).on_mesh()
         # Batch size 0, which any number of shards divides: the pipelines have the batch size of a shard.
         loading = options.loading(0)
         if loading is not None:
@@ -152,7 +140,7 @@ class DALIGenericIterator(BaseIterator):
         if options.sharding is None:
             self._begin(pipelines, own_places(pipelines), options)
             return
-        shards = shards_of(options.sharding, 0)
+        shards = options.shards(0)
         if len(shards.ids) != len(pipelines):
             raise ValueError(
                 f"{options.sharding} has {len(shards.ids)} shards in this process, but there are {len(pipelines)} pipelines; "
@@ -281,7 +269,7 @@ class DALIGenericIterator(BaseIterator):
         """
         options = JaxOptions([], sharding=sharding, loading_processes=loading_processes).on_mesh()
         loading = options.loading(0)
-        return list((Shards.of(options.sharding, 0) if loading is None else loading.shards).ids)
+        return list((options.shards(0) if loading is None else loading.shards).ids)
 
     def __next__(self) -> dict[str, Any]:
         return self._to_dict(*self._stream.take())
@@ -442,36 +430,47 @@ def _specs(batch: dict[str, Any]) -> dict[str, Any]:
 # --- data_iterator --------------------------------------------------------------------------------------------------
 
 
-@overload
-def data_iterator(
-    pipeline_fn: Callable[P, Any], output_map: Iterable[str] = ..., *args: Any, **options: Any
-) -> Factory[P, DALIGenericIterator]: ...
-@overload
-def data_iterator(
-    pipeline_fn: None = None, output_map: Iterable[str] = ..., *args: Any, **options: Any
-) -> Decorator[DALIGenericIterator]: ...
-@_names.suggests_names
-def data_iterator(
-    pipeline_fn: Callable[..., Any] | None = None,
-    output_map: Iterable[str] = (),
-    size: int = -1,
-    reader_name: str | None = None,
-    auto_reset: str | bool | None = False,
-    last_batch_padded: bool = False,
-    last_batch_policy: LastBatchPolicy = LastBatchPolicy.FILL,
-    prepare_first_batch: bool = True,
-    sharding: Placement = None,
-    devices: Sequence[jax.Device] | None = None,
-    mask_name: str | None = None,
-    *,
-    ragged: Mapping[str, int | Sequence[int] | None] | None = None,
-    ragged_fill: float | Mapping[str, float] = 0,
-    repeat: bool = False,
-    workers: WorkerBackend | None = None,
-    loading_processes: Sequence[int] | None = None,
-    checkpoints: Sequence[bytes] | None = None,
-    enable_conditionals: bool = False,
-) -> Any:
+class DataIterator(Protocol[A, R]):
+    """The type of `data_iterator`: the arguments after the definition, and the iterators that its result makes."""
+
+    @overload
+    def __call__(self, pipeline_fn: Callable[P, Any], *args: A.args, **options: A.kwargs) -> Factory[P, R]: ...
+    @overload
+    def __call__(self, pipeline_fn: None = None, *args: A.args, **options: A.kwargs) -> Decorator[R]: ...
+
+
+def takes_fields_of(
+    options: Callable[A, T],
+) -> Callable[[Callable[[Callable[..., Any] | None, T], Callable[..., R]]], DataIterator[A, R]]:
+    """Decorator that gives a function of a definition and options the fields of the options as arguments.
+
+    Args:
+      options: the dataclass of the options.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        own_signature = inspect.signature(function)
+        definition, _ = own_signature.parameters.values()
+        fields = inspect.signature(options).parameters.values()
+        parameters = [definition.replace(default=None), *fields]
+        signature = own_signature.replace(parameters=parameters, return_annotation="Any")
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            try:
+                arguments = signature.bind(*args, **kwargs).arguments
+            except TypeError as e:
+                raise TypeError(f"{function.__name__}: {e}") from None
+            return function(arguments.pop(definition.name, None), options(**arguments))  # pyright: ignore[reportCallIssue]
+
+        wrapped.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
+        return _names.suggests_names(wrapped)
+
+    return decorate
+
+
+@takes_fields_of(JaxOptions)
+def data_iterator(pipeline_fn: Callable[..., Any] | None, options: JaxOptions) -> Callable[..., DALIGenericIterator]:
     """Turns a function that defines a pipeline into a function that makes iterators over it.
 
     It can be used as a decorator with arguments, or as a function of the pipeline definition. The result takes the
@@ -522,52 +521,22 @@ def data_iterator(
       TypeError: `checkpoints` is given both here and to the result.
       ValueError: `sharding` and `devices` are both given, or the shards don't divide the batch.
     """
-    return iterator_factory(
-        DALIGenericIterator,
-        pipeline_fn,
-        JaxOptions(
-            output_map,
-            size,
-            reader_name,
-            auto_reset,
-            last_batch_padded,
-            last_batch_policy,
-            prepare_first_batch,
-            sharding,
-            mask_name,
-            ragged,
-            ragged_fill,
-            repeat=repeat,
-            workers=workers,
-            loading_processes=loading_processes,
-        ),
-        devices,
-        checkpoints,
-        enable_conditionals,
-    )
+    return iterator_factory(DALIGenericIterator, pipeline_fn, options)
 
 
 def iterator_factory(
-    cls: type[DALIGenericIterator],
-    pipeline_fn: Callable[..., Any] | None,
-    options: JaxOptions,
-    devices: Sequence[jax.Device] | None,
-    checkpoints_option: Sequence[bytes] | None,
-    enable_conditionals: bool,
+    cls: type[DALIGenericIterator], pipeline_fn: Callable[..., Any] | None, options: JaxOptions
 ) -> Any:
     """Implements `data_iterator` for iterators of class `cls`.
-
-    Args:
-      pipeline_fn, options, devices, enable_conditionals: the arguments of `data_iterator`.
-      checkpoints_option: its argument `checkpoints`.
 
     Returns:
       A function that makes iterators; a decorator if `pipeline_fn` is None.
     """
+    devices = options.devices
     if options.sharding is not None and devices is not None:
         raise ValueError("sharding and devices can't be given together: pass one of them")
     if pipeline_fn is None:
-        return lambda fn: iterator_factory(cls, fn, options, devices, checkpoints_option, enable_conditionals)
+        return lambda fn: iterator_factory(cls, fn, options)
     if not callable(pipeline_fn):
         raise TypeError(f"data_iterator takes a pipeline definition, a function; got {type(pipeline_fn).__name__}")
     factory = pipeline_fn if getattr(pipeline_fn, "_is_pipeline_def", False) else pipeline_def(pipeline_fn)
@@ -579,9 +548,9 @@ def iterator_factory(
         """Makes the pipelines, and the iterator over them. The arguments are those of the definition and of `Pipeline`."""
         # A definition with a parameter `checkpoints` gets that argument; otherwise it is the iterator's.
         takes_checkpoints = "checkpoints" in inspect.signature(function).parameters
-        if checkpoints_option is not None and not takes_checkpoints and "checkpoints" in kwargs:
+        if options.checkpoints is not None and not takes_checkpoints and "checkpoints" in kwargs:
             raise TypeError(f"{name_of(function)}: checkpoints was already given to data_iterator")
-        checkpoints = checkpoints_option if takes_checkpoints else kwargs.pop("checkpoints", checkpoints_option)
+        checkpoints = options.checkpoints if takes_checkpoints else kwargs.pop("checkpoints", options.checkpoints)
         if checkpoints is not None and not (
             isinstance(checkpoints, (list, tuple)) and all(isinstance(c, bytes) for c in checkpoints)
         ):
@@ -593,7 +562,7 @@ def iterator_factory(
             k: kwargs.pop(k) for k in ("workers", "loading_processes") if k in kwargs and k not in definition_parameters
         }
         chosen_options = dataclasses.replace(options, **overrides).on_mesh()
-        if enable_conditionals:
+        if options.enable_conditionals:
             kwargs.setdefault("enable_conditionals", True)
         iterator = cls.__new__(cls)  # `_begin` or `_begin_shared` does the work of `__init__`
         if chosen_options.sharding is None and devices is None:
@@ -621,9 +590,8 @@ def iterator_factory(
         placed_options = (
             chosen_options if devices is None else dataclasses.replace(chosen_options, sharding=_sharding_over(devices))
         )
-        assert placed_options.sharding is not None
         loading = placed_options.loading(batch_size)
-        shards = shards_of(placed_options.sharding, batch_size) if loading is None else loading.shards
+        shards = placed_options.shards(batch_size) if loading is None else loading.shards
         seed = kwargs.get("seed", defaults.get("seed"))
         arguments = {**kwargs, "batch_size": batch_size // shards.num, "seed": agreed_seed(seed)}
         local_devices = jax.local_devices()

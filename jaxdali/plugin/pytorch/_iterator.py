@@ -7,7 +7,7 @@ import contextlib
 import ctypes
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -175,10 +175,7 @@ class DALIGenericIterator(_TorchIterator):
         prepare_first_batch: bool = True,
         repeat: bool = False,
     ):
-        policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch)
-        options = IteratorOptions(
-            output_map, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch, repeat=repeat
-        )
+        options = _options_of(locals())
         self._begin(pipelines, options, dynamic_shape)
 
     def __next__(self) -> list[dict[str, torch.Tensor]]:
@@ -206,12 +203,9 @@ class DALIClassificationIterator(DALIGenericIterator):
         prepare_first_batch: bool = True,
         repeat: bool = False,
     ):
-        policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch)
         outputs = outputs_of(list_of(pipelines)[0])
         names = ["data", "label", *(x.metadata for x in outputs[2:] if x.metadata is not None)]
-        options = IteratorOptions(
-            names, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch, repeat=repeat
-        )
+        options = _options_of({**locals(), "output_map": names})
         self._begin(pipelines, options, dynamic_shape)
 
 
@@ -269,10 +263,7 @@ class DALIRaggedIterator(_TorchIterator):
         prepare_first_batch: bool = True,
         repeat: bool = False,
     ):
-        policy = last_batch_policy if fill_last_batch is None else _policy_of(fill_last_batch)
-        options = IteratorOptions(
-            output_map, size, reader_name, auto_reset, last_batch_padded, policy, prepare_first_batch, repeat=repeat
-        )
+        options = _options_of(locals())
         self._begin(pipelines, options, dynamic_shape, _checked_tags(output_types, list(options.output_map)))
 
     def __next__(self) -> list[dict[str, torch.Tensor | list[torch.Tensor]]]:
@@ -502,11 +493,14 @@ def _to_tensor(array: jax.Array, name: str, node: Node) -> torch.Tensor:
         ) from e
 
 
-def _policy_of(fill_last_batch: bool) -> LastBatchPolicy:
-    """The policy for the deprecated argument `fill_last_batch`, with a warning."""
+def _options_of(arguments: Mapping[str, Any]) -> IteratorOptions:
+    """The options among the arguments of a constructor, with a warning if the deprecated `fill_last_batch` is given."""
+    fill_last_batch = arguments["fill_last_batch"]
+    if fill_last_batch is None:
+        return IteratorOptions.of(arguments)
     policy = LastBatchPolicy.FILL if fill_last_batch else LastBatchPolicy.PARTIAL
     warn(f"fill_last_batch={fill_last_batch} is deprecated: use last_batch_policy={policy}", DeprecationWarning)
-    return policy
+    return IteratorOptions.of({**arguments, "last_batch_policy": policy})
 
 
 def _checked_tags(tags: Sequence[str] | None, names: Sequence[str]) -> Sequence[str] | None:
