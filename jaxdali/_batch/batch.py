@@ -11,6 +11,7 @@ import numpy as np
 from .._core.graph import Node
 from .._core.operator import Names, Setup
 from .._core.ragged import Sizes
+from .._core.redaction import redacted
 from .._core.values import Spec, Value
 from .._data.source import SampleIds
 from .._plan.plan import Presence, Ref, Step
@@ -29,6 +30,11 @@ class BadSample:
     file: str
     reason: str
     count: int
+
+    @staticmethod
+    def of(counts: Mapping[tuple[str, str], int]) -> list[BadSample]:
+        """The bad samples of counts by (file, reason), without the secrets in URLs."""
+        return [BadSample(redacted(file), redacted(reason), count) for (file, reason), count in dict(counts).items()]
 
 
 class EagerArrays(tuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from .._core.errors import DifferentShapes, OperatorError
 from .._core.graph import Graph, check_same_structure
 from .._core.jax_settings import own_settings
 from .._core.operator import EagerOperator, NativeOperator, SourceOperator
-from .._core.redaction import redacted, shown_error
+from .._core.redaction import shown_error
 from .._core.system import available_cpus, refuse_fork
 from .._core.values import Value
 from .._data.source import SampleIds, Source
@@ -91,7 +92,7 @@ class Executor:
         self._shardings = delivery.shardings_of_outputs(len(self.graph.outputs))
         self._tuned = options.tuned
         self._warned: set[tuple[int, bool]] = set()  # the arguments of `warn_at_end`: node, and whether it was empty
-        self._bad_counts: dict[tuple[str, str], int] = {}  # by file and reason
+        self._bad_counts = collections.Counter[tuple[str, str]]()  # by file and reason
         self.sources: dict[int, Source] = {}
         self._is_built = False
         # Guards the host pass, the programs and the capacities of phases: one batch at a time.
@@ -359,15 +360,11 @@ class Executor:
         """Counts the samples of a batch that were replaced or left out. Call it when the user takes the batch, not when
         it is made.
         """
-        for report in batch.replaced:
-            self._bad_counts[report] = self._bad_counts.get(report, 0) + 1
+        self._bad_counts.update(batch.replaced)
 
     def bad_samples(self) -> list[BadSample]:
         """The samples that were replaced or left out in the batches taken so far."""
-        return [
-            BadSample(redacted(file), redacted(reason), count)
-            for (file, reason), count in self._bad_counts.copy().items()
-        ]
+        return BadSample.of(self._bad_counts)
 
     def statistics(self) -> Statistics:
         """The costs of the stages so far. Raises RuntimeError if they are not measured."""

@@ -265,14 +265,13 @@ class RemoteExecutor(Executor):
                 raise error
         # Only the workers have read the samples, so only they know which are missing.
         # With replacements (`on_error="replace"`) no sample is missing, but some are unread.
+        unread = {s * self.B + i: reason for s, shard in enumerate(shards) for i, reason in shard.unread.items()}
         if any(shard.present is not None for shard in shards):
             present = np.concatenate(
                 [np.ones(self.B, bool) if shard.present is None else shard.present for shard in shards]
             )
-            unread = {s * self.B + i: reason for s, shard in enumerate(shards) for i, reason in shard.unread.items()}
             batch.identify(dataclasses.replace(batch.ids, present=present, unread=unread))
-        elif any(shard.unread for shard in shards):
-            unread = {s * self.B + i: reason for s, shard in enumerate(shards) for i, reason in shard.unread.items()}
+        elif unread:
             batch.identify(dataclasses.replace(batch.ids, unread=unread))
         for k, ref in enumerate(self.plan.outputs):
             batch.values[ref] = _joined([shard.values[k] for shard in shards])

@@ -369,7 +369,7 @@ class DebugSession(ApiUse):
         self._iteration = self._epoch = self._pending = self._num_batches = 0
         self._ended = self._closed = False
         # How often samples were replaced or left out, by file and reason.
-        self._bad_counts: dict[tuple[str, str], int] = {}
+        self._bad_counts = collections.Counter[tuple[str, str]]()
         self._evaluation: Evaluation | None = None  # of the batch that was made last
         self._exclusive_use = ExclusiveUse("pipeline")
 
@@ -459,8 +459,7 @@ class DebugSession(ApiUse):
             self.executor.close()
         self.executor, self.complete = executor, True
         argument_checks.check_outputs(graph, executor.plan.output_specs, self._settings.output_requirements)
-        for report in batch.replaced:
-            self._bad_counts[report] = self._bad_counts.get(report, 0) + 1
+        self._bad_counts.update(batch.replaced)
         return tensor_lists(batch)
 
     def executor_of(self, graph: Graph, sources: Mapping[int, Source]) -> Executor:
@@ -485,7 +484,7 @@ class DebugSession(ApiUse):
 
     def bad_samples(self) -> list[BadSample]:
         """The samples that were replaced or left out in the batches taken so far."""
-        return [BadSample(file, reason, count) for (file, reason), count in self._bad_counts.items()]
+        return BadSample.of(self._bad_counts)
 
     def close(self):
         """Stops the session. No batch can be taken afterwards."""
