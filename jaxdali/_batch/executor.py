@@ -254,11 +254,12 @@ class Executor:
         random_keys: Mapping[int, Any] | None = None,
         eager_results: dict[int, EagerResults] | None = None,
     ) -> InFlightBatch:
-        """Returns a batch with the values of its sources, which are not read.
+        """Returns a batch with the values of its inputs. No source is read.
 
         Args:
-          values: the outputs of each source, by its node's id: each dense ``[N, ...]``, `Packed` or a list of samples.
-            Values of sources that are not in the plan, because nothing needs them, are ignored.
+          values: the outputs of each `HostInput`, or of a node whose source is an `InputSource`, by the node's id:
+            each dense ``[N, ...]``, `Packed` or a list of samples. Values of nodes that are not in the plan, because
+            nothing needs them, are ignored.
           ids: the samples of the batch.
           random_keys: by step id, two arrays ``[N]`` that take the places of epoch and position as the keys of the
             step's random numbers.

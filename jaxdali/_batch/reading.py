@@ -169,8 +169,7 @@ class BatchReader:
             resources = self._resources
             index_in_batch = np.arange(resources.B)[None] + resources.B * np.asarray(resources.shards.ids)[:, None]
             position = (index_in_batch + state["iteration"] * resources.B * resources.shards.num).reshape(-1)
-            no_names = [""] * resources.N
-            batch.identify(SampleIds(np.full(resources.N, state["epoch"]), position, names=no_names, paths=no_names))
+            batch.identify(SampleIds.unnamed(np.full(resources.N, state["epoch"]), position))
 
     def _read(self, nodes: Sequence[Node], batch: InFlightBatch):
         """Reads a batch of some sources. All are read even if one fails or has ended, so that they stay in step. Stores

@@ -339,8 +339,7 @@ class Graph:
     def find(self, handle: DataNode | str) -> Node | None:
         """The node that a user's `DataNode` or a name refers to; None: it is not in this graph."""
         if isinstance(handle, DataNode):
-            node = self.copies.get(handle.node.id)
-            return node if node in self.nodes else None  # `copies` also has nodes that were left out
+            return self.copies.get(handle.node.id)
         return next((n for n in self.nodes if n.name == handle), None)
 
     def add(
@@ -352,14 +351,15 @@ class Graph:
         return node
 
     def with_values(self, ops: Mapping[int, Operator]):
-        """Replaces nodes by sources of their values, and removes the nodes that only the replaced ones depended on.
+        """Replaces nodes by inputs for their values, and removes the nodes that only the replaced ones depended on.
 
         Args:
-          ops: the sources, by the `id` of the nodes.
+          ops: the inputs, by the `id` of the original nodes. Nodes that are not in this graph are ignored.
         """
+        for number in ops.keys() & self.copies.keys():
+            node = self.copies[number]
+            node.op, node.inputs, node.device = ops[number], (), ""
         for node in self.nodes:
-            if node.id in ops:
-                node.op, node.inputs, node.device = ops[node.id], (), ""
             node.__post_init__()  # where a node runs follows from its inputs
         self._prune()
 
@@ -375,6 +375,7 @@ class Graph:
             if node.id in needed or (isinstance(node.op, SourceOperator) and node.op.stays) or node.op.preserved:
                 needed |= {x.node.id for x in dependencies(node)} | {node.id}
         self.nodes = [n for n in self.nodes if n.id in needed]
+        self.copies = {number: n for number, n in self.copies.items() if n.id in needed}
 
     @property
     def key(self) -> tuple:

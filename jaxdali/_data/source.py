@@ -41,6 +41,12 @@ class SampleIds:
     of_output: Callable[[int], Sequence[str]] | None = None
     repeated: bool = False
 
+    @staticmethod
+    def unnamed(epoch: np.ndarray, position: np.ndarray) -> SampleIds:
+        """The ids of samples that have neither names nor files."""
+        no_names = [""] * len(position)
+        return SampleIds(epoch, position, names=no_names, paths=no_names)
+
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
@@ -224,19 +230,6 @@ class Source:
 
     def reopen(self) -> None:
         """Prepares a closed source for further use. Batches that were read and not committed are undone."""
-
-
-class PlaceholderSource(Source):
-    """A source with specs but without data. It is never read: a caller sets its values (`Executor.batch_of`)."""
-
-    def __init__(self, *specs: Spec):
-        self._specs = specs
-
-    def specs(self) -> tuple[Spec, ...]:
-        return self._specs
-
-    def initial(self) -> list[Any]:
-        return [None]
 
 
 def check_fingerprints(

@@ -15,13 +15,14 @@ import numpy as np
 from .. import _cpu
 from .._batch.batch import BadSample, FinishedBatch, InFlightBatch, SourceError
 from .._batch.executor import Executor
+from .._batch.host_input import HostInput, InputSource
 from .._batch.reading import joined_ids
 from .._core.graph import DataNode, Graph, Node
 from .._core.jax_settings import own_settings
 from .._core.operator import EagerOperator, SourceOperator
 from .._core.ragged import DeviceSamples, Packed, is_on_accelerator
 from .._core.values import Spec, Value
-from .._data.source import PlaceholderSource, SampleIds, Source
+from .._data.source import SampleIds, Source
 from .._runner.fork_guard import ExclusiveUse
 from ..backend import TensorListCPU, TensorListGPU
 from . import argument_checks
@@ -37,7 +38,7 @@ from .session import FED_OPERATORS, ApiUse
 #
 # * When the definition has returned, its whole graph runs, as that of a compiled pipeline would, for the samples that
 #   were read. The values shown before may differ from its values by one level of 255, because nothing was fused.
-# * Each node is evaluated by a graph of its own. In that graph, sources that hold values replace the nodes that were
+# * Each node is evaluated by a graph of its own. In that graph, inputs (`HostInput`) replace the nodes that were
 #   evaluated before. The graph is collected from all nodes made so far. So its nodes have the same numbers as in the
 #   whole graph, and random numbers depend on these.
 # * User functions are called once: the whole graph reuses their results, unless these are on an accelerator.
@@ -49,35 +50,6 @@ from .session import FED_OPERATORS, ApiUse
 
 
 _SAMPLES_SHOWN = 4  # of a value that is printed
-
-
-class EvaluatedNode(SourceOperator):
-    """A source that holds the outputs of a node that was evaluated."""
-
-    name = "value"
-    specs: tuple[Spec, ...]
-    stays = False
-
-    @property
-    def num_outputs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return len(self.specs)
-
-    def make_source(self, ops: Sequence[Any], seed: int) -> Source:
-        return PlaceholderSource(*self.specs)
-
-
-class _BorrowedSource(PlaceholderSource):
-    """A source of the session, for the executor of a part of the definition, which neither reads nor closes it."""
-
-    def __init__(self, source: Source):
-        super().__init__(*source.specs())
-        self._source = source
-
-    def first_shape(self, output: int) -> tuple[int, ...] | None:
-        return self._source.first_shape(output)
-
-    def counts(self) -> Mapping[str, int]:
-        return self._source.counts()
 
 
 class _WrongSampleIds(BaseException):
@@ -218,10 +190,8 @@ class Evaluation:
         outputs = [DataNode(node, i) for i in range(node.op.num_outputs)]
         # A function that returns nothing is called, as it may print: a node without outputs is a sink of the graph.
         graph = Graph.collect(self._nodes, outputs, () if outputs else [DataNode(node, 0)])
-        executor, batch = self._launch(graph, self._values)
-        try:
-            with own_settings():
-                finished = executor.check(batch)
+        executor, batch, finished = self._run(graph, self._values)
+        with contextlib.closing(executor):
             # `copies`: the graph's node by the id of the definition's. None: the plan has left the node out, because it
             # changes nothing.
             step = next((s for s in executor.plan.steps if s.id == graph.copies[node.id].id), None)
@@ -235,8 +205,6 @@ class Evaluation:
             self._values[node.id] = _NodeValue(
                 tensor_lists(finished), specs, data, finished.names, self._paths(node, finished.ids), is_user_function
             )
-        finally:
-            executor.close()
 
     def _paths(self, node: Node, ids: SampleIds) -> Sequence[str]:
         """The files of the samples of a node: those of its source, or, if it has none, those of `ids`."""
@@ -253,43 +221,32 @@ class Evaluation:
             self._evaluate(node)
         self._deferred = []
         graph = Graph.collect(self._nodes, outputs, sinks)
-        executor, batch = self._launch(
+        executor, _, finished = self._run(
             graph, {number: value for number, value in self._values.items() if value.from_user_function}
         )
-        try:
-            with own_settings():
-                return executor, executor.check(batch), graph
-        except BaseException:
-            executor.close()
-            raise
+        return executor, finished, graph
 
-    def _launch(self, graph: Graph, values: Mapping[int, _NodeValue]) -> tuple[Executor, InFlightBatch]:
-        """Launches the batch of a graph that was collected from the definition's nodes. The caller closes the executor.
+    def _run(self, graph: Graph, values: Mapping[int, _NodeValue]) -> tuple[Executor, InFlightBatch, FinishedBatch]:
+        """Runs a graph that was collected from the definition's nodes. Returns its executor, which the caller closes, and
+        the batch as it was launched and as it is finished.
 
         Args:
           graph: the graph.
           values: of evaluated nodes, by their ids in the definition. Nodes whose values are on the host are not
             computed again.
         """
-        # From here on nodes are the graph's own, which are copies of the definition's.
-        values_of_copies = {graph.copies[n].id: value for n, value in values.items() if value.data is not None}
-        graph.with_values({i: EvaluatedNode(specs=value.specs) for i, value in values_of_copies.items()})
-        # `with_values` has put sources in place of the evaluated nodes, and removed the nodes that only these needed.
-        node_ids = {n.id for n in graph.nodes}
-        sources = {
-            graph.copies[n].id: open_source
-            for n, open_source in self._sources.items()
-            if n in graph.copies and graph.copies[n].id in node_ids
-        }
+        values = {n: value for n, value in values.items() if value.data is not None}
+        graph.with_values({n: HostInput(specs=value.specs) for n, value in values.items()})
+        # From here on nodes are those that the graph still has. They are its own, copies of the definition's.
+        copies = graph.copies
+        node_values = {copies[n].id: value for n, value in values.items() if n in copies}
+        sources = {copies[n].id: open_source for n, open_source in self._sources.items() if n in copies}
         executor = self._session.executor_of(graph, {i: open_source.source for i, open_source in sources.items()})
         try:
             with own_settings():
                 executor.build()
-                return executor, executor.launch(
-                    self._make_batch(
-                        executor, sources, {i: value for i, value in values_of_copies.items() if i in node_ids}
-                    )
-                )
+                batch = executor.launch(self._make_batch(executor, sources, node_values))
+                return executor, batch, executor.check(batch)
         except BaseException:
             executor.close()
             raise
@@ -323,8 +280,6 @@ class Evaluation:
             )
         batch = executor.batch_of(values, ids)
         batch.origins, batch.unread = origins, unread
-        for value in batch.values.values() if batch.short else ():
-            value.present = batch.present
         return batch
 
 
@@ -470,9 +425,8 @@ class DebugSession(ApiUse):
         """
         assert self._device is not None
         options = dataclasses.replace(self._settings.run_options(self._seed), pool_id=self._pool_id, tuned=())
-        return Executor.of_values(
-            graph, self._device, options, sources={i: _BorrowedSource(source) for i, source in sources.items()}
-        )
+        lent_sources = {i: InputSource(s.specs(), s.first_shape, s.counts) for i, s in sources.items()}
+        return Executor.of_values(graph, self._device, options, sources=lent_sources)
 
     def reset(self):
         """Starts the next epoch at the end of the data."""
@@ -503,10 +457,7 @@ class DebugSession(ApiUse):
             return self.ids
         assert self._settings.batch_size is not None
         B = self._settings.batch_size
-        no_texts = [""] * B  # without a source, samples have neither names nor files
-        return SampleIds(
-            np.full(B, self._epoch), np.arange(B) + (self._iteration - 1) * B, names=no_texts, paths=no_texts
-        )
+        return SampleIds.unnamed(np.full(B, self._epoch), np.arange(B) + (self._iteration - 1) * B)
 
     def open(self, node: Node, index: int) -> _OpenSource:
         """Returns the source of a node, which is the definition's `index`th of its operator. Opens and reads a new one."""
@@ -557,20 +508,12 @@ class DebugSession(ApiUse):
     def feed(self, handle: DataNode | str, data: Any, layout: str | None):
         """See `Session.feed`. Before the first batch, data are kept for the external_source of this name."""
         name = handle if isinstance(handle, str) else handle.name
-        open_source = next(
-            (
-                candidate
-                for candidate in self._sources.values()
-                if candidate.node.name == name and candidate.node.op.name in FED_OPERATORS
-            ),
-            None,
-        )
+        fed_sources = [s for s in self._sources.values() if s.node.op.name in FED_OPERATORS]
+        open_source = next((s for s in fed_sources if s.node.name == name), None)
         if open_source is not None:
             open_source.source.feed(data, layout)
         elif self.complete:
-            names = [
-                candidate.node.name for candidate in self._sources.values() if candidate.node.op.name in FED_OPERATORS
-            ]
+            names = [s.node.name for s in fed_sources]
             raise KeyError(f"there is no external_source named {name!r} in the pipeline; there are {names}")
         else:
             self._early_data[name].append((data, layout))

@@ -269,6 +269,7 @@ def _bound(step: Step, context: BindingContext, steps: Mapping[int, Step], wante
             takes_image
             and image.shape is None
             and source is not None
+            and not steps[ref.step].op.of_values  # its shapes are known only with each batch
             and (shape := source.seen_shape(ref.index)) is not None
         ):
             image = dataclasses.replace(image, dims=shape)

@@ -13,6 +13,7 @@ import numpy as np
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
+from .._batch.host_input import HostInput
 from .._core import ffi as _ffi
 from .._core.building import DeferredWarnings, add
 from .._core.errors import OperatorError, SampleError
@@ -20,17 +21,16 @@ from .._core.jax_settings import own_settings, without_mesh
 from .._core.operator import EagerOperator, NativeOperator, ProgramOperator
 from .._core.values import Spec, narrow
 from .._core.words import in_values
-from .._data.source import SampleIds
 from .._plan.plan import Ref
 from .._program.program import lowered
 from .._program.sharding import Shards
 from . import _keys
 from ._batch import Batch, Draw
-from ._engine import CallInput, DynamicDataNode, FunctionGraph, name_line
+from ._engine import DynamicDataNode, FunctionGraph, name_line
 
 
 class ProgramInput(ProgramOperator):
-    """An input of a dense function that stays in the program, and is not read by the host."""
+    """An input of a dense function that stays in the program, and is not read by the host, as a `HostInput` is."""
 
     name = "input"
     of_values = True
@@ -87,7 +87,7 @@ class Dense:
         def inputs() -> list[DynamicDataNode]:
             device_name = "gpu" if shards.accelerator else None
             return [
-                add(CallInput(spec=s)) if host else add(ProgramInput(spec=s), device=device_name)
+                add(HostInput(specs=(s,), of_values=True)) if host else add(ProgramInput(spec=s), device=device_name)
                 for s, host in zip(specs, hosted, strict=True)
             ]
 
@@ -385,18 +385,11 @@ class Dense:
           random_keys: two ``i64[N]`` for each key.
           any_numbers: whether arguments may be out of their ranges.
         """
-        values: dict[int, tuple[Any, ...]] = {}  # the outputs of each input's step
-        for ref, is_hosted, array in zip(self._inputs, self._hosted, arrays, strict=True):
-            if ref is not None and is_hosted:
-                spec = self._plan.spec(ref)
-                values[ref.step] = (np.zeros((self._N, *(spec.shape or ())), spec.dtype) if array is None else array,)
-        no_names = [""] * self._N
-        ids = SampleIds(
-            epoch=self._executor.resources.zeros, position=np.arange(self._N), names=no_names, paths=no_names
-        )
-        batch = self._executor.batch_of(
-            values, ids, {step: tuple(random_keys[k]) for step, k in self._function_graph.key_of_node.items()}
-        )
+        inputs = [
+            None if not is_hosted else np.zeros((self._N, *(s.shape or ())), s.dtype) if array is None else array
+            for s, is_hosted, array in zip(self._specs, self._hosted, arrays, strict=True)
+        ]
+        batch = self._function_graph.batch(self._executor, inputs, random_keys)
         try:
             with np.errstate(all="ignore") if any_numbers else contextlib.nullcontext():
                 self._executor.prepare(batch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -14,16 +15,16 @@ import numpy as np
 
 from .._batch.batch import EagerResults, InFlightBatch
 from .._batch.executor import Executor
+from .._batch.host_input import HostInput
 from .._core.building import DeferredWarnings, Scope, add, building, current_scope, replaying_draws, user_line, warn
 from .._core.calls import flat
 from .._core.errors import ArgumentError, OperatorError, located_message
 from .._core.ffi import TargetDevice
 from .._core.graph import DataNode, Graph, Node, dependencies
 from .._core.jax_settings import own_settings
-from .._core.operator import SourceOperator
 from .._core.tracebacks import boundaries
 from .._core.values import Spec
-from .._data.source import PlaceholderSource, SampleIds, Source
+from .._data.source import SampleIds
 from .._plan.run_options import RunOptions
 from .._program.sharding import Shards
 from ..fn._decode import registered
@@ -31,44 +32,6 @@ from . import _threads
 from ._batch import Batch, Draw
 from ._keys import TracedKey, TracedKeys, key_halves
 from ._singles import ambiguous_draw, single
-
-
-class CallInput(SourceOperator):
-    """An input of a compiled function: a batch that the caller passes to each call.
-
-    Attributes:
-      spec: of the batch: type, number of dimensions, layout, and the shape if all samples have one.
-      number: position among the inputs of the function.
-      first_shape: shape of the first sample; None: the spec has the shape of all samples.
-      shape_reads: a set to which `number` is added when an operator is bound by `first_shape`.
-    """
-
-    name = "input"
-    of_values = True
-    spec: Spec
-    number: int = 0
-    first_shape: tuple[int, ...] | None = None
-    shape_reads: Any = dataclasses.field(default=None, compare=False)
-
-    def make_source(self, ops: Sequence[Any], seed: int) -> Source:
-        return _CallSource(self)
-
-
-class _CallSource(PlaceholderSource):
-    """The source of a `CallInput`, which records that its first shape was read."""
-
-    def __init__(self, op: CallInput):
-        super().__init__(op.spec)
-        self._op = op
-
-    def first_shape(self, output: int) -> tuple[int, ...] | None:
-        if self._op.shape_reads is not None:
-            self._op.shape_reads.add(self._op.number)
-        return self._op.first_shape
-
-    def seen_shape(self, output: int) -> tuple[int, ...] | None:
-        return None  # each call has a batch of other shapes
-
 
 # `trace`: the `TraceState` of the function of values that this thread traces.
 _local = threading.local()
@@ -316,12 +279,11 @@ class FunctionGraph:
             leaves, self.tree = trace.run(function, [x._with_draw(d) for x, d in zip(nodes, draws, strict=True)])
         self._draws = [x._draw for x in leaves]
         self.graph = Graph.collect(scope.nodes, leaves)
-        copies = self.graph.copies  # `collect` copies nodes and gives them other ids
-        node_ids = {n.id for n in self.graph.nodes}
+        copies = self.graph.copies  # `collect` copies the nodes that are needed, and gives them other ids
         # For an accelerator `nodes` are the results of `.gpu()`, and their inputs are the sources. Sources have no
         # input.
         sources = [next(iter(x.node.inputs), x).node for x in nodes]
-        self.inputs = [copies[n.id].id if copies[n.id].id in node_ids else None for n in sources]
+        self.inputs = [copies[n.id].id if n.id in copies else None for n in sources]
         self.keys = trace.keys
         self.key_of_node = {copies[n].id: key for n, key in trace.key_of_node.items() if n in copies}
 
@@ -340,6 +302,31 @@ class FunctionGraph:
             self.graph,
             device,
             RunOptions(batch_size=N, num_threads=_threads.get_num_threads(), pool_id=_threads.SHARED),
+        )
+
+    def batch(
+        self,
+        executor: Executor,
+        inputs: Sequence[Any],
+        random_keys: Sequence[Any],
+        eager_results: dict[int, EagerResults] | None = None,
+    ) -> InFlightBatch:
+        """Makes a batch that an executor of the graph is to compute.
+
+        Args:
+          executor: as the method `executor` makes it.
+          inputs: the values of the inputs, as `Executor.batch_of` takes them; None: the host does not read the input.
+          random_keys: for each of `keys`, two ``i64[N]`` that key the random numbers of the samples.
+          eager_results: the results of eager functions that were called for this batch already, by step; None: they are
+            not kept.
+        """
+        values = zip(self.inputs, inputs, strict=True)
+        zeros = executor.resources.zeros
+        return executor.batch_of(
+            {node: (x,) for node, x in values if node is not None and x is not None},
+            SampleIds.unnamed(epoch=zeros, position=np.arange(len(zeros))),
+            {node: tuple(random_keys[k]) for node, k in self.key_of_node.items()},
+            eager_results,
         )
 
 
@@ -406,16 +393,22 @@ class Engine:
         first_shapes: Sequence[tuple[int, ...] | None],
     ):
         self._N, self._first_shapes = N, first_shapes
-        self._shape_reads: set[int] = set()  # the inputs whose first shapes operators have read, see `CallInput`
+        # The inputs by whose first shapes operators are bound. Nodes refer to this set, and not to the engine.
+        self._shape_reads = shape_reads = set[int]()
         # Warnings while an executor is built, and while the graph is made. They are given in each call.
         self._warnings, self._graph_warnings = DeferredWarnings(), DeferredWarnings()
         self._device = device
 
+        def first_shape(number: int, output: int) -> tuple[int, ...] | None:
+            """The first shape of an input, by which an operator is bound."""
+            shape_reads.add(number)
+            return first_shapes[number]
+
         def inputs() -> list[DynamicDataNode]:
             """Adds a node for each input to the graph. For an accelerator, `.gpu()` moves the inputs there."""
             nodes = [
-                add(CallInput(spec=s, number=i, first_shape=first_shape, shape_reads=self._shape_reads))
-                for i, (s, first_shape) in enumerate(zip(specs, first_shapes, strict=True))
+                add(HostInput(specs=(s,), of_values=True, number=i, first_shape=functools.partial(first_shape, i)))
+                for i, s in enumerate(specs)
             ]
             return [x.gpu() for x in nodes] if Shards.single(device).accelerator else nodes
 
@@ -456,15 +449,12 @@ class Engine:
                     with self._warnings:
                         executor.build()
                     self._graph_warnings.warn()
-                    # `value` is the `CallInput` whose first shape a warning depends on.
+                    # `value` is the `HostInput` whose first shape a warning depends on.
                     self._warnings.warn(lambda value: first_shapes[value.number])
                     # Checked again: only `build` tells which first shapes operators read, maybe in another thread.
                     self._check_first_shapes(first_shapes)
-                    batch = self._make_batch(
-                        executor,
-                        batches,
-                        {step: random_keys[k] for step, k in self._function_graph.key_of_node.items()},
-                        eager_results,
+                    batch = self._function_graph.batch(
+                        executor, [b._on_host for b in batches], random_keys, eager_results
                     )
                     result = executor.check(executor.launch(batch))
                 # The batch showed types that this executor is not bound to: make it again with one that fits.
@@ -504,33 +494,6 @@ class Engine:
         while len(self._idle) > (self.MAX_IDLE_BY_TYPES if bound.types else self.MAX_IDLE):
             with contextlib.suppress(IndexError):
                 self._idle.popleft().executor.close()
-
-    def _make_batch(
-        self,
-        executor: Executor,
-        batches: Sequence[Batch],
-        random_keys: Mapping[int, tuple[np.ndarray, np.ndarray]],
-        eager_results: dict[int, EagerResults],
-    ) -> InFlightBatch:
-        """Makes the batch that the executor is to compute, with the values of its inputs.
-
-        Args:
-          batches: the inputs, of N samples each.
-          random_keys: for the id of each random node, two numbers ``i64[N]`` that key the random numbers of its
-            samples.
-          eager_results: by step, the results of eager functions that were called for this batch already.
-        """
-        no_names = [""] * self._N
-        values: dict[int, tuple[Any, ...]] = {}
-        for node, batch in zip(self._function_graph.inputs, batches, strict=True):
-            assert node is not None  # a graph keeps its sources, even if no output needs them
-            values[node] = (batch._on_host,)
-        return executor.batch_of(
-            values,
-            SampleIds(epoch=executor.resources.zeros, position=np.arange(self._N), names=no_names, paths=no_names),
-            random_keys,
-            eager_results,
-        )
 
 
 def name_line(e: OperatorError, line: str):
