@@ -87,15 +87,15 @@ def pipeline_keywords() -> frozenset[str]:
 
 
 @functools.cache
-def _classes_by_operator() -> dict[str, set[type[Operator]]]:
-    """The classes of each operator, by its name."""
-    classes: dict[str, set[type[Operator]]] = {}
+def _classes_of(operator: str) -> set[type[Operator]]:
+    """The classes of an operator whose function is known. Others are imported later, so the classes of all are unknown."""
+    classes: set[type[Operator]] = set()
     pending = [Operator]
     while pending:
         operator_class = pending.pop()
         pending += operator_class.__subclasses__()
-        if "name" in vars(operator_class):
-            classes.setdefault(operator_class.name, set()).add(operator_class)
+        if vars(operator_class).get("name") == operator:
+            classes.add(operator_class)
     return classes
 
 
@@ -103,7 +103,7 @@ def operator_of(x: Any) -> str:
     """The name of the operator of a function in `jaxdali.fn` or a class in `jaxdali.ops`; "" if it is uncertain."""
     function = getattr(x, "function", x) if isinstance(x, type) else x
     name = next((n for n, f in functions.items() if f is function), "")
-    return name if name in _classes_by_operator() else ""
+    return name if _classes_of(name) else ""
 
 
 @functools.cache
@@ -111,7 +111,7 @@ def side(operator: str) -> str:
     """Where an operator runs: "host", "program", or "either" (where its inputs are); "" if it is uncertain."""
     if operator.startswith("decoders.image"):
         return "program"  # it becomes an operator of the program when its inputs are known
-    classes = _classes_by_operator()[operator]
+    classes = _classes_of(operator)
     if all(
         issubclass(operator_class, (HostOperator, SourceOperator, SampleOperator))
         and not issubclass(operator_class, ProgramOperator)
@@ -138,7 +138,7 @@ def host_reads(operator: str, argument: bool) -> bool:
     Args:
       argument: whether an argument is meant, not the first input.
     """
-    classes = _classes_by_operator()[operator]
+    classes = _classes_of(operator)
     if all(
         issubclass(operator_class, HostOperator) and not issubclass(operator_class, ProgramOperator)
         for operator_class in classes
