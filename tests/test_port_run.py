@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from jaxdali import port
+
 pytestmark = pytest.mark.same_with_any_jax
 
 COMMON = """\
@@ -119,3 +121,205 @@ def test_wrong_arguments(tmp_path):
     process = run(tmp_path, "nowhere.py")
     assert process.returncode == 2
     assert "can't open file" in process.stderr
+
+
+# --- --batches ------------------------------------------------------------------------------------------------------
+
+DEFINITION = """\
+import sys
+import jax
+import numpy as np
+from nvidia.dali import fn, pipeline_def, types
+from nvidia.dali.plugin.jax import DALIGenericIterator, data_iterator
+
+def source(n):
+    return [np.full((2, 3), k + 0.5, np.float32) for k in range(n)]
+
+@pipeline_def(batch_size=2, num_threads=1, device_id=None)
+def pipe(n=5):
+    return fn.external_source(source=source(n), batch=True, cycle="raise")
+"""
+
+
+def run_batches(folder, text, number=1):
+    """Runs a script with --batches. Returns the exit status, and the lines of stdout and stderr."""
+    (folder / "s.py").write_text(DEFINITION + text)
+    process = run(folder, "--batches", str(number), "s.py")
+    return process.returncode, process.stdout.splitlines(), process.stderr.splitlines()
+
+
+def test_batches_of_epochs(tmp_path):
+    """All loops of the first epoch run; the second epoch ends the script. A short epoch ends as it does without a limit."""
+    status, lines, errors = run_batches(
+        tmp_path,
+        """
+@data_iterator(output_map=["x", "y"])
+def validation():
+    x = fn.external_source(source=source(1), batch=True, cycle="raise")
+    return x, fn.cast(x, dtype=types.INT32)
+train = DALIGenericIterator(pipe(), ["x"])
+val = validation(batch_size=2, num_threads=1, device_id=None)
+DALIGenericIterator(pipe(), ["x"])
+sum_donated = jax.jit(lambda x: x + 1, donate_argnums=0)
+for epoch in range(90):
+    for batch in train:
+        print("train", batch["x"][0, 0], sum_donated(batch["x"])[0, 0])
+    for batch in val:
+        print("val", batch["x"][0, 0])
+    train.reset()
+    val.reset()
+    print("end of epoch", epoch)
+""",
+        2,
+    )
+    assert (status, errors) == (0, [])
+    assert lines == [
+        "train 0.5 1.5",
+        "train 1.5 2.5",
+        "val 0.5",
+        "end of epoch 0",
+        "",
+        "s.py:18: pipe, DALIGenericIterator: 2 batches",
+        "  x  float32  (2, 3)  0.5 to 1.5",
+        "",
+        "s.py:19: validation, DALIGenericIterator: 1 batch",
+        "  x  float32  (2, 3)  0.5 to 0.5",
+        "  y  int32    (2, 3)  1 to 1",
+        "",
+        "s.py:20: pipe, DALIGenericIterator: no batch",
+    ]
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        """
+it = DALIGenericIterator(pipe(), ["x"])
+def steps():
+    while True:
+        yield next(it)["x"]
+for x in steps():
+    print(x.sum())
+""",
+        """
+p = pipe()
+for step in range(100):
+    print(p.run()[0].as_array().sum())
+""",
+        """
+p = pipe()
+p.schedule_run()
+while True:
+    print(p.outputs()[0].as_array().sum())
+    p.schedule_run()
+""",
+        """
+p = pipe(debug=True)
+while True:
+    try:
+        print(p.run()[0].as_array().sum())
+    except StopIteration:
+        p.reset()
+""",
+    ],
+    ids=["next", "run", "schedule_run", "caught"],
+)
+def test_batches_of_steps(loop, tmp_path):
+    """The end of the data ends the script without an error if nobody expects it."""
+    status, lines, errors = run_batches(tmp_path, loop)
+    assert (status, errors, lines[0], len(lines)) == (0, [], "3.0", 4)
+    assert lines[2].startswith("s.py:")
+    assert lines[2].endswith(": 1 batch")
+    assert lines[3].endswith("  float32  (2, 3)  0.5 to 0.5")
+
+
+def test_batches_keep_errors(tmp_path):
+    text = """
+p = pipe()
+try:
+    p.run()
+    p.run()
+except StopIteration as e:
+    raise RuntimeError("too few") from e
+sys.exit(7)
+"""
+    status, lines, errors = run_batches(tmp_path, text)
+    assert (status, errors[-1]) == (1, "RuntimeError: too few")
+    assert lines[1:] == ["s.py:16: pipe, Pipeline: 1 batch", "  output 0  float32  (2, 3)  0.5 to 0.5"]
+    status, lines, errors = run_batches(tmp_path, text, 2)
+    assert (status, lines[1], errors) == (7, "s.py:16: pipe, Pipeline: 2 batches", [])
+
+
+def test_forms_of_outputs(tmp_path):
+    """Peeking takes no batch."""
+    status, lines, errors = run_batches(
+        tmp_path,
+        """
+from nvidia.dali.plugin.jax.clu import peekable_data_iterator
+files = [sys.argv[0]] * 2
+@peekable_data_iterator(output_map=["list", "padded", "name"], ragged={"list": None, "padded": 4})
+def forms():
+    name = fn.readers.file(files=files, metadata=["filename"])[2]
+    x = fn.external_source(source=[[np.arange(k + 1, dtype=np.int32) for k in (1, 2)]], batch=True, cycle=True)
+    return x, x, name
+it = forms(batch_size=2, num_threads=1, device_id=None)
+print(it.peek()["list"] is not None, len(next(it)))
+""",
+    )
+    assert (status, errors, lines[0]) == (0, [], "True 3")
+    assert lines[2:] == [
+        "s.py:21: forms, DALIGenericPeekableIterator: 1 batch",
+        "  list    int32  ragged, 2 samples, the first (2,)  0 to 2",
+        "  padded  int32  ragged, padded to (2, 4)           0 to 2",
+        "  name    str    2 objects",
+    ]
+
+
+def test_batches_of_torch_in_children(tmp_path):
+    """A class of the script, whose `next` calls ours, in a process that the script starts."""
+    pytest.importorskip("torch")
+    status, lines, errors = run_batches(
+        tmp_path,
+        """
+import multiprocessing
+def work():
+    from nvidia.dali.plugin.pytorch import DALIGenericIterator
+    class Own(DALIGenericIterator):
+        def __next__(self):
+            return super().__next__()[0]["x"]
+    it = Own(pipe(), ["x"], auto_reset=True)
+    for epoch in range(90):
+        for x in it:
+            print(epoch, tuple(x.shape), flush=True)
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=work)
+    process.start()
+    process.join()
+    sys.exit(process.exitcode + 3)
+""",
+    )
+    assert (status, errors) == (3, [])
+    assert lines == [
+        "0 (2, 3)",
+        "",
+        "s.py:20: pipe, Own: 1 batch",
+        "  x  float32  (2, 3)  0.5 to 0.5",
+        "",
+        "no iterator or pipeline was used in this process",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--run", "--batches", "0", "s.py"], "argument --batches: must be a whole number from 1 on, got '0'"),
+        (["--run", "--batches=s.py"], "argument --batches: must be a whole number from 1 on, got 's.py'"),
+        (["--run", "--batches"], "argument --batches: expected one argument"),
+        (["--run", "--batches", "1"], "--run: which script?"),
+        (["--batches", "1", "s.py"], "--batches goes with --run"),
+    ],
+)
+def test_wrong_numbers_of_batches(arguments, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        port.main(arguments)
+    assert capsys.readouterr().err.endswith(f"error: {message}\n")

@@ -66,7 +66,7 @@ BELOW = {  # of each package those that it may import
     "experimental": {"_core", "dynamic", "fn"},
     "benchmark": {"_core", "fn", "_plan", "_program", "_batch", "_runner", "_pipeline"},
     "pack": {"_core", "_data", "fn", "_plan", "_batch", "_pipeline", "dynamic"},
-    "port": {"_core", "_pipeline"},
+    "port": {"_core", "_pipeline", "_iterator"},
 }
 
 

@@ -1,6 +1,4 @@
-"""Moves scripts from DALI: ``python -m jaxdali.port`` reports what they use that jaxdali lacks, tries their pipelines,
-and runs them.
-"""
+"""Moves scripts from DALI: ``python -m jaxdali.port`` reports what they use that jaxdali lacks, and runs them."""
 
 from ._command import main as main
 

@@ -10,7 +10,7 @@ import os
 import pathlib
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from .._core.names import hint
@@ -18,17 +18,15 @@ from .._core.names import hint
 DALI = "nvidia.dali"
 VERSION = "2.4.0"  # the version of DALI whose names jaxdali has; scripts compare it
 FOLDER = pathlib.Path(__file__).with_name("_path")
+_BATCHES = "JAXDALI_PORT_BATCHES"  # the variable that tells a process, and its children, their number of batches
 
 
-def environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process in which, and in whose children, `nvidia.dali` is jaxdali."""
-    path = [str(FOLDER), *filter(None, [inherited.get("PYTHONPATH")])]
-    return {**inherited, "PYTHONPATH": os.pathsep.join(path)}
-
-
-def run(program: Sequence[str]) -> NoReturn:
+def run(program: Sequence[str], num_batches: int | None = None) -> NoReturn:
     """Replaces this process by ``python SCRIPT args...`` or ``python -m MODULE args...``, which differs only in that
-    `nvidia.dali` is jaxdali.
+    `nvidia.dali` is jaxdali, in its children, too.
+
+    Args:
+      num_batches: the number of batches that each iterator and pipeline gives, see `_limit.Limit`; None: all.
     """
     # Python's own options stand before the first `-m`.
     options = sys.orig_argv[1 : sys.orig_argv.index("-m")] if "-m" in sys.orig_argv else []
@@ -38,7 +36,11 @@ def run(program: Sequence[str]) -> NoReturn:
         )
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(sys.executable, [sys.executable, *options, *program], environment(os.environ))
+    path = [str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    if num_batches is not None:
+        environment[_BATCHES] = str(num_batches)
+    os.execve(sys.executable, [sys.executable, *options, *program], environment)
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -77,6 +79,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def install():
-    """Makes `nvidia.dali` an alias of this package in this process."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    """Makes `nvidia.dali` an alias of this package in this process, and limits its batches as `run` was told."""
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    sys.meta_path.insert(0, _Finder())
+    if num_batches := os.environ.get(_BATCHES):
+        from ._limit import Limit  # it imports what a script may not need
+
+        Limit(int(num_batches)).install()

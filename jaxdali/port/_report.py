@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import collections
-import os
-import sys
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from .._core.names import hint
 from ._reading import Remark, Use
@@ -75,56 +71,3 @@ def _table(title: str, rows: Sequence[tuple[str, str, str]], columns: int) -> It
         if not width:
             yield f"  {name}"
         yield prefix + ", ".join(file_lines[:num_shown]) + (f" and {num_hidden} more" if num_hidden else "")
-
-
-_COLOURS = {"runs": "32", "fails": "31", "untried": "33"}
-_STATUS_WORDS = {"runs": "runs", "fails": "FAILS", "untried": "not tried"}
-
-
-def _coloured(text: str, status: str) -> str:
-    """The text in the colour of a status, if the output is a terminal."""
-    is_terminal = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return f"\x1b[{_COLOURS[status]}m{text}\x1b[0m" if is_terminal else text
-
-
-def trials(results: Sequence[Mapping[str, Any]], columns: int) -> Iterator[str]:
-    """Yields rows with the result of each pipeline definition of a file.
-
-    Args:
-      results: each a `_trial.Result` as a dict; if the process died, only with the keys name, line, what and text.
-      columns: width of the terminal.
-    """
-    names = [r["name"] or "(the file)" for r in results]
-    lines = [r["line"] for r in results]
-    name_width, line_width = max(map(len, [*names, "pipeline"])), max(map(len, [*lines, "line"]))
-    if results:
-        yield f"  {'line':>{line_width}}  {'pipeline':<{name_width}}  result"
-    for name, line, r in zip(names, lines, results):
-        yield f"  {line:>{line_width}}  {name:<{name_width}}  {_coloured(_STATUS_WORDS[r['what']], r['what'])}"
-        text = r["text"]
-        if r.get("where"):
-            text = f"{'line ' if ':' not in r['where'] and r['where'][:1].isdigit() else ''}{r['where']}: {text}"
-        made_up = [f"made up: {r['made_up']}"] if r.get("made_up") and r["what"] != "runs" else []
-        for paragraph in (text, *r.get("hints", ()), *made_up):
-            for part in paragraph.splitlines()[:6]:
-                indent = " " * (line_width + 6)
-                yield from textwrap.wrap(
-                    part,
-                    max(columns, 60),
-                    initial_indent=indent,
-                    subsequent_indent=indent,
-                    break_long_words=False,
-                    break_on_hyphens=False,
-                )
-
-
-def counts(results: Sequence[Mapping[str, Any]]) -> str:
-    """A sentence with the numbers of pipelines that run, fail, and could not be tried."""
-    num_by_status = collections.Counter(r["what"] for r in results if r["name"])
-    total = sum(num_by_status.values())
-    if not total:
-        return "No pipeline definition is found."
-    runs = num_by_status["runs"]
-    text = f"{total} pipeline definition{'s' if total > 1 else ''}: {runs} run{'s' if runs == 1 else ''}"
-    fails = num_by_status["fails"]
-    return f"{text}, {fails} fail{'s' if fails == 1 else ''}, {num_by_status['untried']} could not be tried."
