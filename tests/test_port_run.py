@@ -233,6 +233,60 @@ def test_batches_of_steps(loop, tmp_path):
     assert lines[3].endswith("  float32  (2, 3)  0.5 to 0.5")
 
 
+def test_batches_of_a_loading_thread(tmp_path):
+    """The thread ends the script, but not before the main thread has used what the thread loaded."""
+    status, lines, errors = run_batches(
+        tmp_path,
+        """
+import queue, threading, time
+batches = queue.Queue()
+it = DALIGenericIterator(pipe(), ["x"], auto_reset=True)
+def load():
+    while True:
+        for batch in it:
+            batches.put(batch)
+threading.Thread(target=load, daemon=True).start()
+while True:
+    batch = batches.get()
+    start = time.monotonic()
+    while time.monotonic() < start + 4:
+        pass
+    print(batch["x"][0, 0])
+""",
+        2,
+    )
+    assert (status, errors, lines[:2], lines[3]) == (
+        0,
+        [],
+        ["0.5", "1.5"],
+        "s.py:16: pipe, DALIGenericIterator: 2 batches",
+    )
+
+
+def test_batches_of_a_prefetcher(tmp_path):
+    """It asks for more batches than there are, while some are in its queue."""
+    status, lines, errors = run_batches(
+        tmp_path,
+        """
+import collections, itertools
+def prefetched(iterator, size):
+    batches = collections.deque(itertools.islice(iterator, size))
+    while batches:
+        yield batches.popleft()
+        batches.extend(itertools.islice(iterator, 1))
+it = DALIGenericIterator(pipe(), ["x"])
+for epoch in range(90):
+    for batch in prefetched(it, 2):
+        print(epoch, batch["x"][0, 0])
+    it.reset()
+    print("end of epoch", epoch)
+""",
+        3,
+    )
+    assert (status, errors, lines[:4]) == (0, [], ["0 0.5", "0 1.5", "0 2.5", "end of epoch 0"])
+    assert lines[5] == "s.py:20: pipe, DALIGenericIterator: 3 batches"
+
+
 def test_batches_keep_errors(tmp_path):
     text = """
 p = pipe()
@@ -317,6 +371,7 @@ if __name__ == "__main__":
         (["--run", "--batches"], "argument --batches: expected one argument"),
         (["--run", "--batches", "1"], "--run: which script?"),
         (["--batches", "1", "s.py"], "--batches goes with --run"),
+        (["--run", "--batch", "1", "s.py"], "--run --batch: there is no such option"),
     ],
 )
 def test_wrong_numbers_of_batches(arguments, message, capsys):

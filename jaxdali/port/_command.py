@@ -71,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error("--run stands first: what follows it is the script and its arguments")
         if not program or program == ["-m"]:
             parser.error("--run: which script?")
+        if program[0].startswith("--"):
+            parser.error(f"--run {program[0]}: there is no such option")
         _alias.run(program, args.batches)
     if args.batches:
         parser.error("--batches goes with --run")

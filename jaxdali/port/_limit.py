@@ -9,11 +9,13 @@ import functools
 import logging
 import multiprocessing
 import os
+import signal
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -28,9 +30,8 @@ from .._pipeline.pipeline import Pipeline
 from .._pipeline.pipeline_def import name_of
 from ..backend import TensorListCPU, TensorListGPU
 
-
-class _NoMoreBatchesError(StopIteration):
-    """Raised in place of a batch after the last one."""
+_PATIENCE = 100  # requests after the last batch that no new epoch explains, such as those of a prefetcher
+_IDLE = 5  # seconds
 
 
 @dataclasses.dataclass
@@ -48,13 +49,15 @@ class _Source:
     """The batches of an iterator, or of a pipeline without one.
 
     Attributes:
-      title: the line of the program that made it, and its names.
-      has_ended: whether the program was told that there are no more batches.
+      title: the line of the program that made it (a pipeline: that first asked for a batch), and its names.
+      num_batches, num_refusals: of the requests, those with a batch and those after the last one.
+      restarts: whether a request after the end is one of a new epoch.
     """
 
     title: str
     num_batches: int = 0
-    has_ended: bool = False
+    num_refusals: int = 0
+    restarts: bool = False
     outputs: dict[Any, _Output] = dataclasses.field(default_factory=dict)
 
     def add(self, batch: Any):
@@ -74,19 +77,22 @@ class Limit:
 
     def __init__(self, num_batches: int):
         self._num_batches = num_batches
+        self._process = os.getpid()
+        self._end_message = f"--batches {num_batches}: there are no more batches"
+        self._interrupts = False  # whether a thread has interrupted the main thread
         self._sources: list[_Source] = []
         self._source_of: weakref.WeakKeyDictionary[Any, _Source] = weakref.WeakKeyDictionary()  # by the first pipeline
         self._names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()  # of pipelines' definitions
 
     def install(self):
-        """Begins to limit."""
+        """Begins to limit. The methods are replaced here, so that only programs that are limited pay for it."""
         iterators: Any = BaseIterator
         definitions: Any = Definition
         start, define, excepthook = iterators._start, definitions.define, sys.excepthook
 
-        def start_and_list(iterator: BaseIterator, *args: Any, **kwargs: Any):
-            start(iterator, *args, **kwargs)
-            self._source(iterator)
+        def start_and_list(iterator: BaseIterator, lease: Any, options: Any, **kwargs: Any):
+            start(iterator, lease, options, **kwargs)
+            self._source(iterator).restarts |= options.auto_reset
 
         def define_and_name(definition: Definition, function: Callable[[], Any]):
             if (name := name_of(function)) != "define_graph":
@@ -94,8 +100,9 @@ class Limit:
             define(definition, function)
 
         def end_quietly(kind: Any, e: BaseException, traceback: Any):
-            cause = e.__cause__ if str(e) == "generator raised StopIteration" else e
-            if isinstance(cause, _NoMoreBatchesError):
+            cause = e.__cause__ if str(e).endswith(" raised StopIteration") else e  # of a generator or a coroutine
+            is_end = isinstance(cause, StopIteration) and cause.args == (self._end_message,)
+            if is_end or (self._interrupts and isinstance(cause, KeyboardInterrupt)):
                 traceback.tb_next = cause.__traceback__ = None  # their frames hold the iterator
                 sys.exit(0)
             excepthook(kind, e, traceback)
@@ -107,6 +114,8 @@ class Limit:
             classes += cls.__subclasses__()
             self._limit(cls, "__next__", "peek")
         self._limit(Pipeline, "run", "share_outputs")
+        for cls in (iterators, Pipeline):
+            cls.reset = self._noting_restarts(cls.reset)
         logging.getLogger(stream.__name__).setLevel(logging.ERROR)  # `reset` would log that the epoch is not over
         atexit.register(self._print)
 
@@ -117,8 +126,8 @@ class Limit:
                 setattr(cls, name, self._limited(vars(cls)[name]))
 
     def _limited(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """The method, which raises StopIteration after the last batch. If the program then asks for a batch once more,
-        it is in a loop, such as one over epochs, and nothing new will come: it ends.
+        """The method, which raises StopIteration after the last batch. In the next epoch nothing new will come, so the
+        program ends there.
         """
 
         @boundary
@@ -126,17 +135,41 @@ class Limit:
         def limited(owner: Any, *args: Any, **kwargs: Any) -> Any:
             source = self._source(owner)
             if source.num_batches >= self._num_batches:
-                # In another thread, it would only end the thread.
-                if source.has_ended and threading.current_thread() is threading.main_thread():
-                    sys.exit(0)
-                source.has_ended = True
-                raise _NoMoreBatchesError
+                if source.num_refusals and (source.restarts or source.num_refusals > _PATIENCE):
+                    self._end()
+                source.num_refusals += 1
+                raise StopIteration(self._end_message)
             batch = method(owner, *args, **kwargs)
             if method.__name__ != "peek":
                 source.add(batch)
             return batch
 
         return limited
+
+    def _noting_restarts(self, reset: Callable[..., Any]) -> Callable[..., Any]:
+        """The method, which notes that another epoch begins."""
+
+        @functools.wraps(reset)
+        def noting(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            source = self._source(owner)
+            source.restarts |= source.num_refusals > 0
+            return reset(owner, *args, **kwargs)
+
+        return noting
+
+    def _end(self) -> NoReturn:
+        """Ends the program. In a thread that loads batches, it waits until the main thread is idle, which may compute
+        with batches that it has.
+        """
+        main_thread = threading.main_thread()
+        if threading.current_thread() is not main_thread and main_thread.ident is not None:
+            clock, used = time.pthread_getcpuclockid(main_thread.ident), -1.0
+            while used != (used := round(time.clock_gettime(clock), 2)):
+                time.sleep(_IDLE)
+            if not self._interrupts:
+                self._interrupts = True
+                signal.pthread_kill(main_thread.ident, signal.SIGINT)
+        sys.exit(0)
 
     def _source(self, owner: Any) -> _Source:
         """The source of an iterator or a pipeline. Iterators over the same pipeline share one."""
@@ -148,6 +181,12 @@ class Limit:
         return self._source_of[first]
 
     def _print(self):
+        if os.getpid() != self._process:  # a fork
+            return
+        with contextlib.suppress(BrokenPipeError):
+            self._print_table()
+
+    def _print_table(self):
         if not self._sources and multiprocessing.parent_process() is None:
             print("\nno iterator or pipeline was used in this process")
         rows = {id(s): [(n, x.dtype, x.shape, _range(x)) for n, x in s.outputs.items()] for s in self._sources}
