@@ -12,11 +12,8 @@ from .._core.declaration import check_fields, checked
 from .._core.errors import TooFewError
 from .._pipeline.pipeline import Pipeline
 
-# The options, also of subclasses, that are checked by their annotations alone.
-_CHECKED = (
-    *("size", "reader_name", "last_batch_padded", "last_batch_policy"),
-    *("prepare_first_batch", "repeat", "mask_name"),
-)
+# The options that are checked by their annotations alone.
+_CHECKED = ("size", "reader_name", "last_batch_padded", "last_batch_policy", "prepare_first_batch", "repeat")
 
 
 class LastBatchPolicy(enum.Enum):

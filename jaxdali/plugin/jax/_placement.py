@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from ..._batch.delivery import RaggedForm
 from ..._batch.remote import WorkerBackend
-from ..._core.declaration import Whole, checked
+from ..._core.declaration import Whole, check_fields, checked
 from ..._iterator.iterator_options import IteratorOptions, LastBatchPolicy
 from ..._program.sharding import Shards, assemble, on_mesh, slices_of
 from ..._program.transfer import Loading
@@ -38,6 +38,7 @@ class JaxOptions(IteratorOptions):
 
     def __post_init__(self):
         super().__post_init__()
+        check_fields("iterator", self, ["mask_name"])
         if self.workers is not None and not callable(getattr(self.workers, "start", None)):
             raise TypeError(f"workers must be a jaxdali.ray.Workers, got {self.workers!r}")
         self._check_loading()

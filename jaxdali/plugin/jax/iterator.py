@@ -452,8 +452,9 @@ def takes_fields_of(
         own_signature = inspect.signature(function)
         definition, _ = own_signature.parameters.values()
         fields = inspect.signature(options).parameters.values()
-        parameters = [definition.replace(default=None), *fields]
-        signature = own_signature.replace(parameters=parameters, return_annotation="Any")
+        signature = own_signature.replace(
+            parameters=[definition.replace(default=None), *fields], return_annotation="Any"
+        )
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -464,6 +465,7 @@ def takes_fields_of(
             return function(arguments.pop(definition.name, None), options(**arguments))  # pyright: ignore[reportCallIssue]
 
         wrapped.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
+        wrapped.__annotations__ = {n: p.annotation for n, p in signature.parameters.items()} | {"return": "Any"}
         return _names.suggests_names(wrapped)
 
     return decorate
