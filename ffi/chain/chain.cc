@@ -10,19 +10,13 @@
 #include <tuple>
 #include <utility>
 
+#include "ffi/chain/set_up.h"
 #include "ffi/chain/windowed.h"
 #include "ffi/common/binding.h"
 #include "ffi/common/stages.h"
+#include "ffi/resample/resample.h"
 
 namespace jaxdali {
-
-// Defined with the bindings of the kernels themselves.
-ffi::Error SetUp(ResizeBatch* b, F32 roi, I32 filters, int32_t first_axis, int32_t num_axes, bool antialias);
-ffi::Error SetUp(ResizeBatch* b, F32 roi, I32 filters, int32_t first_axis, int32_t num_axes, bool antialias,
-                 int32_t convention);
-ffi::Error SetUp(WarpBatch* b, F64 map, F32 fill, int32_t dims, int32_t first, bool linear, bool has_fill);
-ffi::Error SetUp(WindowBatch* b, I32 start, I32 step, I32 extent, F32 fill, F32 scale, F32 offset,
-                 ffi::Span<const int64_t> permutation, int32_t channel);
 
 namespace {
 
@@ -33,33 +27,39 @@ class StageOperands {
   StageOperands(Operands* shaper, ffi::RemainingArgs args, ffi::Dictionary attrs)
       : shaper_(shaper), args_(args), attrs_(attrs) {}
 
-  // Goes to the attributes of a stage, which `Next` takes in this order.
-  void Begin(size_t stage, std::vector<std::string_view> names) {
-    prefix_ = std::to_string(stage) + "_";
-    names_ = std::move(names);
-    next_name_ = 0;
+  // Sets the attributes of S, which are those of a stage. Returns an error if one is missing.
+  template <class S>
+  ffi::Error SetStageAttributes(size_t stage, S* s) const {
+    ffi::Error error = ffi::Error::Success();
+    size_t k = 0;
+    auto set = [&]<class T>(T& member) {
+      const auto value = attrs_.get<AttributeType<T>>(std::to_string(stage) + "_" + AttributeName<S>(k++));
+      if (value.has_error())
+        error = value.error();
+      else
+        SetMember(&member, *value);
+      return error.success();
+    };
+    std::apply([&](auto&... member) { (void)(set(member) && ...); }, s->Attributes());
+    return error;
   }
 
-  // The next operand of the stage if T is a buffer, otherwise its next attribute.
+  // The next operand.
   template <class T>
   ffi::ErrorOr<T> Next() {
-    if constexpr (std::is_same_v<T, ffi::AnyBuffer> || std::is_same_v<T, I32> || std::is_same_v<T, F32> ||
-                  std::is_same_v<T, F64>) {
-      auto operand = args_.get<T>(next_++);
-      if (operand.has_error()) return operand;
-      return std::get<0>(shaper_->Next(*operand));
-    } else {
-      return attrs_.get<T>(prefix_ + std::string(names_[next_name_++]));
-    }
+    auto operand = args_.get<T>(next_++);
+    if (operand.has_error()) return operand;
+    return std::get<0>(shaper_->Next(*operand));
   }
 
-  // Calls a kernel's SetUp with the operands and attributes that follow.
+  // Gives a batch the attributes of stage k, and to its kernel's SetUp the operands that follow.
   template <class B, class... Params>
-  ffi::Error SetUpStage(ffi::Error (*set_up)(B*, Params...), B* batch) {
+  ffi::Error SetUpStage(ffi::Error (*set_up)(B*, Params...), size_t k, B* batch) {
+    if (auto e = SetStageAttributes(k, batch); e.failure()) return e;
     return Apply<Params...>([&](Params... params) { return set_up(batch, params...); });
   }
 
-  // Calls f(next ...). Returns an error if an operand or an attribute is missing.
+  // Calls f(next ...). Returns an error if an operand is missing.
   template <class... Params, class F>
   ffi::Error Apply(F f) {
     std::tuple<ffi::ErrorOr<Params>...> values{Next<Params>()...};  // braces: from left to right
@@ -76,41 +76,22 @@ class StageOperands {
   Operands* shaper_;  // gives operands their own shapes
   ffi::RemainingArgs args_;
   ffi::Dictionary attrs_;
-  size_t next_ = 0, next_name_ = 0;      // numbers of the next operand and of the next name
-  std::string prefix_;                   // of the stage's attributes: "<stage>_"
-  std::vector<std::string_view> names_;  // of the stage's attributes
+  size_t next_ = 0;  // number of the next operand
 };
-
-// Gives a batch the operands and attributes of stage k. The type of `set_up` chooses one of the overloads of SetUp.
-ffi::Error SetUpStage(StageOperands* operands, size_t k, ResizeBatch* batch) {
-  operands->Begin(k, {"first_axis", "num_axes", "antialias"});
-  ffi::Error (*set_up)(ResizeBatch*, F32, I32, int32_t, int32_t, bool) = SetUp;
-  return operands->SetUpStage(set_up, batch);
-}
-ffi::Error SetUpStage(StageOperands* operands, size_t k, WarpBatch* batch) {
-  operands->Begin(k, {"dims", "first", "linear", "has_fill"});
-  ffi::Error (*set_up)(WarpBatch*, F64, F32, int32_t, int32_t, bool, bool) = SetUp;  // three axes, so `dims` is 2
-  return operands->SetUpStage(set_up, batch);
-}
-ffi::Error SetUpStage(StageOperands* operands, size_t k, WindowBatch* batch) {
-  operands->Begin(k, {"permutation", "channel"});
-  ffi::Error (*set_up)(WindowBatch*, I32, I32, I32, F32, F32, F32, ffi::Span<const int64_t>, int32_t) = SetUp;
-  return operands->SetUpStage(set_up, batch);
-}
 
 #ifdef JAXDALI_CUDA
 
 // Launches the kernel of stage 0, which writes the window of stage 1. values: input, image between, output. B is the
-// batch of stage 0.
-template <class B>
-ffi::Error Launch(StageOperands* operands, const std::vector<Batch>& values, Device device, I32 control,
-                  ffi::ResultBuffer<ffi::S32> status, uint8_t* plans) {
+// batch of stage 0, and `set_up` its kernel's.
+template <class B, class... Params>
+ffi::Error Launch(ffi::Error (*set_up)(B*, Params...), StageOperands* operands, const std::vector<Batch>& values,
+                  Device device, I32 control, ffi::ResultBuffer<ffi::S32> status, uint8_t* plans) {
   Windowed<B> b{};
   b.in = b.maker.in = values[0];
   b.maker.out = b.window.in = values[1];
   b.out = b.window.out = values[2];
-  if (auto e = SetUpStage(operands, /*k=*/0, &b.maker); e.failure()) return e;
-  if (auto e = SetUpStage(operands, /*k=*/1, &b.window); e.failure()) return e;
+  if (auto e = operands->SetUpStage(set_up, /*k=*/0, &b.maker); e.failure()) return e;
+  if (auto e = operands->SetUpStage(SetUpWindow, /*k=*/1, &b.window); e.failure()) return e;
   const char* (*launch)(const Windowed<B>&, const Samples&, void*) = LaunchWindowed;
   return LaunchKernel(launch, b, device, control, status, plans);
 }
@@ -124,46 +105,39 @@ ffi::Error RunChain(const std::vector<std::string_view>& kernels, std::vector<Ba
     return ffi::Error::InvalidArgument("too little working memory");
   values[1].capacity = std::numeric_limits<int64_t>::max();  // the value between has no memory, so all images fit
   uint8_t* plans = memory->typed_data();
-  if (kernels[0] == "resize") return Launch<ResizeBatch>(operands, values, device, control, status, plans);
-  if (kernels[0] == "warp") return Launch<WarpBatch>(operands, values, device, control, status, plans);
+  if (kernels[0] == "resize") return Launch(SetUpResize, operands, values, device, control, status, plans);
+  if (kernels[0] == "warp") return Launch(SetUpWarp, operands, values, device, control, status, plans);
   return ffi::Error::InvalidArgument("chain: unknown kernel");
 }
 
 #else
 
 // Adds the stage of `decode`, whose operands are those of decode.cc: info, and the tables, which only CUDA uses.
-ffi::Error MakeDecode(StageOperands* operands, const Batch& in, const Batch& out, Chain* chain) {
+ffi::Error MakeDecode(StageOperands* operands, size_t k, Chain* chain) {
   auto stage = std::make_unique<DecodeStage>();
-  auto error = operands->Apply<I32, I32, int32_t, bool, bool>(
-      [&](I32 info, I32, int32_t output_type, bool adjust_orientation, bool fast_idct) {
-        if (in.dtype != DType::kU8 || in.ndim != 1 ||
-            static_cast<int64_t>(info.element_count()) != int64_t{out.n} * kInfoColumns)
-          return ffi::Error::InvalidArgument("chain: decode: u8[size] and info i32[N, INFO_COLUMNS]");
-        stage->in = in;
-        stage->out = out;
-        stage->info = reinterpret_cast<const ImageInfo*>(info.typed_data());
-        stage->options = {static_cast<ImageType>(output_type), adjust_orientation, fast_idct, chain->helpers};
-        return ffi::Error::Success();
-      });
+  stage->in = chain->values[k];
+  stage->out = chain->values[k + 1];
+  stage->options.helpers = chain->helpers;
+  if (auto e = operands->SetStageAttributes(k, &stage->options); e.failure()) return e;
+  auto error = operands->Apply<I32, I32>([&](I32 info, I32) {
+    if (stage->in.dtype != DType::kU8 || stage->in.ndim != 1 || !HasRows(info, *stage, kInfoColumns))
+      return ffi::Error::InvalidArgument("chain: decode: u8[size] and info i32[N, INFO_COLUMNS]");
+    stage->info = reinterpret_cast<const ImageInfo*>(info.typed_data());
+    return ffi::Error::Success();
+  });
   chain->stages.push_back(std::move(stage));
   return error;
 }
 
-// SetUpStage for the kernel `resample`, whose batch is that of `resize`.
-ffi::Error SetUpResample(StageOperands* operands, size_t k, ResizeBatch* batch) {
-  operands->Begin(k, {"first_axis", "num_axes", "antialias", "convention"});
-  ffi::Error (*set_up)(ResizeBatch*, F32, I32, int32_t, int32_t, bool, int32_t) = SetUp;
-  return operands->SetUpStage(set_up, batch);
-}
-
 // Adds stage k, of class S, with its operands. B: the kernel's batch.
-template <class S, class B = decltype(S::batch)>
-ffi::Error Make(StageOperands* operands, size_t k, Chain* chain,
-                ffi::Error (*set_up)(StageOperands*, size_t, B*) = SetUpStage) {
+template <class S, class B, class... Params>
+ffi::Error Make(ffi::Error (*set_up)(B*, Params...), StageOperands* operands, size_t k, Chain* chain) {
+  B batch{};
+  batch.in = chain->values[k];
+  batch.out = chain->values[k + 1];
+  auto error = operands->SetUpStage(set_up, k, &batch);
   auto stage = std::make_unique<S>();
-  stage->batch.in = chain->values[k];
-  stage->batch.out = chain->values[k + 1];
-  auto error = set_up(operands, k, &stage->batch);
+  stage->batch = batch;  // a ResampleBatch has no more members than the ResizeBatch that it becomes
   chain->stages.push_back(std::move(stage));
   return error;
 }
@@ -172,15 +146,12 @@ ffi::Error Make(StageOperands* operands, size_t k, Chain* chain,
 ffi::Error MakeStage(std::string_view kernel, size_t k, StageOperands* operands, Chain* chain) {
   const Batch &in = chain->values[k], &out = chain->values[k + 1];
   if (out.n != chain->values[0].n || out.ndim != 3) return ffi::Error::InvalidArgument("chain: values of three axes");
-  if (kernel == "decode") {
-    operands->Begin(k, {"output_type", "adjust_orientation", "fast_idct"});
-    return MakeDecode(operands, in, out, chain);
-  }
+  if (kernel == "decode") return MakeDecode(operands, k, chain);
   if (in.ndim != 3) return ffi::Error::InvalidArgument("chain: values of three axes");
-  if (kernel == "resize") return Make<ResizeStage>(operands, k, chain);
-  if (kernel == "resample") return Make<ResizeStage>(operands, k, chain, SetUpResample);
-  if (kernel == "warp") return Make<WarpStage>(operands, k, chain);
-  if (kernel == "window") return Make<WindowStage>(operands, k, chain);
+  if (kernel == "resize") return Make<ResizeStage>(SetUpResize, operands, k, chain);
+  if (kernel == "resample") return Make<ResizeStage>(SetUpResample, operands, k, chain);
+  if (kernel == "warp") return Make<WarpStage>(SetUpWarp, operands, k, chain);
+  if (kernel == "window") return Make<WindowStage>(SetUpWindow, operands, k, chain);
   return ffi::Error::InvalidArgument("chain: unknown kernel");
 }
 
@@ -237,11 +208,12 @@ ffi::Error ToValueBetween(ffi::AnyBuffer value, I32 shapes, int n, Batch* b) {
 }
 
 // The custom call: describes all values as batches, then runs the chain. `args` has the inputs of all stages but the
-// first and the operands of all stages, and `attrs` their attributes (StageOperands).
+// first and the operands of all stages, and `attrs` their attributes (StageOperands). `result` is the output of the
+// last stage, `status` is as InStage has it, and `memory` gets the times on the CPU.
 ffi::Error ChainImpl(Device device, ffi::AnyBuffer data, I32 data_offsets, I32 data_shapes, I32 result_offsets,
-                     I32 result_shapes, I32 raw_control, ffi::RemainingArgs args, ffi::Dictionary attrs,
-                     ffi::Result<ffi::AnyBuffer> result, ffi::ResultBuffer<ffi::S32> status,
-                     ffi::ResultBuffer<ffi::U8> memory) {
+                     I32 result_shapes, I32 raw_control, ffi::Result<ffi::AnyBuffer> result,
+                     ffi::ResultBuffer<ffi::S32> status, ffi::ResultBuffer<ffi::U8> memory, ffi::RemainingArgs args,
+                     ffi::Dictionary attrs) {
   const auto names = attrs.get<std::string_view>("kernels");
   if (names.has_error()) return names.error();
   const auto timed = attrs.get<bool>("timed");
@@ -274,14 +246,10 @@ ffi::Error ChainImpl(Device device, ffi::AnyBuffer data, I32 data_offsets, I32 d
 
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxdali_chain, ChainImpl,
-                              JAXDALI_BIND_BATCH()
-                                  .RemainingArgs()
-                                  .Attrs()  // those of the stages; "kernels": the names of the stages' kernels, with
-                                            // spaces between; "timed"; and "empty", see Operands
-                                  .Ret<ffi::AnyBuffer>()         // output of the last stage
-                                  .Ret<I32>()                    // status, see InStage
-                                  .Ret<ffi::Buffer<ffi::U8>>(),  // working memory; on the CPU, the times
-                              JAXDALI_HANDLER_TRAITS);
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    jaxdali_chain, ChainImpl,
+    JAXDALI_BIND_BATCH().RemainingArgs().Attrs(),  // those of the stages; "kernels": the names of the stages' kernels,
+                                                   // with spaces between; "timed"; and "empty", see Operands
+    JAXDALI_HANDLER_TRAITS);
 
 }  // namespace jaxdali

@@ -4,6 +4,7 @@
 #define JAXDALI_FFI_COMMON_BATCH_H_
 
 #include <cstdint>
+#include <tuple>
 
 #include "ffi/common/hd.h"
 
@@ -37,6 +38,14 @@ JAXDALI_HD inline constexpr int64_t SizeOf(DType t) {
   }
   return 0;
 }
+
+// Lists the members of a batch that are attributes of the custom call, where they have the same names. An enum comes as
+// its number. A list of axes is an int[8], with kNoAxis behind the list.
+#define JAXDALI_ATTRIBUTES(...)                                \
+  static const char* AttributeNames() { return #__VA_ARGS__; } \
+  auto Attributes() { return std::tie(__VA_ARGS__); }
+
+inline constexpr int kNoAxis = -1;
 
 // The form in which all kernels get their inputs and outputs. `sample(i)` and `bytes(i)` may be used only if valid(i).
 struct Batch {

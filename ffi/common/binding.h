@@ -14,7 +14,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "ffi/common/batch.h"
@@ -123,6 +126,67 @@ class Operands {
   size_t cursor_ = 0;                        // position in empty_
   std::forward_list<XLA_FFI_Buffer> views_;  // buffers refer to them
 };
+
+// The type in which the attribute of a member of type T comes, see JAXDALI_ATTRIBUTES.
+template <class T>
+using AttributeType =
+    std::conditional_t<std::is_enum_v<T>, int32_t, std::conditional_t<std::is_array_v<T>, ffi::Span<const int64_t>, T>>;
+
+// Sets a member to its attribute.
+template <class T>
+inline void SetMember(T* member, AttributeType<T> value) {
+  *member = static_cast<T>(value);
+}
+inline void SetMember(int (*axes)[8], ffi::Span<const int64_t> list) {
+  for (size_t k = 0; k < 8; k++) (*axes)[k] = k < list.size() ? static_cast<int>(list[k]) : kNoAxis;
+}
+
+// The members of S that are attributes, as a tuple of references.
+template <class S>
+auto AttributesOf(S*) {
+  return std::tuple<>();
+}
+template <class S>
+  requires requires(S s) { s.Attributes(); }
+auto AttributesOf(S* s) {
+  return s->Attributes();
+}
+
+// The name of attribute k of S.
+template <class S>
+std::string AttributeName(size_t k) {
+  std::string names = S::AttributeNames();  // "first, second, third"
+  for (; k > 0; k--) names.erase(0, names.find(' ') + 1);
+  return names.substr(0, names.find(','));
+}
+
+// Sets the attributes of S.
+template <class S, class... Values>
+void SetAttributes(S* s, Values... values) {
+  std::apply([&](auto&... member) { (SetMember(&member, values), ...); }, AttributesOf(s));
+}
+
+// Adds an attribute for a member of type T to a binding.
+template <class T>
+struct NamedAttribute {
+  std::string name;
+};
+template <class Binding, class T>
+auto operator>>(Binding&& binding, const NamedAttribute<T>& attribute) {
+  return std::move(binding).template Attr<AttributeType<T>>(attribute.name);
+}
+
+// Adds the attributes to a binding: "empty" (class Operands), then those of S. The handler gets them last.
+template <class S, class Binding>
+auto BindAttributes(Binding&& binding) {
+  auto bind = [&]<class... T>(T&...) {
+    [[maybe_unused]] size_t k = 0;
+    return (std::move(binding).template Attr<ffi::Span<const int64_t>>("empty") >> ... >>
+            NamedAttribute<T>{AttributeName<S>(k++)});
+  };
+  S s{};  // for the types of its members
+  return std::apply(bind, AttributesOf(&s));
+}
 
 // The three operands (data, offsets, shapes) as a batch. Works for arguments and for results (pass *result). Offsets
 // are empty for a dense batch, whose data are [N, ...]; those of a ragged batch are flat. Shapes are [N, rank], or [0,
@@ -234,8 +298,7 @@ inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, 
 #endif
 
 // The parameters that each kernel's binding begins with:
-//   device, in data, in offsets, in shapes, out offsets, out shapes, control
-// Then comes the attribute "empty" (class Operands), except for kernels that no GPU has.
+//   device, in data, in offsets, in shapes, out offsets, out shapes, control; out data, status, working memory
 #define JAXDALI_BIND_BATCH()        \
   ::xla::ffi::Ffi::Bind()           \
       .Ctx<::jaxdali::Device>()     \
@@ -244,7 +307,10 @@ inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, 
       .Arg<::jaxdali::I32>()        \
       .Arg<::jaxdali::I32>()        \
       .Arg<::jaxdali::I32>()        \
-      .Arg<::jaxdali::I32>()
+      .Arg<::jaxdali::I32>()        \
+      .Ret<::xla::ffi::AnyBuffer>() \
+      .Ret<::jaxdali::I32>()        \
+      .Ret<::xla::ffi::Buffer<::xla::ffi::U8>>()
 
 }  // namespace jaxdali
 

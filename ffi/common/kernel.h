@@ -2,11 +2,15 @@
 //
 //   struct XBatch { Batch in, out; ... };                              x.h: what its custom call gets; with `float*
 //                                                                      scratch` and `int64_t scratch_size`, in floats,
-//                                                                      working memory, too
+//                                                                      working memory, too. JAXDALI_ATTRIBUTES(...)
+//                                                                      lists the members that are attributes
 //   Status X(const XBatch&, int i);                                    x.h: the CPU kernel, of a sample inside both
 //   const char* LaunchX(const XBatch&, const Samples&, void* stream);  x.h: the CUDA kernel; null, or what went wrong
-//   ffi::Error SetUp(XBatch*, <operands and attributes>);              x.cc: checks them; `in` and `out` are set
-//   JAXDALI_DEFINE_KERNEL(x, SetUp, X, LaunchX, .Arg<...>() ...)       x.cc: their list
+//   ffi::Error SetUp(XBatch*, <operands>);                             x.cc: checks and sets them; `in`, `out` and
+//                                                                      attributes are set
+//   JAXDALI_DEFINE_KERNEL(x, SetUp, X, LaunchX, .Arg<...>() ...)       x.cc: the list of the operands
+//
+// An attribute that is no member is a parameter of SetUp, with .Attr<...>("name") in that list.
 #ifndef JAXDALI_FFI_COMMON_KERNEL_H_
 #define JAXDALI_FFI_COMMON_KERNEL_H_
 
@@ -22,12 +26,12 @@ struct KernelCall;
 
 template <class B, class... Params, ffi::Error (*kSetUp)(B*, Params...), auto kRun>
 struct KernelCall<kSetUp, kRun> {
-  // The custom call: makes the batches, lets kSetUp check and take the other operands, and runs the kernel for each
-  // sample (CPU) or launches it (CUDA).
-  static ffi::Error Handle([[maybe_unused]] Device device, ffi::AnyBuffer data, I32 data_offsets, I32 data_shapes,
-                           I32 result_offsets, I32 result_shapes, I32 control, ffi::Span<const int64_t> empty,
-                           Params... params, ffi::Result<ffi::AnyBuffer> out, ffi::ResultBuffer<ffi::S32> status,
-                           ffi::ResultBuffer<ffi::U8> memory) {
+  // The custom call: makes the batches, sets the attributes, lets kSetUp check and take the other operands, and runs
+  // the kernel for each sample (CPU) or launches it (CUDA).
+  ffi::Error operator()([[maybe_unused]] Device device, ffi::AnyBuffer data, I32 data_offsets, I32 data_shapes,
+                        I32 result_offsets, I32 result_shapes, I32 control, ffi::Result<ffi::AnyBuffer> out,
+                        ffi::ResultBuffer<ffi::S32> status, ffi::ResultBuffer<ffi::U8> memory, Params... params,
+                        ffi::Span<const int64_t> empty, auto... attributes) const {
     Operands operands(empty);
     const auto [in, in_offsets, in_shapes, out_offsets, out_shapes, present] =
         operands.Next(data, data_offsets, data_shapes, result_offsets, result_shapes, control);
@@ -41,6 +45,7 @@ struct KernelCall<kSetUp, kRun> {
       b.scratch = reinterpret_cast<float*>(memory->typed_data() + b.out.n * kPlanBytes);
       b.scratch_size = scratch / static_cast<int64_t>(sizeof(float));
     }
+    SetAttributes(&b, attributes...);
     auto set_up = [&](auto... args) { return kSetUp(&b, args...); };
     if (auto e = std::apply(set_up, operands.Next(params...)); e.failure()) return e;
 #ifdef JAXDALI_CUDA
@@ -53,6 +58,10 @@ struct KernelCall<kSetUp, kRun> {
 #endif
   }
 };
+
+// The type of the batch that a SetUp gets.
+template <class B, class... Params>
+B BatchOf(ffi::Error (*set_up)(B*, Params...));
 
 // Whether an operand has `columns` numbers for each sample of the batch.
 template <class Buffer, class B>
@@ -76,15 +85,12 @@ inline bool HasRows(const Buffer& operand, const B& batch, int64_t columns) {
 #define JAXDALI_DECLARE_HANDLER(name)
 #endif
 
-// The parameters begin with those of JAXDALI_BIND_BATCH and end with the results: data, status, working memory.
-#define JAXDALI_DEFINE_KERNEL(name, set_up, cpu, cuda, ...)                                        \
-  JAXDALI_DECLARE_HANDLER(name)                                                                    \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(                                                                   \
-      jaxdali_##name, (&::jaxdali::KernelCall<&set_up, &JAXDALI_KERNEL_RUNS(cpu, cuda)>::Handle),  \
-      JAXDALI_BIND_BATCH()                                                                         \
-          .Attr<::xla::ffi::Span<const int64_t>>("empty") __VA_ARGS__.Ret<::xla::ffi::AnyBuffer>() \
-          .Ret<::jaxdali::I32>()                                                                   \
-          .Ret<::xla::ffi::Buffer<::xla::ffi::U8>>(),                                              \
+// The parameters are those of JAXDALI_BIND_BATCH, then the operands, then the attributes.
+#define JAXDALI_DEFINE_KERNEL(name, set_up, cpu, cuda, ...)                                               \
+  JAXDALI_DECLARE_HANDLER(name)                                                                           \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(                                                                          \
+      jaxdali_##name, (::jaxdali::KernelCall<&set_up, &JAXDALI_KERNEL_RUNS(cpu, cuda)>{}),                \
+      ::jaxdali::BindAttributes<decltype(::jaxdali::BatchOf(&set_up))>(JAXDALI_BIND_BATCH() __VA_ARGS__), \
       JAXDALI_HANDLER_TRAITS)
 
 #endif  // JAXDALI_FFI_COMMON_KERNEL_H_

@@ -30,8 +30,10 @@ enum class ImageType : int32_t { kRgb, kBgr, kGray, kYcbcr, kAny };
 struct DecodeOptions {
   ImageType type;
   bool adjust_orientation;  // apply info.orientation
-  bool fast_idct;           // JPEG: the fast integer IDCT instead of the accurate one
-  jpeg::Helpers helpers{};  // threads that share a large image
+  bool fast_idct;           // JPEG: the fast integer IDCT instead of the accurate one; CPU only
+  jpeg::Helpers helpers{};  // threads that share a large image; CPU only
+  static const char* AttributeNames() { return "output_type, adjust_orientation, fast_idct"; }
+  auto Attributes() { return std::tie(type, adjust_orientation, fast_idct); }
 };
 
 extern const bool kJpegArithmetic;  // whether this libjpeg-turbo decodes arithmetic-coded files

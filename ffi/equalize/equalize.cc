@@ -6,23 +6,18 @@
 namespace jaxdali {
 namespace {
 
-// Checks the operands and attributes of a call, and sets the members of its batch; `in` and `out` are set already.
-ffi::Error SetUp(EqualizeBatch* b, F32 limit, I32 first_table, I32 lab, int32_t height_axis, int32_t tiles_y,
-                 int32_t tiles_x, bool stretch) {
-  if (b->in.dtype != DType::kU8 || b->out.dtype != DType::kU8 || b->out.ndim != b->in.ndim || height_axis < 0 ||
-      height_axis + 2 > b->in.ndim)
+// Checks a call, and sets the operands of its batch. `in`, `out` and the attributes are set already.
+ffi::Error SetUp(EqualizeBatch* b, F32 limit, I32 first_table, I32 lab) {
+  if (b->in.dtype != DType::kU8 || b->out.dtype != DType::kU8 || b->out.ndim != b->in.ndim || b->height_axis < 0 ||
+      b->height_axis + 2 > b->in.ndim)
     return ffi::Error::InvalidArgument("equalize: images must be u8, with two axes from height_axis on");
-  if (tiles_y < 1 || tiles_x < 1 || !HasRows(limit, *b, 1) || !HasRows(first_table, *b, 1))
+  if (b->tiles_y < 1 || b->tiles_x < 1 || !HasRows(limit, *b, 1) || !HasRows(first_table, *b, 1))
     return ffi::Error::InvalidArgument("equalize: tiles, and a limit and a place for each sample");
   if (lab.element_count() != 0 && lab.element_count() != Lab::kTables)
     return ffi::Error::InvalidArgument("equalize: tables of L*a*b*");
   b->limit = limit.typed_data();
   b->first_table = first_table.typed_data();
   b->lab = lab.element_count() == 0 ? nullptr : lab.typed_data();
-  b->height_axis = height_axis;
-  b->tiles_y = tiles_y;
-  b->tiles_x = tiles_x;
-  b->stretch = stretch;
   return ffi::Error::Success();
 }
 
@@ -30,10 +25,6 @@ ffi::Error SetUp(EqualizeBatch* b, F32 limit, I32 first_table, I32 lab, int32_t 
 }  // namespace jaxdali
 
 JAXDALI_DEFINE_KERNEL(equalize, jaxdali::SetUp, jaxdali::Equalize, jaxdali::LaunchEqualize,
-                      .Arg<jaxdali::F32>()      // clip limits of the histograms [N]
-                          .Arg<jaxdali::I32>()  // first table of each sample [N]
-                          .Arg<jaxdali::I32>()  // tables of L*a*b*, or empty
-                          .Attr<int32_t>("height_axis")
-                          .Attr<int32_t>("tiles_y")
-                          .Attr<int32_t>("tiles_x")
-                          .Attr<bool>("stretch"));
+                      .Arg<jaxdali::F32>()        // clip limits of the histograms [N]
+                          .Arg<jaxdali::I32>()    // first table of each sample [N]
+                          .Arg<jaxdali::I32>());  // tables of L*a*b*, or empty

@@ -103,6 +103,7 @@ struct EqualizeBatch {
   bool stretch;    // true: a table's first value becomes 0, as in equalization of planes; false: its share of the tile
   float* scratch;  // CUDA only: histograms of parts, kBins counts each; then the tables, kBins bytes each
   int64_t scratch_size;
+  JAXDALI_ATTRIBUTES(height_axis, tiles_y, tiles_x, stretch);
 
   JAXDALI_HD int Tiles() const { return tiles_y * tiles_x; }
 

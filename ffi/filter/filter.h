@@ -31,6 +31,7 @@ struct FilterBatch {
   int most;             // weights of a window in memory; the first `taps` of them count
   float* scratch;       // CUDA only: two batches of floats
   int64_t scratch_size;
+  JAXDALI_ATTRIBUTES(first, axes);
 
   // Describes sample i. The caller has checked that it lies inside both buffers. kInternal: its operands do not fit
   // together.

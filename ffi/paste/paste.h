@@ -23,6 +23,7 @@ struct PasteBatch {
   Batch in, out;               // [frames, H, W, C]
   const PasteRegion* regions;  // [n, most], later ones above earlier ones
   int most, first;             // number of regions; the axis H
+  JAXDALI_ATTRIBUTES(first);
 
   struct Sample {
     int64_t frames, height, width, channels;

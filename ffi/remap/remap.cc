@@ -6,11 +6,11 @@
 namespace jaxdali {
 namespace {
 
-// Checks the operands and attributes of a call, and sets the members of its batch; `in` and `out` are set already.
+// Checks a call, and sets the operands of its batch. `in`, `out` and the attributes are set already.
 ffi::Error SetUp(RemapBatch* b, F32 map_x, I32 map_x_offsets, F32 map_y, I32 map_y_offsets, F64 numbers, F32 fill,
-                 I32 applied, int32_t points, int32_t sampling, int32_t border, int32_t first) {
-  if (points < 0 || points > static_cast<int32_t>(Points::kGrid) || sampling < 0 ||
-      sampling > static_cast<int32_t>(Interp::kCubic) || border < 0 || border >= static_cast<int32_t>(Border::kCount))
+                 I32 applied) {
+  if (b->points < Points{} || b->points > Points::kGrid || b->sampling < Interp{} || b->sampling > Interp::kCubic ||
+      b->border < Border{} || b->border >= Border::kCount)
     return ffi::Error::InvalidArgument("remap: attributes");
   const F32 maps[] = {map_x, map_y};
   const I32 offsets[] = {map_x_offsets, map_y_offsets};
@@ -24,11 +24,7 @@ ffi::Error SetUp(RemapBatch* b, F32 map_x, I32 map_x_offsets, F32 map_y, I32 map
   b->fill = fill.typed_data();
   b->fills = b->out.n > 0 ? static_cast<int>(static_cast<int64_t>(fill.element_count()) / b->out.n) : 1;
   b->applied = applied.typed_data();
-  b->first = first;
-  b->points = static_cast<Points>(points);
-  b->sampling = static_cast<Interp>(sampling);
-  b->border = static_cast<Border>(border);
-  if (b->in.ndim != b->out.ndim || first < 0 || (b->in.ndim != first + 2 && b->in.ndim != first + 3))
+  if (b->in.ndim != b->out.ndim || b->first < 0 || (b->in.ndim != b->first + 2 && b->in.ndim != b->first + 3))
     return ffi::Error::InvalidArgument("remap: rank of the data");
   if (!HasRows(numbers, *b, PointNumbers(b->points)) || b->fills < 1 || !HasRows(fill, *b, b->fills) ||
       !HasRows(applied, *b, 1))
@@ -42,14 +38,10 @@ ffi::Error SetUp(RemapBatch* b, F32 map_x, I32 map_x_offsets, F32 map_y, I32 map
 }  // namespace jaxdali
 
 JAXDALI_DEFINE_KERNEL(remap, jaxdali::SetUp, jaxdali::Remap, jaxdali::LaunchRemap,
-                      .Arg<jaxdali::F32>()            // map of x, flat; empty if there is none
-                          .Arg<jaxdali::I32>()        // its offsets [N], or [0] if it is dense
-                          .Arg<jaxdali::F32>()        // map of y
-                          .Arg<jaxdali::I32>()        // its offsets
-                          .Arg<jaxdali::F64>()        // numbers [N, ...], see Points
-                          .Arg<jaxdali::F32>()        // fill [N, 1 or channels]
-                          .Arg<jaxdali::I32>()        // applied [N]; 0: the sample is copied unchanged
-                          .Attr<int32_t>("points")    // Points
-                          .Attr<int32_t>("sampling")  // Interp
-                          .Attr<int32_t>("border")    // Border
-                          .Attr<int32_t>("first"));   // the axis H
+                      .Arg<jaxdali::F32>()        // map of x, flat; empty if there is none
+                          .Arg<jaxdali::I32>()    // its offsets [N], or [0] if it is dense
+                          .Arg<jaxdali::F32>()    // map of y
+                          .Arg<jaxdali::I32>()    // its offsets
+                          .Arg<jaxdali::F64>()    // numbers [N, ...], see Points
+                          .Arg<jaxdali::F32>()    // fill [N, 1 or channels]
+                          .Arg<jaxdali::I32>());  // applied [N]; 0: the sample is copied unchanged

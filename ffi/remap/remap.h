@@ -257,6 +257,7 @@ struct RemapBatch {
   Points points;
   Interp sampling;
   Border border;
+  JAXDALI_ATTRIBUTES(points, sampling, border, first);
 
   // Describes sample i. The caller has checked that it lies inside both buffers. kEmpty: there are output pixels, but
   // neither input nor fill.

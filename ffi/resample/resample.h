@@ -4,6 +4,9 @@
 #ifndef JAXDALI_FFI_RESAMPLE_RESAMPLE_H_
 #define JAXDALI_FFI_RESAMPLE_RESAMPLE_H_
 
+#include <string>
+#include <tuple>
+
 #include "ffi/resize/resize.h"
 
 namespace jaxdali {
@@ -17,6 +20,12 @@ inline bool ResampleTypes(Convention convention, DType in, DType out) {
   if (convention == Convention::kPillow) return in == out && (in == DType::kU8 || in == DType::kF32);
   return (convention == Convention::kTensorFlow || convention == Convention::kTorchvision) && ResizeTypes(in, out);
 }
+
+// The operands of the custom call.
+struct ResampleBatch : ResizeBatch {
+  static std::string AttributeNames() { return std::string(ResizeBatch::AttributeNames()) + ", convention"; }
+  auto Attributes() { return std::tuple_cat(ResizeBatch::Attributes(), std::tie(convention)); }
+};
 
 // The CPU kernel.
 Status Resample(const ResizeBatch& batch, int i);

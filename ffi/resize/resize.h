@@ -334,12 +334,13 @@ inline bool ResizeTypes(DType in, DType out) {
 
 // The operands of the custom call.
 struct ResizeBatch {
-  Batch in, out;           // see ResizeTypes
-  const float* roi;        // [n, num_axes, 2]: source interval in pixels; first > second: mirrored
-  const int32_t* filters;  // [n, 2]: filter (Interp) when shrinking, and when enlarging
-  int first_axis, num_axes;
-  bool antialias;
-  Convention convention;
+  Batch in, out;             // see ResizeTypes
+  const float* roi;          // [n, num_axes, 2]: source interval in pixels; first > second: mirrored
+  const int32_t* filters;    // [n, 2]: filter (Interp) when shrinking, and when enlarging
+  int first_axis, num_axes;  // the first of the resized axes, which are neighbours, and how many
+  bool antialias;            // widen the filter when shrinking
+  Convention convention;     // kDali in all calls but those of `resample`
+  JAXDALI_ATTRIBUTES(first_axis, num_axes, antialias);
 
   // Describes sample i. The caller has checked that it lies inside both buffers. The axes before the resized ones
   // become `outer`, those after them `inner`; they must be equal in input and output, otherwise the result is

@@ -18,11 +18,12 @@ struct SpectrogramBatch {
   const float* weights;  // [bins, 2] in these filters
   int length, step;      // samples of a window, and from one window to the next
   int nfft;              // length of the transform; windows are followed by zeros up to it
-  int lead;              // samples of a window before the time that it stands for
+  int before;            // samples of a window before the time that it stands for
   int filters;           // 0: the result has all bins
   int time;              // the axis of times
   bool reflect;          // beyond its ends a signal is mirrored; otherwise 0
   bool squares;          // powers, not amplitudes
+  JAXDALI_ATTRIBUTES(step, nfft, before, filters, time, reflect, squares);
 
   int Bins() const { return nfft / 2 + 1; }
   int Rows() const { return filters ? filters : Bins(); }

@@ -88,7 +88,7 @@ void Run(const SpectrogramBatch& b, int i) {
   const int64_t n = b.in.size(i), times = b.out.dim(i, b.time);
   for (int64_t f = 0; f < times; f += kLanes) {
     const int count = static_cast<int>(std::min<int64_t>(kLanes, times - f));
-    Gather(b, x, n, f * b.step - b.lead, count, c.data());
+    Gather(b, x, n, f * b.step - b.before, count, c.data());
     plan->exec(c.data(), /*fct=*/1.0f, /*fwd=*/true);
     Magnitudes(b, c.data(), power.data());
     const Vector* result = power.data();

@@ -47,6 +47,7 @@ struct StencilBatch {
   int64_t most;           // weights of a sample, as many as the largest window has
   StencilReduction reduction;
   Border border;
+  JAXDALI_ATTRIBUTES(first, axes, reduction, border);
 
   // Describes sample i. The caller has checked that it lies inside both buffers. kInternal: its operands do not fit
   // together.

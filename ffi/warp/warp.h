@@ -76,8 +76,9 @@ struct WarpBatch {
   Batch in, out;
   const double* map;  // [n, dims, dims + 1], see SetMap
   const float* fill;  // [n]
-  int dims, first;    // number of spatial axes, and of axes before them: frames
+  int dims, first;    // number of spatial axes, 2 or 3, and of axes before them: frames
   bool linear, has_fill;
+  JAXDALI_ATTRIBUTES(dims, first, linear, has_fill);
 
   // Describes sample i. The caller has checked that it lies inside both buffers. kEmpty: there are output pixels, but
   // neither input nor fill.

@@ -53,6 +53,7 @@ struct WindowBatch {
   // The output is larger than a core's caches. What is written would leave them before it is read, so writes bypass
   // them.
   bool past_caches;
+  JAXDALI_ATTRIBUTES(permutation, channel);
 
   JAXDALI_HD bool moves() const { return in.dtype == out.dtype && scales == 0; }
 
