@@ -102,7 +102,7 @@ class Limit:
         def end_quietly(kind: Any, e: BaseException, traceback: Any):
             cause = e.__cause__ if str(e).endswith(" raised StopIteration") else e  # of a generator or a coroutine
             is_end = isinstance(cause, StopIteration) and cause.args == (self._end_message,)
-            if is_end or (self._interrupts and isinstance(cause, KeyboardInterrupt)):
+            if cause is not None and (is_end or (self._interrupts and isinstance(cause, KeyboardInterrupt))):
                 traceback.tb_next = cause.__traceback__ = None  # their frames hold the iterator
                 sys.exit(0)
             excepthook(kind, e, traceback)
