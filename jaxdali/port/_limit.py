@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -158,13 +159,14 @@ class Limit:
         return noting
 
     def _end(self) -> NoReturn:
-        """Ends the program. In a thread that loads batches, it waits until the main thread is idle, which may compute
-        with batches that it has.
+        """Ends the program. In a thread that loads batches, it waits until the process is idle: the main thread may
+        compute with batches that it has.
         """
         main_thread = threading.main_thread()
         if threading.current_thread() is not main_thread and main_thread.ident is not None:
-            clock, used = time.pthread_getcpuclockid(main_thread.ident), -1.0
-            while used != (used := round(time.clock_gettime(clock), 2)):
+            before = -math.inf
+            while time.process_time() - before > 0.05:  # seconds
+                before = time.process_time()
                 time.sleep(_IDLE)
             if not self._interrupts:
                 self._interrupts = True
