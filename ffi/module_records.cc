@@ -35,6 +35,26 @@ void ScanMemory(RecordBatch& batch, const std::vector<Vector<const uint8_t> >& r
   batch.ScanMemory(views, pool.get());
 }
 
+// Scans records that are parts of one array of bytes: record i is the sizes[i] bytes from starts[i] on.
+void ScanRows(RecordBatch& batch, const nb::ndarray<const uint8_t, nb::c_contig, nb::device::cpu>& data,
+              Vector<const int64_t> starts, Vector<const int64_t> sizes, int pool_id) {
+  const auto n = static_cast<size_t>(batch.n());
+  if (starts.size() != n || sizes.size() != n || batch.layout().parts != 1)
+    throw nb::value_error("scan_rows: number of records");
+  const auto end = static_cast<int64_t>(data.size());
+  std::vector<std::string_view> views;
+  views.reserve(n);
+  for (size_t i = 0; i < n; i++) {
+    const int64_t start = starts.data()[i], size = sizes.data()[i];
+    if (start < 0 || size < 0 || start > end || size > end - start)
+      throw nb::value_error("scan_rows: a record outside the data");
+    views.emplace_back(reinterpret_cast<const char*>(data.data()) + start, static_cast<size_t>(size));
+  }
+  auto pool = Pool(pool_id);
+  nb::gil_scoped_release release;
+  batch.ScanMemory(views, pool.get());
+}
+
 using Rows = nb::ndarray<const int64_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
 
 // Scans records in files. stamps: the size and the modification time (ns) of each file; bounds: the first record of
@@ -102,7 +122,7 @@ void ShapeOutputs(RecordBatch& batch, const std::vector<std::optional<Shapes> >&
   for (size_t k = 0; k < outputs.size(); k++) {
     const RecordOutput& o = outputs[k];
     const bool fixed = o.shape == RecordOutput::Shape::kFixed;
-    const size_t ndim = o.shape == RecordOutput::Shape::kStated ? 3 : 1 + o.dims.size();
+    const size_t ndim = o.ndim();
     if (fixed != !shapes[k].has_value() ||
         (!fixed && (shapes[k]->shape(1) != ndim || first + batch.n() > static_cast<int64_t>(shapes[k]->shape(0)))))
       throw nb::value_error("shape: an output's rows");
@@ -127,7 +147,7 @@ void FillOutputs(RecordBatch& batch, const std::vector<AnyArray>& data,
     RecordBatch::Target t = {o.field, static_cast<uint8_t*>(data[k].data()), bytes, std::vector<int64_t>(n)};
     if (bytes != o.bytes) throw nb::value_error("fill: another type");
     // Where the samples begin, in elements: those of ragged outputs in their shards' rows, others one after another.
-    t.missing = o.missing, t.count = 1;
+    t.missing = o.missing, t.count = 1, t.shape = o.shape;
     if (offsets[k].has_value()) {
       const auto num_samples = static_cast<int64_t>(offsets[k]->size());
       const auto num_shards = data[k].ndim() == 2 ? static_cast<int64_t>(data[k].shape(0)) : 0;
@@ -137,18 +157,24 @@ void FillOutputs(RecordBatch& batch, const std::vector<AnyArray>& data,
         t.starts[static_cast<size_t>(i)] = int64_t{offsets[k]->data()[first + i]} * kAlignment +
                                            (first + i) / (num_samples / num_shards) * (elements / num_shards);
     } else {
-      t.count = std::accumulate(o.dims.begin(), o.dims.end(), int64_t{1}, std::multiplies<int64_t>());
-      for (int64_t i = 0; i < n; i++) t.starts[static_cast<size_t>(i)] = (first + i) * t.count;
+      const int64_t size = std::accumulate(o.dims.begin(), o.dims.end(), int64_t{1}, std::multiplies<int64_t>());
+      for (int64_t i = 0; i < n; i++) t.starts[static_cast<size_t>(i)] = (first + i) * size;
+      if (static_cast<int64_t>(o.missing.size()) == bytes) t.count = size;  // one element stands for all
     }
+    std::vector<int64_t> shape(o.ndim());
     for (int i = 0; i < n; i++) {
       if (!batch.error(i).empty()) continue;
       const FieldInfo& info = batch.info(i, o.field);
       // Elements that are written: the substitute of a missing field, bytes in whole elements, or the values.
-      const int64_t count = info.type == ValueType::kNone ? static_cast<int64_t>(t.missing.size()) / bytes * t.count
-                            : o.type == ValueType::kBytes ? (info.count + bytes - 1) / bytes
-                                                          : info.count;
+      const bool is_missing = info.type == ValueType::kNone && !info.IsEmptyList();
+      const int64_t count = is_missing ? static_cast<int64_t>(t.missing.size()) / bytes * t.count
+                            : o.shape == RecordOutput::Shape::kCount && o.type == ValueType::kBytes
+                                ? (info.count + bytes - 1) / bytes
+                            : o.shape == RecordOutput::Shape::kStated || o.shape == RecordOutput::Shape::kFixed
+                                ? (o.type == ValueType::kBytes ? (info.count + bytes - 1) / bytes : info.count)
+                                : o.ShapeFor(info, shape.data());
       const int64_t start = t.starts[static_cast<size_t>(i)];
-      if ((info.type != ValueType::kNone && info.type != o.type) || start < 0 || count > elements - start)
+      if ((info.type != ValueType::kNone && info.type != o.type) || start < 0 || count < 0 || count > elements - start)
         throw nb::value_error("fill: a place outside the buffer");
     }
     targets.push_back(std::move(t));
@@ -183,39 +209,80 @@ void DefineRecords(nb::module_& m) {
       .value("COUNT", RecordOutput::Shape::kCount)
       .value("ROWS", RecordOutput::Shape::kRows)
       .value("STATED", RecordOutput::Shape::kStated)
-      .value("FIXED", RecordOutput::Shape::kFixed);
+      .value("FIXED", RecordOutput::Shape::kFixed)
+      .value("STRING", RecordOutput::Shape::kString)
+      .value("STRINGS", RecordOutput::Shape::kStrings)
+      .value("PADDED", RecordOutput::Shape::kPadded)
+      .value("LENGTHS", RecordOutput::Shape::kLengths);
   nb::class_<RecordLayout>(m, "RecordLayout", "The format of records, and the outputs that are made from them.")
       .def(
           "__init__",
-          [](RecordLayout* self, RecordFormat format, std::vector<std::string> names, int fields, int parts) {
-            if (fields < 0 || parts < 1 ||
-                (format == RecordFormat::kExample && names.size() != static_cast<size_t>(fields)))
+          [](RecordLayout* self, RecordFormat format, std::vector<std::string> names, int fields, int parts,
+             std::vector<bool> lists, std::vector<bool> first_strings) {
+            const bool has_names = format == RecordFormat::kExample || format == RecordFormat::kMessage;
+            if (fields < 0 || parts < 1 || (has_names && (names.size() != static_cast<size_t>(fields) || parts != 1)) ||
+                (!lists.empty() && (!has_names || lists.size() != names.size())) ||
+                (!first_strings.empty() && (!has_names || first_strings.size() != names.size())))
               throw nb::value_error("RecordLayout: fields");
-            new (self) RecordLayout{format, std::move(names), fields, parts};
+            new (self)
+                RecordLayout{format, std::move(names), fields, parts, {}, std::move(lists), std::move(first_strings)};
           },
-          nb::arg("format"), nb::arg("names"), nb::arg("fields"), nb::arg("parts") = 1)
+          nb::arg("format"), nb::arg("names"), nb::arg("fields"), nb::arg("parts") = 1,
+          nb::arg("lists") = std::vector<bool>(), nb::arg("first_strings") = std::vector<bool>())
       .def(
           "add_output",
           [](RecordLayout& self, std::string name, std::string dtype, int field, ValueType type, int bytes,
-             RecordOutput::Shape shape, std::vector<int64_t> dims, nb::bytes missing) {
-            // The size of an element must suit the values. `missing` are bytes that stand for absent values: one
-            // element of an output of fixed shape, any number of elements of a list; other outputs have none.
-            const bool fits = type == ValueType::kBytes    ? bytes > 0
+             RecordOutput::Shape shape, std::vector<int64_t> dims, nb::bytes missing,
+             std::optional<std::vector<int64_t> > missing_dims, bool required) {
+            using Shape = RecordOutput::Shape;
+            // The size of an element must suit the values; lengths are integers of 8 bytes.
+            const bool fits = shape == Shape::kLengths     ? bytes == 8 && type != ValueType::kNone
+                              : type == ValueType::kBytes  ? bytes > 0
                               : type == ValueType::kFloats ? bytes == 4
                               : type == ValueType::kInts   ? bytes == 4 || bytes == 8
                                                            : false;
-            if (!fits || field < 0 || field >= self.fields * self.parts ||
-                (shape == RecordOutput::Shape::kFixed
-                     ? missing.size() != 0 && missing.size() != static_cast<size_t>(bytes)
-                 : shape == RecordOutput::Shape::kCount ? missing.size() % static_cast<size_t>(std::max(bytes, 1)) != 0
-                                                        : missing.size() != 0) ||
-                std::any_of(dims.begin(), dims.end(), [](int64_t n) { return n < 0; }))
+            const bool has_unknown = std::count(dims.begin(), dims.end(), -1) == 1;
+            const bool good_dims = std::all_of(dims.begin(), dims.end(), [](int64_t n) { return n >= -1; }) &&
+                                   (shape == Shape::kRows ? has_unknown
+                                    : has_unknown         ? shape == Shape::kStrings
+                                                          : true) &&
+                                   std::count(dims.begin(), dims.end(), -1) <= 1;
+            // A string of one type only; strings and rows of examples.
+            const bool good_bytes =
+                (shape != Shape::kString && shape != Shape::kStrings) || (type == ValueType::kBytes && bytes == 1);
+            const bool good_padding = shape != Shape::kPadded || type != ValueType::kBytes || bytes == 1;
+            if (!fits || !good_dims || !good_bytes || !good_padding || field < 0 || field >= self.fields * self.parts)
               throw nb::value_error("RecordLayout: an output");
-            self.outputs.push_back({std::move(name), std::move(dtype), field, type, bytes, shape, std::move(dims),
-                                    std::string(missing.c_str(), missing.size())});
+            RecordOutput output = {std::move(name), std::move(dtype),
+                                   field,           type,
+                                   bytes,           shape,
+                                   std::move(dims), std::string(missing.c_str(), missing.size())};
+            output.required = required;
+            // The shape of a missing field: by default that of its bytes, or with nothing along the unknown extents.
+            if (missing_dims) {
+              output.missing_dims = std::move(*missing_dims);
+            } else if (shape == Shape::kCount || shape == Shape::kString) {
+              output.missing_dims = {static_cast<int64_t>(output.missing.size()) / bytes};
+            } else {
+              output.missing_dims = output.dims;
+              std::replace(output.missing_dims.begin(), output.missing_dims.end(), int64_t{-1}, int64_t{0});
+              output.missing_dims.resize(output.ndim());
+            }
+            const auto& shape_of_missing = shape == Shape::kFixed ? output.dims : output.missing_dims;
+            int64_t size = bytes;
+            for (const int64_t n : shape_of_missing)
+              if (n < 0 || __builtin_mul_overflow(size, n, &size)) throw nb::value_error("RecordLayout: an output");
+            const auto num_missing = static_cast<int64_t>(output.missing.size());
+            if (shape_of_missing.size() != output.ndim() ||
+                (shape == Shape::kFixed    ? num_missing != 0 && num_missing != bytes && num_missing != size
+                 : shape == Shape::kStated ? num_missing != 0
+                                           : num_missing != size))
+              throw nb::value_error("RecordLayout: the value of a missing field");
+            self.outputs.push_back(std::move(output));
           },
           nb::arg("name"), nb::arg("dtype"), nb::arg("field"), nb::arg("type"), nb::arg("bytes"), nb::arg("shape"),
-          nb::arg("dims"), nb::arg("missing"), "Adds an output. Call it before making a batch.");
+          nb::arg("dims"), nb::arg("missing"), nb::arg("missing_dims") = nb::none(), nb::arg("required") = false,
+          "Adds an output. Call it before making a batch.");
   nb::class_<RecordBatch>(m, "RecordBatch", "The records of a batch: found in containers, parsed, and copied.")
       .def(
           "__init__",
@@ -224,7 +291,10 @@ void DefineRecords(nb::module_& m) {
             new (self) RecordBatch(layout, n);
           },
           nb::arg("layout"), nb::arg("n"), nb::keep_alive<1, 2>())
+      .def_prop_ro("n", &RecordBatch::n, "The number of records.")
       .def("scan_memory", &ScanMemory, nb::arg("records"), nb::arg("pool"), "Scans records in memory.")
+      .def("scan_rows", &ScanRows, nb::arg("data"), nb::arg("starts"), nb::arg("sizes"), nb::arg("pool"),
+           "Scans records that are parts of one array.")
       .def("scan_files", &ScanFiles, nb::arg("table"), nb::arg("stamps"), nb::arg("bounds"), nb::arg("index"),
            nb::arg("extents"), nb::arg("checked"), nb::arg("pool"), "Scans records in files.")
       .def(

@@ -74,7 +74,8 @@ void DefineTables(nb::module_& m) {
       .value("IMAGE_RECORD", RecordFormat::kImageRecord)
       .value("DATUM", RecordFormat::kDatum)
       .value("TENSOR_PROTOS", RecordFormat::kTensorProtos)
-      .value("TAR_MEMBER", RecordFormat::kTarMember);
+      .value("TAR_MEMBER", RecordFormat::kTarMember)
+      .value("MESSAGE", RecordFormat::kMessage);
   nb::enum_<ValueType>(m, "ValueType", nb::is_arithmetic(), "Type of the values of a record's field.")
       .value("NONE", ValueType::kNone)
       .value("BYTES", ValueType::kBytes)

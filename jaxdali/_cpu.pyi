@@ -147,6 +147,8 @@ class RecordFormat(enum.IntEnum):
 
     TAR_MEMBER = 5
 
+    MESSAGE = 6
+
 class ValueType(enum.IntEnum):
     """Type of the values of a record's field."""
 
@@ -507,12 +509,20 @@ class RecordShape(enum.Enum):
 
     FIXED = 3
 
+    STRING = 4
+
+    STRINGS = 5
+
+    PADDED = 6
+
+    LENGTHS = 7
+
 class RecordLayout:
     """The format of records, and the outputs that are made from them."""
 
-    def __init__(self, format: RecordFormat, names: Sequence[str], fields: int, parts: int = 1) -> None: ...
+    def __init__(self, format: RecordFormat, names: Sequence[str], fields: int, parts: int = 1, lists: Sequence[bool] = [], first_strings: Sequence[bool] = []) -> None: ...
 
-    def add_output(self, name: str, dtype: str, field: int, type: ValueType, bytes: int, shape: RecordShape, dims: Sequence[int], missing: bytes) -> None:
+    def add_output(self, name: str, dtype: str, field: int, type: ValueType, bytes: int, shape: RecordShape, dims: Sequence[int], missing: bytes, missing_dims: Sequence[int] | None = None, required: bool = False) -> None:
         """Adds an output. Call it before making a batch."""
 
 class RecordBatch:
@@ -520,8 +530,15 @@ class RecordBatch:
 
     def __init__(self, layout: RecordLayout, n: int) -> None: ...
 
+    @property
+    def n(self) -> int:
+        """The number of records."""
+
     def scan_memory(self, records: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], pool: int) -> None:
         """Scans records in memory."""
+
+    def scan_rows(self, data: Annotated[NDArray[numpy.uint8], dict(order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], pool: int) -> None:
+        """Scans records that are parts of one array."""
 
     def scan_files(self, table: FileTable, stamps: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], bounds: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], extents: Sequence[Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)]], checked: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]], pool: int) -> None:
         """Scans records in files."""

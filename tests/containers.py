@@ -40,19 +40,26 @@ def ints(number: int, values: Iterable[int], packed: bool = True) -> bytes:
     return field(number, b"".join(map(varint, values))) if packed else b"".join(field(number, v) for v in values)
 
 
+def feature(values: Sequence, packed: bool = True) -> bytes:
+    """A tf.Feature: a list of bytes, of float or of int."""
+    kind = type(values[0]) if len(values) else int
+    if kind is bytes:
+        return field(1, b"".join(field(1, v) for v in values))
+    return field(2, floats(1, values, packed)) if kind is float else field(3, ints(1, values, packed))
+
+
 def example(features: Mapping[str, Sequence], packed: bool = True) -> bytes:
     """A tf.Example: lists of bytes, of float or of int."""
+    entries = (field(1, field(1, name.encode()) + field(2, feature(x, packed))) for name, x in features.items())
+    return field(1, b"".join(entries))
+
+
+def sequence_example(context: Mapping[str, Sequence], lists: Mapping[str, Sequence[Sequence]]) -> bytes:
+    """A tf.SequenceExample. A feature list has a list of values for each step."""
     entries = b""
-    for name, values in features.items():
-        kind = type(values[0]) if len(values) else int
-        if kind is bytes:
-            value = field(1, b"".join(field(1, v) for v in values))
-        elif kind is float:
-            value = field(2, floats(1, values, packed))
-        else:
-            value = field(3, ints(1, values, packed))
-        entries += field(1, field(1, name.encode()) + field(2, value))
-    return field(1, entries)
+    for name, steps in lists.items():
+        entries += field(1, field(1, name.encode()) + field(2, b"".join(field(1, feature(x)) for x in steps)))
+    return example(context) + field(2, entries)
 
 
 def datum(

@@ -14,7 +14,7 @@ import scipy.signal
 from PIL import Image
 
 import jaxdali
-from jaxdali import fn, types
+from jaxdali import fn, tfrecord, types
 from jaxdali._tensors.thumbnails import as_images, pixels_of, scale_of
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -40,6 +40,11 @@ EXAMPLES = {
     "random_bbox_crop": "fn.random_bbox_crop(boxes, labels, bbox_layout='xyXY', thresholds=[0.3], aspect_ratio=[0.5, 2.0])",
     "roi_random_crop": "fn.roi_random_crop(photo, crop_shape=[120, 120], roi_start=[40, 60], roi_shape=[80, 80])",
     "ssd_random_crop": "fn.ssd_random_crop(photo, boxes, labels)",
+    "parse_example": (
+        "fn.parse_example(example, features={'image': tfrecord.FixedLenFeature((), tfrecord.string), "
+        "'label': tfrecord.FixedLenFeature((), tfrecord.int64)})"
+    ),
+    "parse_tensor": "fn.parse_tensor(tensor)",
     "peek_image_shape": "fn.peek_image_shape(jpeg)",
     "decoders.audio": "fn.decoders.audio(wav)",
     "decoders.image": "fn.decoders.image(jpeg)",
@@ -170,6 +175,12 @@ def _sound() -> np.ndarray:
     return np.concatenate([quiet, 0.2 * tone, quiet]).astype(np.float32)
 
 
+def _field(number: int, data: bytes) -> bytes:
+    """A field of a message of Protocol Buffers: its key, its size in groups of 7 bits, and its bytes."""
+    size = [len(data) >> 7 * k & 127 for k in range(max(1, -(-len(data).bit_length() // 7)))]
+    return bytes([number << 3 | 2, *(n | 128 for n in size[:-1]), size[-1]]) + data
+
+
 @functools.cache
 def inputs() -> dict[str, tuple[Any, str]]:
     """The values that examples begin with: a sample, or one for each of three, and its layout."""
@@ -191,6 +202,11 @@ def inputs() -> dict[str, tuple[Any, str]]:
     )
     disc = ((x - 100) ** 2 + (y - 120) ** 2 < 60**2).astype(np.int32)
     encoded = lambda b: (np.frombuffer(b, np.uint8), "")
+    jpeg = (PHOTOS / "astronaut" / "astronaut_0.jpg").read_bytes()
+    features = {b"image": _field(1, _field(1, jpeg)), b"label": _field(3, _field(1, b"\3"))}
+    entries = (_field(1, _field(1, name) + _field(2, feature)) for name, feature in features.items())
+    # A TensorProto of uint8 (4) and the shape [256, 256, 3].
+    dims = b"".join(_field(2, b"\x08" + n) for n in (b"\x80\2", b"\x80\2", b"\3"))
     return {
         "photo": (photo, "HWC"),
         "dark": ((photo * 0.4).astype(np.uint8), "HWC"),
@@ -199,7 +215,9 @@ def inputs() -> dict[str, tuple[Any, str]]:
         "class_map": (disc.astype(np.uint8), "HW"),
         "frames": (np.stack([photo, _photo("coffee/coffee_0.jpg"), _photo("cat/cat_0.jpg")]), "FHWC"),
         "angles": (np.array([0, 30, 60], np.float32), "F"),
-        "jpeg": encoded((PHOTOS / "astronaut" / "astronaut_0.jpg").read_bytes()),
+        "jpeg": encoded(jpeg),
+        "example": encoded(_field(1, b"".join(entries))),
+        "tensor": encoded(b"\x08\4" + _field(2, dims) + _field(4, photo.tobytes())),
         "path": (np.frombuffer(str(PHOTOS / "astronaut" / "astronaut_0.jpg").encode(), np.uint8), ""),
         "npy": encoded(npy.getvalue()),
         "wav": encoded(wav.getvalue()),
@@ -238,7 +256,7 @@ def pipeline_of(example: str, gpu: bool = False) -> jaxdali.Pipeline:
 
     @jaxdali.pipeline_def(batch_size=SAMPLES, num_threads=1, device_id=None, seed=3, prefetch_queue_depth=1)
     def definition():
-        names: dict[str, Any] = {"fn": fn, "types": types}
+        names: dict[str, Any] = {"fn": fn, "types": types, "tfrecord": tfrecord}
         for name in uses(example):
             value, layout = inputs()[name]
             node: Any = fn.external_source(
@@ -246,6 +264,7 @@ def pipeline_of(example: str, gpu: bool = False) -> jaxdali.Pipeline:
             )
             names[name] = node.gpu() if gpu else node
         values = eval(example, names)
+        values = tuple(values.values()) if isinstance(values, dict) else values
         return tuple(values) if isinstance(values, (list, tuple)) else values
 
     return definition()  # pyright: ignore[reportCallIssue]

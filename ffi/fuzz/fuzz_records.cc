@@ -51,6 +51,13 @@ Data FeatureEntry(const char* name, int kind, const Data& list) {
   return BytesField(1, BytesField(1, FromText(name)) + BytesField(2, BytesField(kind, list)));
 }
 
+// An entry of tf.SequenceExample's map of feature lists. steps: Features.
+Data ListEntry(const char* name, const std::vector<Data>& steps) {
+  Data list;
+  for (const Data& step : steps) list = list + BytesField(1, step);
+  return BytesField(1, BytesField(1, FromText(name)) + BytesField(2, list));
+}
+
 // A part of a record of MXNet's RecordIO, padded to a multiple of 4 bytes. kind: 0 whole, 1 first, 2 middle, 3 last.
 Data RecordIoPart(uint32_t kind, const Data& payload) {
   Data d;
@@ -79,12 +86,25 @@ struct Seed {
 std::vector<Seed> MakeSeeds() {
   Data floats, ints;
   for (int i = 0; i < 20; i++) PutFixed(&floats, 0x3F800000u + i, 4), PutVarint(&ints, uint64_t{1} << 3 * i);
-  const RecordLayout example{RecordFormat::kExample, {"image", "label", "box", "absent"}, 4};
+  const RecordLayout example = ExampleLayout(RecordFormat::kExample), message = ExampleLayout(RecordFormat::kMessage);
   const Data small = BytesField(1, FeatureEntry("image", 1, BytesField(1, FromText("an image"))) +
                                        FeatureEntry("label", 3, BytesField(1, ints)) + FeatureEntry("other", 2, {}) +
                                        FeatureEntry("box", 2, BytesField(1, floats)));
   const Data large = BytesField(
       1, FeatureEntry("image", 1, BytesField(1, Data(30000, 7))) + FeatureEntry("label", 3, NumberField(1, 5)));
+  const auto texts = [](std::initializer_list<const char*> strings) {
+    Data list;
+    for (const char* text : strings) list = list + BytesField(1, FromText(text));
+    return BytesField(1, list);
+  };
+  const Data lists =
+      BytesField(2, ListEntry("frames", {texts({"first"}), texts({"second", ""}), texts({})}) +
+                        ListEntry("rows", {BytesField(3, BytesField(1, ints)), BytesField(3, NumberField(1, 5)), {}}) +
+                        ListEntry("texts", {texts({"a"}), texts({"text"})}));
+  // The strings are too large for a window.
+  const Data large_lists =
+      BytesField(2, ListEntry("frames", {BytesField(1, BytesField(1, Data(20000, 3)) + BytesField(1, Data(30, 4)))}) +
+                        ListEntry("rows", {Data(), Data()}));
   Data header, image(40, 9);
   PutFixed(&header, 2, 4), header.resize(24), PutFixed(&header, 0x3F8000003F800000, 8);
   const RecordLayout record{RecordFormat::kImageRecord, {}, 2};
@@ -98,6 +118,9 @@ std::vector<Seed> MakeSeeds() {
       BytesField(1, NumberField(2, 4) + BytesField(6, FromText("text")) + BytesField(6, FromText("more")));
   return {{example, FrameRecord(small)},
           {example, FrameRecord(large)},
+          {example, FrameRecord(small + lists)},
+          {example, FrameRecord(large_lists + large)},
+          {message, small + lists},
           {record, RecordIoPart(0, header + image)},
           {record, RecordIoPart(1, header) + RecordIoPart(2, image) + RecordIoPart(3, image)},
           {{RecordFormat::kDatum, {}, 2}, datum},

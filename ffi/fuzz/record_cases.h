@@ -53,6 +53,29 @@ inline void CorrectChecksum(uint8_t* header) {
   std::snprintf(reinterpret_cast<char*>(header) + 148, 8, "%06o", static_cast<unsigned>(sum));
 }
 
+// Layouts of examples, with outputs of all forms: of features, of strings, and of feature lists.
+inline RecordLayout ExampleLayout(RecordFormat format) {
+  using Shape = RecordOutput::Shape;
+  const auto bytes = ValueType::kBytes;
+  const std::string zeros(8, '\0');
+  return {format,
+          {"image", "label", "box", "absent", "frames", "rows", "texts"},
+          7,
+          1,
+          {{"image", "uint8", 0, bytes, 1, Shape::kString, {}, "jpeg", {4}},
+           {"image", "uint8", 0, bytes, 1, Shape::kStrings, {-1}, {}, {0, 0}},
+           {"image", "int64", 0, bytes, 8, Shape::kLengths, {}, {}, {0}},
+           {"label", "int64", 1, ValueType::kInts, 8, Shape::kCount, {}, zeros, {1}},
+           {"box", "float32", 2, ValueType::kFloats, 4, Shape::kRows, {4, -1}, {}, {4, 0}},
+           {"absent", "int64", 3, ValueType::kInts, 8, Shape::kFixed, {2, 2}, zeros},
+           {"frames", "uint8", 4, bytes, 1, Shape::kPadded, {}, {}, {0, 0, 0}},
+           {"frames", "int64", 4, bytes, 8, Shape::kLengths, {}, {}, {0}},
+           {"rows", "int32", 5, ValueType::kInts, 4, Shape::kPadded, {}, {}, {0, 0}},
+           {"rows", "int64", 5, ValueType::kInts, 8, Shape::kLengths, {}, {}, {0}},
+           {"texts", "uint8", 6, bytes, 1, Shape::kStrings, {-1}, {}, {0, 0}}},
+          {false, false, false, false, true, true, true}};
+}
+
 // The result of reading a record: the error, or all values.
 struct Result {
   std::string error;
@@ -61,7 +84,39 @@ struct Result {
   bool operator==(const Result&) const = default;
 };
 
-// Fills in all values of the batch's one record.
+// Fills in the outputs of the batch's one record, each in a block that ends where its shape says. All bytes must be
+// written: the block is filled twice, with other bytes in it before.
+inline void FillOutputs(RecordBatch* batch, ThreadPool* pool, Result* r) {
+  const std::vector<RecordOutput>& outputs = batch->layout().outputs;
+  std::vector<std::vector<int64_t>> shapes;
+  std::vector<int64_t*> rows;
+  for (const RecordOutput& output : outputs) shapes.emplace_back(output.ndim());
+  for (size_t k = 0; k < outputs.size(); k++)
+    rows.push_back(outputs[k].shape == RecordOutput::Shape::kFixed ? nullptr : shapes[k].data());
+  batch->Shape(rows);
+  for (size_t k = 0; k < outputs.size() && batch->error(0).empty(); k++) {
+    const RecordOutput& output = outputs[k];
+    if (rows[k] == nullptr) shapes[k] = output.dims;
+    int64_t size = output.bytes;
+    for (const int64_t extent : shapes[k])
+      if (extent < 0 || __builtin_mul_overflow(size, extent, &size)) std::abort();
+    if (output.shape == RecordOutput::Shape::kStated && size != batch->info(0, output.field).count) std::abort();
+    if (size > (1 << 22)) continue;  // padding may make much of little; it would only take time
+    Data values[2];
+    for (const uint8_t before : {0, 255}) {
+      auto block = Exact<uint8_t>(static_cast<size_t>(size));
+      std::memset(block.get(), before, static_cast<size_t>(size));
+      const int64_t count = static_cast<int64_t>(output.missing.size()) == output.bytes ? size / output.bytes : 1;
+      batch->Fill({{output.field, block.get(), output.bytes, {0}, output.missing, count, output.shape}}, pool);
+      values[before & 1].assign(block.get(), block.get() + size);
+    }
+    if (batch->error(0).empty() && values[0] != values[1]) std::abort();
+    r->values.push_back(values[0]);
+    r->shapes.insert(r->shapes.end(), shapes[k].begin(), shapes[k].end());
+  }
+}
+
+// Fills in all values of the batch's one record, and then its outputs.
 inline Result FillAll(RecordBatch* batch, ThreadPool* pool) {
   Result r;
   for (int k = 0; k < batch->layout().fields && batch->error(0).empty(); k++) {
@@ -75,6 +130,7 @@ inline Result FillAll(RecordBatch* batch, ThreadPool* pool) {
     }
     r.shapes.insert(r.shapes.end(), info.dims, info.dims + 3);
   }
+  if (batch->error(0).empty()) FillOutputs(batch, pool, &r);
   r.error = batch->error(0);
   if (!r.error.empty()) r.values.clear(), r.shapes.clear();
   return r;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -18,11 +19,12 @@ namespace jaxdali {
 
 enum class RecordFormat : int32_t {
   kBytes,         // one field: the whole record
-  kExample,       // tf.Example, framed as in TFRecord files: the features of given names
+  kExample,       // tf.Example or tf.SequenceExample, framed as in TFRecord files: the features of given names
   kImageRecord,   // MXNet's RecordIO: image, label
   kDatum,         // caffe.Datum: image, label
   kTensorProtos,  // caffe2.TensorProtos: its tensors
   kTarMember,     // one field: the data after the header of a tar archive, which is checked once
+  kMessage,       // tf.Example or tf.SequenceExample without a frame
 };
 
 enum class ValueType : int32_t { kNone, kBytes, kFloats, kInts };
@@ -33,6 +35,8 @@ struct Piece {
   int32_t field;
   ValueType type;
   int64_t offset, size;
+  int64_t count = 0;  // values; of bytes their number
+  int64_t step = 0;   // of a feature list: the number of the Feature that has the values
   bool kept = false;  // the values are in `bytes`; reading a few bytes again would cost more
   std::array<uint8_t, kMostKept> bytes = {};
 };
@@ -40,15 +44,34 @@ struct Piece {
 // The type and the number of values of one field of a record. dims: the shape that the record states, or zeros.
 struct FieldInfo {
   ValueType type = ValueType::kNone;
-  int64_t count = 0;
+  int64_t count = 0;  // values; of bytes their number
   int64_t dims[3] = {0, 0, 0};
+  // Of examples only.
+  int64_t strings = 0, longest = 0;  // number of strings, and the bytes of the longest one; each string is a piece
+  // Of a feature list: the number of its Features, and the fewest and most values (of bytes: strings) of one of them.
+  int64_t steps = 0, shortest_step = 0, longest_step = 0;
+  bool present = false;    // of a feature list: the record has it, perhaps without values
+  bool elsewhere = false;  // the record has a list of this name in place of a feature, or the other way round
+  bool different = false;  // of a feature list: its Features are of different types
+
+  // Elements of a step whose rows and strings are padded to the longest, and of all steps.
+  int64_t StepSize() const { return longest_step * (type == ValueType::kBytes ? longest : 1); }
+  int64_t PaddedSize() const { return steps * StepSize(); }
+  // The number of strings, or of the rows of a feature list.
+  int64_t NumRows() const { return type == ValueType::kBytes ? strings : steps; }
+  // Whether it is a feature list without values, which is not missing.
+  bool IsEmptyList() const { return type == ValueType::kNone && present; }
 };
 
 // How an output is made from the values of one field.
 struct RecordOutput {
-  // kCount: [number of values]. kRows: [number of rows, dims...]. kStated: the three extents that the record states.
-  // kFixed: dims.
-  enum class Shape : int32_t { kCount, kRows, kStated, kFixed };
+  // kCount: [number of values]. kRows: dims, one of which is -1 and follows from the number of values. kStated: the
+  // three extents that the record states. kFixed: dims.
+  // Of examples only, where shorter strings and rows are filled with zeros:
+  // kString: [bytes] of exactly one string. kStrings: [dims..., bytes of the longest], where one of dims may be -1.
+  // kPadded: [steps, most values of a step], and for strings [..., bytes of the longest]. kLengths: [strings], the
+  // bytes of each, or [steps], the values of each.
+  enum class Shape : int32_t { kCount, kRows, kStated, kFixed, kString, kStrings, kPadded, kLengths };
 
   std::string name, dtype;  // of the field and of the output, for messages
   int field;                // part * layout.fields + field
@@ -56,15 +79,33 @@ struct RecordOutput {
   int bytes;                // bytes of an element
   Shape shape;
   std::vector<int64_t> dims;
-  std::string missing;  // for records without the field. kFixed: one element (empty: an error); kCount: all elements
+  // For records without the field: the bytes of all elements, whose shape is missing_dims; kFixed: of all or of one
+  // element (empty: an error).
+  std::string missing;
+  std::vector<int64_t> missing_dims = {};
+  bool required = false;  // a record without the field is an error
+
+  // The number of axes.
+  size_t ndim() const;
+  // Writes the shape that the output has for a record with this field to `row`, [ndim]. Returns the number of elements,
+  // or -1 if there are too many. The field must fit the output.
+  int64_t ShapeFor(const FieldInfo& field, int64_t* row) const;
 };
 
 struct RecordLayout {
   RecordFormat format;
-  std::vector<std::string> names;  // kExample: names of the features
+  std::vector<std::string> names;  // kExample, kMessage: names of the features
   int fields;                      // fields of a part
   int parts = 1;                   // parts of a record, each stored separately
   std::vector<RecordOutput> outputs = {};
+  // kExample, kMessage: which names are those of feature lists, and of which only the first string is read. Empty:
+  // none.
+  std::vector<bool> lists = {}, first_strings = {};
+
+  bool is_list(int field) const { return static_cast<size_t>(field) < lists.size() && lists[field]; }
+  bool is_first_string(int field) const {
+    return static_cast<size_t>(field) < first_strings.size() && first_strings[field];
+  }
 };
 
 // An unsigned little-endian integer of at most 8 bytes.
@@ -163,7 +204,17 @@ class FieldCollector {
   void Add(int field, ValueType type, int64_t offset, int64_t size, int64_t count) {
     info_[field].type = type;
     info_[field].count += count;
-    if (size > 0) pieces_.push_back({field, type, offset, size});
+    if (size > 0) pieces_.push_back({field, type, offset, size, count, info_[field].steps});
+  }
+
+  // Adds one of several strings. An empty one is a piece, too, as pieces are counted.
+  void AddString(int field, int64_t offset, int64_t size) {
+    FieldInfo& info = info_[field];
+    info.type = ValueType::kBytes;
+    info.count += size;
+    info.strings++;
+    info.longest = std::max(info.longest, size);
+    pieces_.push_back({field, ValueType::kBytes, offset, size, size, info.steps});
   }
 
   // Forgets the values of a field: in protobuf the last of several fields with one number wins.
@@ -191,7 +242,20 @@ class FieldCollector {
       const int64_t n = std::min(f.size - offset, RecordBytes::kWindow);
       const uint8_t* p = record.Peek(f.offset + offset, n);
       if (p == nullptr) return false;
-      for (int64_t i = 0; i < n; i++) {
+      int64_t i = 0;
+      // Eight bytes at a time: those whose high bit is 0 are ends of varints.
+      for (; i + 8 <= n; i += 8) {
+        const uint64_t ends = ~LittleEndian(p + i, 8) & 0x8080808080808080u;
+        if (ends == 0) {
+          length += 8;
+          if (length > 10) return false;
+          continue;
+        }
+        if (length + std::countr_zero(ends) / 8 + 1 > 10) return false;
+        count += std::popcount(ends);
+        length = std::countl_zero(ends) / 8;  // bytes after the last end
+      }
+      for (; i < n; i++) {
         if (++length > 10) return false;
         if (p[i] < 0x80) count++, length = 0;
       }
@@ -209,7 +273,8 @@ class FieldCollector {
 };
 
 // Each of these finds the fields of a record. Returns an error message, or an empty text.
-std::string ParseExample(FieldCollector* fields);
+std::string ParseExample(FieldCollector* fields);  // framed, as in TFRecord files
+std::string ParseMessage(FieldCollector* fields);  // of an example, without a frame
 std::string ParseImageRecord(FieldCollector* fields);
 std::string ParseDatum(FieldCollector* fields);
 std::string ParseTensorProtos(FieldCollector* fields);

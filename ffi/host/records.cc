@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -33,22 +34,19 @@ void CheckFraming(const RecordLayout& layout, RecordBytes* record, std::string* 
   if (!checksum_error.empty()) *error = checksum_error;
 }
 
-// Decodes protobuf varints of at most 10 bytes each: groups of 7 bits, the lowest first, with the high bit set in all
-// bytes but the last. Bits beyond the 64th are dropped, as protobuf does. Moves `to` behind the last one. Returns
-// whether the last one is complete.
+// Decodes protobuf varints: groups of 7 bits, the lowest first, with the high bit set in all bytes but the last. Bits
+// beyond the 64th are dropped, as protobuf does. The last byte must end a varint.
 template <class T>
-bool CopyInts(const uint8_t* p, int64_t size, T*& to) {
-  uint64_t value = 0;
-  int shift = 0;
-  for (int64_t i = 0; i < size; i++) {
-    if (shift < 64) value |= uint64_t{p[i] & 0x7Fu} << shift;
-    shift += 7;
-    if (p[i] < 0x80) {
-      *to++ = static_cast<T>(value);
-      value = 0, shift = 0;
+void CopyInts(const uint8_t* p, int64_t size, T* to) {
+  for (const uint8_t* const end = p + size; p < end;) {
+    uint64_t value = *p & 0x7Fu;
+    for (int shift = 7; *p >= 0x80 && p + 1 < end; shift += 7) {
+      p++;
+      if (shift < 64) value |= uint64_t{*p & 0x7Fu} << shift;
     }
+    p++;
+    *to++ = static_cast<T>(value);
   }
-  return shift == 0;
 }
 
 // Whether this part of a record is missing: a tar sample without that member has an extent of zeros.
@@ -71,32 +69,121 @@ bool DimsMatch(const int64_t* dims, int64_t count) {
   return product == count;
 }
 
-// The reason why an output can't be made from the field of a record, or an empty text.
-std::string Mismatch(const RecordOutput& output, const FieldInfo& field) {
+// Whether the values of an output are strings of examples, of which each is an element of its shape.
+bool HasStrings(const RecordOutput& output) {
+  using Shape = RecordOutput::Shape;
+  return output.type == ValueType::kBytes &&
+         (output.shape == Shape::kString || output.shape == Shape::kStrings || output.shape == Shape::kPadded);
+}
+
+// The reason why an output can't be made from the field of a record, or an empty text. is_list: it is a feature list.
+std::string Mismatch(const RecordOutput& output, const FieldInfo& field, bool is_list) {
   static constexpr const char* kTypes[] = {"nothing", "bytes", "floats", "integers"};
+  using Shape = RecordOutput::Shape;
+  if (field.different) return "its " + output.name + " has values of different types";
   if (field.type != ValueType::kNone && field.type != output.type)
     return "its " + output.name + " consists of " + kTypes[static_cast<int>(field.type)] + ", not of " + output.dtype;
-  const auto count_text = [&] { return "its " + output.name + " has " + std::to_string(field.count) + " values, "; };
-  const int64_t product = Product(output.dims);
+  if (field.type == ValueType::kNone && !field.IsEmptyList()) {
+    if (field.elsewhere)
+      return "its " + output.name + (is_list ? " is a feature of the example" : " is a feature list") +
+             ": pass it in " + (is_list ? "features" : "sequence_features");
+    if (output.required) return "it has no " + output.name + ", for which there is no default";
+    if (output.shape != Shape::kFixed || !output.missing.empty()) return {};
+  }
+  const bool has_strings = HasStrings(output);
+  const int64_t count = has_strings ? field.strings : field.count;
+  const auto count_text = [&] { return "its " + output.name + " has " + std::to_string(count) + " values, "; };
+  // The unknown extent is -1.
+  const int64_t product = std::abs(Product(output.dims));
+  const bool is_fixed = std::find(output.dims.begin(), output.dims.end(), -1) == output.dims.end();
   switch (output.shape) {
-    // [dims...], where the missing field may have a default.
-    case RecordOutput::Shape::kFixed:
-      if (field.count == product || (field.type == ValueType::kNone && !output.missing.empty())) return {};
-      return count_text() + "expected " + std::to_string(product);
-    // The three extents that the record states.
-    case RecordOutput::Shape::kStated:
-      return DimsMatch(field.dims, field.count) ? "" : count_text() + "which does not match its shape";
-    // [rows, dims...].
-    case RecordOutput::Shape::kRows:
-      if (product == 0 ? field.count == 0 : field.count % product == 0) return {};
+    case Shape::kFixed:
+    case Shape::kRows:
+    case Shape::kStrings:
+      // Each step has the values of one row, which is what follows the first extent.
+      if (is_list && field.steps > 0 && (field.shortest_step != product || field.longest_step != product))
+        return "a step of its " + output.name + " has " +
+               std::to_string(field.shortest_step != product ? field.shortest_step : field.longest_step) +
+               " values, expected " + std::to_string(product);
+      if (is_fixed) return count == product ? "" : count_text() + "expected " + std::to_string(product);
+      if (product == 0 ? count == 0 : count % product == 0) return {};
       return count_text() + "not a multiple of " + std::to_string(product) + " as its shape requires";
-    case RecordOutput::Shape::kCount:
+    // The three extents that the record states.
+    case Shape::kStated:
+      return DimsMatch(field.dims, field.count) ? "" : count_text() + "which does not match its shape";
+    case Shape::kString:
+      return count == 1 ? "" : count_text() + "expected 1";
+    case Shape::kCount:
+    case Shape::kPadded:
+    case Shape::kLengths:
       return {};
   }
   return "unknown shape";
 }
 
 }  // namespace
+
+// The number of axes of an output.
+size_t RecordOutput::ndim() const {
+  switch (shape) {
+    case Shape::kFixed:
+    case Shape::kRows:
+      return dims.size();
+    case Shape::kStated:
+      return 3;
+    case Shape::kStrings:
+      return dims.size() + 1;
+    case Shape::kPadded:
+      return type == ValueType::kBytes ? 3 : 2;
+    case Shape::kCount:
+    case Shape::kString:
+    case Shape::kLengths:
+      return 1;
+  }
+  return 0;
+}
+
+// Writes the shape of an output, and returns the number of its elements; -1: too many. See record_parser.h.
+int64_t RecordOutput::ShapeFor(const FieldInfo& field, int64_t* row) const {
+  // Padding may make much of little: ten million empty strings beside a large one. So there is a limit.
+  constexpr int64_t kMostPadded = int64_t{1} << 30;  // bytes
+  const bool is_padded = shape == Shape::kStrings || shape == Shape::kPadded;
+  const int64_t count = type == ValueType::kBytes && is_padded ? field.strings : field.count;
+  if (field.type == ValueType::kNone && !field.IsEmptyList() && shape != Shape::kFixed && shape != Shape::kStated) {
+    std::copy(missing_dims.begin(), missing_dims.end(), row);
+    return Product(missing_dims);
+  }
+  switch (shape) {
+    case Shape::kFixed:
+    case Shape::kRows:
+    case Shape::kStrings: {
+      const int64_t product = std::max<int64_t>(std::abs(Product(dims)), 1);
+      for (size_t k = 0; k < dims.size(); k++) row[k] = dims[k] < 0 ? count / product : dims[k];
+      if (shape == Shape::kStrings) row[dims.size()] = field.longest;
+      break;
+    }
+    case Shape::kStated:
+      std::copy_n(field.dims, 3, row);
+      break;
+    case Shape::kCount:
+      row[0] = type == ValueType::kBytes ? count / bytes : count;
+      break;
+    case Shape::kString:
+      row[0] = field.count;
+      break;
+    case Shape::kPadded:
+      row[0] = field.steps, row[1] = field.longest_step;
+      if (type == ValueType::kBytes) row[2] = field.longest;
+      break;
+    case Shape::kLengths:
+      row[0] = field.NumRows();
+      break;
+  }
+  int64_t size = 1;
+  for (size_t k = 0; k < ndim(); k++)
+    if (__builtin_mul_overflow(size, row[k], &size)) return -1;
+  return is_padded && size > kMostPadded / bytes ? -1 : size;
+}
 
 // Finds the fields of one stored part of a record. Returns an error message, or an empty text.
 std::string ParseRecord(const RecordLayout& layout, RecordBytes* record, FieldInfo* info, std::vector<Piece>* pieces) {
@@ -111,6 +198,8 @@ std::string ParseRecord(const RecordLayout& layout, RecordBytes* record, FieldIn
       return ParseImageRecord(&fields);
     case RecordFormat::kDatum:
       return ParseDatum(&fields);
+    case RecordFormat::kMessage:
+      return ParseMessage(&fields);
     case RecordFormat::kTensorProtos:
       return ParseTensorProtos(&fields);
     case RecordFormat::kTarMember:
@@ -122,6 +211,33 @@ std::string ParseRecord(const RecordLayout& layout, RecordBytes* record, FieldIn
   }
   return "unknown format";
 }
+
+// Tells where the pieces of a field go: one after another, or each string or row to its own place.
+class RecordBatch::Cursor {
+ public:
+  // begin: the place of the field's first value.
+  Cursor(uint8_t* begin, const FieldInfo& field, const Target& target)
+      : begin_(begin), to_(begin), field_(field), target_(target) {}
+
+  // The place of the next piece.
+  uint8_t* Next(const Piece& p) {
+    using Shape = RecordOutput::Shape;
+    const bool is_new_step = target_.shape == Shape::kPadded && p.step != step_;
+    if (is_new_step) step_ = p.step, to_ = begin_ + p.step * field_.StepSize() * target_.bytes;
+    uint8_t* const to = to_;
+    if (p.type == ValueType::kBytes && (target_.shape == Shape::kPadded || target_.shape == Shape::kStrings))
+      to_ += field_.longest;
+    else
+      to_ += p.type == ValueType::kInts ? p.count * target_.bytes : p.size;
+    return to;
+  }
+
+ private:
+  uint8_t *const begin_, *to_;
+  const FieldInfo& field_;
+  const Target& target_;
+  int64_t step_ = -1;
+};
 
 RecordBatch::RecordBatch(const RecordLayout& layout, int n)
     : layout_(layout),
@@ -327,31 +443,28 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
 // Writes the shapes of all records in output k to shapes[k], [n, ndim], unless the output has a fixed shape. A record
 // that does not fit an output gets an error, and zeros.
 void RecordBatch::Shape(const std::vector<int64_t*>& shapes) {
+  std::vector<int64_t> row;
   for (int i = 0; i < n(); i++) {
     for (size_t k = 0; k < shapes.size() && error(i).empty(); k++) {
       const RecordOutput& output = layout_.outputs[k];
-      std::string message = Mismatch(output, info(i, output.field));
+      std::string message = Mismatch(output, info(i, output.field), layout_.is_list(output.field));
+      if (message.empty() && shapes[k] != nullptr) {
+        row.resize(output.ndim());
+        if (output.ShapeFor(info(i, output.field), row.data()) < 0)
+          message = "its " + output.name + " is too large: " + std::to_string(row[0]) +
+                    " rows, padded to the longest, would have more than 1 GiB";
+      }
       if (!message.empty()) Fail(i, std::move(message));
     }
-    const bool is_good = error(i).empty();
     // All outputs of a record with an error become empty, also those that are good.
     for (size_t k = 0; k < shapes.size(); k++) {
       const RecordOutput& output = layout_.outputs[k];
-      const FieldInfo& field = info(i, output.field);
-      const int64_t count = field.type == ValueType::kNone ? static_cast<int64_t>(output.missing.size()) / output.bytes
-                            : output.type == ValueType::kBytes ? field.count / output.bytes
-                                                               : field.count;
-      if (output.shape == RecordOutput::Shape::kFixed) continue;
-      // kStated: the three extents that the record states. Otherwise the axis that results, then `dims`.
-      const size_t ndim = output.shape == RecordOutput::Shape::kStated ? 3 : 1 + output.dims.size();
-      int64_t* row = shapes[k] + static_cast<int64_t>(ndim) * i;
-      if (!is_good)
-        std::fill_n(row, ndim, 0);
-      else if (output.shape == RecordOutput::Shape::kStated)
-        std::copy_n(field.dims, 3, row);
+      if (shapes[k] == nullptr) continue;
+      int64_t* const destination = shapes[k] + static_cast<int64_t>(output.ndim()) * i;
+      if (error(i).empty())
+        output.ShapeFor(info(i, output.field), destination);
       else
-        row[0] = count / std::max<int64_t>(Product(output.dims), 1),
-        std::copy(output.dims.begin(), output.dims.end(), row + 1);
+        std::fill_n(destination, output.ndim(), 0);
     }
   }
 }
@@ -362,9 +475,9 @@ void RecordBatch::Fill(const std::vector<Target>& targets, ThreadPool* pool) {
   std::vector<FileRange> ranges;  // pieces that go from a file to their places unchanged
   std::vector<ByteCopy> copies;   // pieces that go from memory to theirs
   struct Conversion {
-    int r, field;  // the stored part, and its field
+    int i;  // the record
+    const Target* target;
     uint8_t* to;
-    int bytes;
   };
   std::vector<Conversion> conversions;  // fields with pieces that need conversion
   ranges.reserve(parts_.size());
@@ -372,29 +485,39 @@ void RecordBatch::Fill(const std::vector<Target>& targets, ThreadPool* pool) {
   for (int i = 0; i < n(); i++) {
     if (!error(i).empty()) continue;
     for (const Target& target : targets) {
-      // An output's field has a number among all parts' fields; here it is split into the part and the field in it.
-      const int r = i * layout_.parts + target.field / layout_.fields, field = target.field % layout_.fields;
-      const StoredPart& part = parts_[static_cast<size_t>(r)];
-      uint8_t* to = target.data + target.starts[static_cast<size_t>(i)] * target.bytes;
+      const FieldInfo& field_info = info(i, target.field);
+      const StoredPart& part = PartOf(i, target.field);
+      uint8_t* const begin = target.data + target.starts[static_cast<size_t>(i)] * target.bytes;
       // A record without the field gets the default value.
-      if (info(i, target.field).type == ValueType::kNone) {
+      if (field_info.type == ValueType::kNone && !field_info.IsEmptyList()) {
+        uint8_t* to = begin;
         for (int64_t c = 0; c < target.count; c++) to = std::copy(target.missing.begin(), target.missing.end(), to);
         continue;
       }
-      uint8_t* const begin = to;
+      if (target.shape == RecordOutput::Shape::kLengths) {
+        FillLengths(i, target.field, reinterpret_cast<int64_t*>(begin));
+        continue;
+      }
+      // Rows that are padded may consist of several pieces, or of none.
+      if (target.shape == RecordOutput::Shape::kPadded)
+        std::memset(begin, 0, static_cast<size_t>(field_info.PaddedSize()) * static_cast<size_t>(target.bytes));
       bool is_complete = true;
+      Cursor cursor(begin, field_info, target);
       for (const Piece& p : PiecesOf(part)) {
-        if (p.field != field) continue;
+        if (p.field != target.field % layout_.fields) continue;
+        uint8_t* const to = cursor.Next(p);
+        if (target.shape == RecordOutput::Shape::kStrings)
+          std::memset(to + p.size, 0, static_cast<size_t>(field_info.longest - p.size));
         const bool is_in_memory = part.place.data != nullptr && p.type != ValueType::kInts;
         if (is_in_memory && p.offset >= 0 && p.offset <= part.place.size - p.size)
           copies.push_back({part.place.data + p.offset, p.size, to});
         else if (part.IsCopied(p))
-          ranges.push_back({part.place.fd, part.place.offset + p.offset, p.size, to, r});
+          ranges.push_back(
+              {part.place.fd, part.place.offset + p.offset, p.size, to, static_cast<int>(&part - parts_.data())});
         else
           is_complete = false;
-        to += p.size;
       }
-      if (!is_complete) conversions.push_back({r, field, begin, target.bytes});
+      if (!is_complete) conversions.push_back({i, &target, begin});
     }
   }
   // Here FileRange::file is a descriptor, not a number in a table.
@@ -403,54 +526,59 @@ void RecordBatch::Fill(const std::vector<Target>& targets, ThreadPool* pool) {
   CopyBytes(copies, pool);
   for (const FileRange& r : ranges)
     if (r.error) parts_[static_cast<size_t>(r.id)].error = ErrorText(r.error);
-  std::vector<size_t> jobs;  // all fields of one part are in one job, because they share its error
+  std::vector<size_t> jobs;  // all fields of one record are in one job, because those of one part share its error
   for (size_t k = 0; k < conversions.size(); k++)
-    // A job ends between two parts.
-    if (k == 0 || (k - jobs.back() >= kItemsPerJob && conversions[k].r != conversions[k - 1].r)) jobs.push_back(k);
+    // A job ends between two records.
+    if (k == 0 || (k - jobs.back() >= kItemsPerJob && conversions[k].i != conversions[k - 1].i)) jobs.push_back(k);
   jobs.push_back(conversions.size());
   // The conversions, in the pool's threads.
   pool->Run(static_cast<int>(jobs.size()) - 1, [&](int job) {
     for (size_t k = jobs[static_cast<size_t>(job)]; k < jobs[static_cast<size_t>(job) + 1]; k++)
-      Convert(conversions[k].r, conversions[k].field, conversions[k].to, conversions[k].bytes);
+      Convert(conversions[k].i, *conversions[k].target, conversions[k].to);
   });
 }
 
-// Copies those pieces of stored part r's field that Fill could not copy: varints become integers of 4 or 8 bytes, and
+// Writes the number of bytes of each string of a field, or the number of values of each step of a feature list.
+void RecordBatch::FillLengths(int i, int field, int64_t* to) {
+  const FieldInfo& field_info = info(i, field);
+  const bool has_strings = field_info.type == ValueType::kBytes;
+  std::fill_n(to, field_info.NumRows(), 0);
+  int64_t string = 0;
+  for (const Piece& p : PiecesOf(PartOf(i, field)))
+    if (p.field == field % layout_.fields) to[has_strings ? string++ : p.step] += p.count;
+}
+
+// Copies those pieces of a field of record i that Fill could not copy: varints become integers of 4 or 8 bytes, and
 // kept bytes are copied.
-void RecordBatch::Convert(int r, int field, uint8_t* to, int bytes_per_element) {
-  StoredPart& part = parts_[static_cast<size_t>(r)];
+void RecordBatch::Convert(int i, const Target& target, uint8_t* begin) {
+  StoredPart& part = PartOf(i, target.field);
   if (!part.error.empty()) return;
   RecordBytes bytes(part.place);
   std::vector<uint8_t> buffer;
-  int64_t values_left = infos_[static_cast<size_t>(r) * layout_.fields + field].count;
+  Cursor cursor(begin, info(i, target.field), target);
   for (const Piece& p : PiecesOf(part)) {
-    if (p.field != field) continue;
+    if (p.field != target.field % layout_.fields) continue;
+    uint8_t* const to = cursor.Next(p);
     bool is_good = true;
     if (p.type != ValueType::kInts) {
       if (p.kept)
         std::copy_n(p.bytes.begin(), p.size, to);
       else if (!part.IsCopied(p))
         is_good = bytes.PeekLoaded(p.offset, p.size) != nullptr;  // Fill copied it from memory
-      to += p.size;
     } else {
-      const uint8_t* varints = p.bytes.data();
-      if (!p.kept) {
+      const uint8_t* varints = p.kept ? p.bytes.data() : bytes.PeekLoaded(p.offset, p.size);
+      if (varints == nullptr) {
         buffer.resize(static_cast<size_t>(p.size));
         is_good = bytes.Copy(p.offset, p.size, buffer.data());
         varints = buffer.data();
       }
       // The file may have changed since its values were counted. More of them would overrun the output.
-      values_left -= std::count_if(varints, varints + p.size, [](uint8_t b) { return b < 0x80; });
-      is_good = is_good && values_left >= 0;
-      if (is_good && bytes_per_element == 8) {
-        auto* out = reinterpret_cast<int64_t*>(to);
-        CopyInts(varints, p.size, out);
-        to = reinterpret_cast<uint8_t*>(out);
-      } else if (is_good) {
-        auto* out = reinterpret_cast<int32_t*>(to);
-        CopyInts(varints, p.size, out);
-        to = reinterpret_cast<uint8_t*>(out);
-      }
+      is_good = is_good && std::count_if(varints, varints + p.size, [](uint8_t b) { return b < 0x80; }) == p.count;
+      is_good = is_good && varints[p.size - 1] < 0x80;
+      if (is_good && target.bytes == 8)
+        CopyInts(varints, p.size, reinterpret_cast<int64_t*>(to));
+      else if (is_good)
+        CopyInts(varints, p.size, reinterpret_cast<int32_t*>(to));
     }
     if (!is_good) {
       part.error = bytes.error() ? ErrorText(bytes.error()) : "the file has changed while it was read";

@@ -61,8 +61,9 @@ class RecordBatch {
   // shapes[k] is null for an output of fixed shape. A record that does not fit an output gets an error.
   void Shape(const std::vector<int64_t*>& shapes);
 
-  // The destination of a field's values: those of record i begin at element starts[i]. missing: the bytes of an
-  // element, written `count` times for a record without the field; or empty.
+  // The destination of a field's values: those of record i begin at element starts[i]. missing: bytes that are written
+  // `count` times for a record without the field; or empty. shape: of the output; only kStrings, kPadded and kLengths
+  // differ from one value after another.
   struct Target {
     int field;
     uint8_t* data;
@@ -70,6 +71,7 @@ class RecordBatch {
     std::vector<int64_t> starts;
     std::string missing = {};
     int64_t count = 0;
+    RecordOutput::Shape shape = RecordOutput::Shape::kCount;
   };
 
   // Copies values: bytes unchanged, floats to 32-bit elements, integers to 32- or 64-bit ones. Skips records with an
@@ -95,8 +97,15 @@ class RecordBatch {
     return {pieces_[static_cast<size_t>(part.job)].data() + part.first, static_cast<size_t>(part.count)};
   }
 
+  // The stored part of record i that has this field of all parts' fields.
+  StoredPart& PartOf(int i, int field) {
+    return parts_[static_cast<size_t>(i) * layout_.parts + field / layout_.fields];
+  }
+
+  class Cursor;
   // Copies the pieces of a field that are not IsCopied: varints become integers, and kept bytes are copied from memory.
-  void Convert(int r, int field, uint8_t* to, int bytes_per_element);
+  void Convert(int i, const Target& target, uint8_t* begin);
+  void FillLengths(int i, int field, int64_t* to);
 
   const RecordLayout& layout_;
   const int fields_;                        // fields of all parts

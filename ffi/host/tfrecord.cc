@@ -1,5 +1,7 @@
-// The parser of tf.Example in TFRecord's frame: u64 length, its masked CRC-32C, data, their masked CRC-32C. All numbers
-// are little-endian. So a record is 16 bytes longer than its data, which begin at byte 12.
+// The parser of tf.Example and tf.SequenceExample, by itself or in TFRecord's frame: u64 length, its masked CRC-32C,
+// data, their masked CRC-32C. All numbers are little-endian. So a framed record is 16 bytes longer than its data, which
+// begin at byte 12.
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -9,16 +11,13 @@
 namespace jaxdali {
 namespace {
 
-// Finds the features of a tf.Example whose names the layout has.
+// Finds the features and feature lists whose names the layout has.
 class ExampleParser {
  public:
   explicit ExampleParser(FieldCollector* fields) : fields_(*fields) {}
 
-  // Finds the layout's features in the record's message:
-  // message Example { Features features = 1; }; message Features { map<string, Feature> feature = 1; };
-  // message Feature { oneof kind { BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3; } }
-  // Returns an error message, or an empty text.
-  std::string Parse() {
+  // Checks the frame of a record in a TFRecord file, and parses its message.
+  std::string ParseFramed() {
     // The length, 8 bytes, and its checksum, 4 bytes. The data follow, and their checksum, 4 bytes.
     const uint8_t* head = fields_.record.size() >= 16 ? fields_.record.Peek(0, 12) : nullptr;
     if (head == nullptr) return "it is too short for a record";
@@ -27,14 +26,26 @@ class ExampleParser {
     if (length != static_cast<uint64_t>(fields_.record.size() - 16))
       return "its header says " + std::to_string(length) + " bytes, the index " +
              std::to_string(fields_.record.size() - 16) + ": the index is of another file, or the file is damaged";
-    Message example(&fields_.record, /*begin=*/12, /*end=*/fields_.record.size() - 4);
-    for (WireField features; example.Next(&features);) {
+    return Parse(/*begin=*/12, /*end=*/fields_.record.size() - 4);
+  }
+
+  // Finds the layout's features and feature lists in the message [begin, end) of the record:
+  // message Example { Features features = 1; }
+  // message SequenceExample { Features context = 1; FeatureLists feature_lists = 2; }
+  // message Features { map<string, Feature> feature = 1; };
+  // message FeatureLists { map<string, FeatureList> feature_list = 1; };
+  // message FeatureList { repeated Feature feature = 1; };
+  // message Feature { oneof kind { BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3; } }
+  // Returns an error message, or an empty text.
+  std::string Parse(int64_t begin, int64_t end) {
+    Message example(&fields_.record, begin, end);
+    for (WireField map; example.Next(&map);) {
       // Unknown fields are skipped, as protobuf does.
-      if (features.number != 1 || features.wire != 2) continue;
-      Message entries(&fields_.record, features.offset, features.offset + features.size);
+      if (map.number > 2 || map.wire != 2) continue;
+      Message entries(&fields_.record, map.offset, map.offset + map.size);
       for (WireField entry; entries.Next(&entry);) {
         if (entry.number != 1 || entry.wire != 2) continue;
-        if (!ParseEntry(entry)) return kMalformed;
+        if (!ParseEntry(entry, /*is_list=*/map.number == 2)) return kMalformed;
       }
       if (entries.bad()) return kMalformed;
     }
@@ -42,9 +53,9 @@ class ExampleParser {
   }
 
  private:
-  // Reads an entry of a protobuf map, a message {1: key, 2: value}, if the layout has a feature of this name. False: it
-  // is malformed.
-  bool ParseEntry(const WireField& entry) {
+  // Reads an entry of a protobuf map, a message {1: key, 2: value}, if the layout has a feature of this name. is_list:
+  // the value is a feature list. False: the entry is malformed.
+  bool ParseEntry(const WireField& entry, bool is_list) {
     Message parts(&fields_.record, entry.offset, entry.offset + entry.size);
     int64_t key = 0, key_size = 0, value = 0, value_size = 0;
     for (WireField f; parts.Next(&f);) {
@@ -53,35 +64,70 @@ class ExampleParser {
       if (f.number == 2) value = f.offset, value_size = f.size;
     }
     if (parts.bad()) return false;
-    // Several fields may have one name. The last entry with a key wins, as in protobuf's maps.
     for (int k = 0; k < fields_.layout.fields; k++) {
       const std::string& name = fields_.layout.names[k];
       if (static_cast<int64_t>(name.size()) != key_size || key_size > RecordBytes::kWindow) continue;
       const uint8_t* p = key_size ? fields_.record.Peek(key, key_size) : nullptr;
       if (key_size && (p == nullptr || std::memcmp(p, name.data(), name.size()) != 0)) continue;
+      if (is_list != fields_.layout.is_list(k)) {
+        fields_.info(k).elsewhere = true;
+        continue;
+      }
+      // Several entries may have one key. The last one wins, as in protobuf's maps.
+      const bool elsewhere = fields_.info(k).elsewhere;
       fields_.Clear(k);
-      if (!ParseFeature(k, value, value + value_size)) return false;
+      fields_.info(k).elsewhere = elsewhere;
+      fields_.info(k).present = is_list;
+      if (!(is_list ? ParseList(k, value, value + value_size) : ParseFeature(k, value, value + value_size)))
+        return false;
     }
     return true;
   }
+
+  // Finds the values of a FeatureList message, [begin, end) of the record, for field k. False: it is malformed.
+  bool ParseList(int k, int64_t begin, int64_t end) {
+    Message list(&fields_.record, begin, end);
+    for (WireField f; list.Next(&f);) {
+      if (f.number != 1 || f.wire != 2) continue;
+      FieldInfo& info = fields_.info(k);
+      const int64_t before = Values(info);
+      if (!ParseFeature(k, f.offset, f.offset + f.size)) return false;
+      const int64_t values = Values(info) - before;
+      info.shortest_step = info.steps ? std::min(info.shortest_step, values) : values;
+      info.longest_step = std::max(info.longest_step, values);
+      info.steps++;
+    }
+    return !list.bad();
+  }
+
+  // The number of values so far.
+  static int64_t Values(const FieldInfo& info) { return info.type == ValueType::kBytes ? info.strings : info.count; }
 
   // Finds the values of a Feature message, [begin, end) of the record, for field k. False: it is malformed.
   bool ParseFeature(int k, int64_t begin, int64_t end) {
     static constexpr ValueType kTypes[] = {ValueType::kBytes, ValueType::kFloats, ValueType::kInts};
     Message feature(&fields_.record, begin, end);
-    bool has_bytes = false;  // a list of bytes gives only its first element
     for (WireField list; feature.Next(&list);) {
       if (list.number > 3 || list.wire != 2) continue;
       const ValueType type = kTypes[list.number - 1];
-      // The last of several kinds wins: it is a oneof.
-      if (fields_.info(k).type != type) fields_.Clear(k), has_bytes = false;
-      fields_.info(k).type = type;
+      FieldInfo& info = fields_.info(k);
+      if (fields_.layout.is_list(k)) {
+        // Values of another type than those before them can't be part of one output.
+        if (info.type != ValueType::kNone && info.type != type) info.different = true;
+        if (info.different) continue;
+      } else if (info.type != type) {
+        // The last of several kinds wins: it is a oneof.
+        const bool elsewhere = info.elsewhere;
+        fields_.Clear(k);
+        info.elsewhere = elsewhere;
+      }
+      info.type = type;
       Message values(&fields_.record, list.offset, list.offset + list.size);
       for (WireField f; values.Next(&f);) {
         if (f.number != 1) continue;
         if (type == ValueType::kBytes) {
-          if (f.wire == 2 && !has_bytes) fields_.Add(k, type, f.offset, f.size, f.size);
-          has_bytes = has_bytes || f.wire == 2;
+          const bool is_dropped = info.strings > 0 && fields_.layout.is_first_string(k);
+          if (f.wire == 2 && !is_dropped) fields_.AddString(k, f.offset, f.size);
         } else if (!(type == ValueType::kFloats ? fields_.AddFloats(k, f) : fields_.AddInts(k, f))) {
           return false;
         }
@@ -96,7 +142,9 @@ class ExampleParser {
 
 }  // namespace
 
-std::string ParseExample(FieldCollector* fields) { return ExampleParser(fields).Parse(); }
+std::string ParseExample(FieldCollector* fields) { return ExampleParser(fields).ParseFramed(); }
+
+std::string ParseMessage(FieldCollector* fields) { return ExampleParser(fields).Parse(0, fields->record.size()); }
 
 // Checks the checksums of a TFRecord's length and data. Returns an error message, or an empty text.
 std::string CheckSums(RecordBytes* record) {

@@ -321,14 +321,12 @@ def mapping_kind(kind: type) -> ValueKind:
     """Dicts from names to instances of a class."""
 
     def convert(x: Any) -> Any:
-        """The dict, unchanged. Raises ValueError if it is empty."""
+        """The dict, unchanged."""
         if not isinstance(x, Mapping) or not all(isinstance(k, str) and isinstance(v, kind) for k, v in x.items()):
             raise TypeError
-        if not x:
-            raise ValueError
         return x
 
-    return ValueKind(f"a dict from names to {kind.__name__}s, not empty", f"dicts of {kind.__name__}s", convert)
+    return ValueKind(f"a dict from names to {kind.__name__}s", f"dicts of {kind.__name__}s", convert)
 
 
 def dict_kind(elements: Mapping[str, tuple[str, Callable[[Any], Any]]]) -> ValueKind:

@@ -9,6 +9,7 @@ import errno
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,10 +18,12 @@ from .. import _cpu
 from .._core.building import warn
 from .._core.context import HostContext
 from .._core.ragged import Packed, plan_offsets
+from .._core.system import thread_pool
 from .._core.values import Spec
 from .._cpu import RecordFormat, RecordShape, Status, ValueType
 from .files import Files, Path, refused_files
 from .listed import Records
+from .shuffle import Groups
 from .storage import ByteRange, Store, is_url, plain
 
 _CHUNK = 1 << 22  # bytes of an index that are parsed at a time
@@ -40,37 +43,57 @@ class RecordField:
     Attributes:
       name: for messages, e.g. ``feature 'image/encoded'``.
       number: the number of the field in the native code.
-      spec: of the output. If it has a shape, every record must have that number of values. With `dims` (None, ...) a
-        record must have a multiple of their product.
-      default: the value for records without the field. For an output with a shape, the value of all elements (None: the
-        field is required); for a vector of any length, its bytes. Other outputs are empty then.
+      spec: of the output. If it has a shape, every record must have that number of values. With `dims`, of which one is
+        None, a record must have a multiple of the product of the others.
+      default: the value for records without the field: an array, a number for all elements of a shape, or bytes. None:
+        the output is empty then, and an error if it has a shape.
       raw: whether the field holds the bytes of the elements.
+      shape_kind: how the shape is determined, if not by `spec`. Strings and rows of examples have other kinds.
+      values: the type of the field's values, if `spec` does not tell.
+      required: whether a record without the field is an error.
     """
 
     name: str
     number: int
     spec: Spec
-    default: float | bytes | None = None
+    default: np.ndarray | float | bytes | None = None
     raw: bool = False
+    shape_kind: RecordShape | None = None
+    values: ValueType | None = None
+    required: bool = False
 
     def add_to(self, layout: _cpu.RecordLayout):
         """Adds this output to the layout."""
         # The number of values: any (COUNT), of a static shape, a multiple of the product of `dims` (ROWS), or as the
         # record states.
-        spec, shape_kind, dims = self.spec, RecordShape.COUNT, ()
+        spec, shape_kind, dims = self.spec, self.shape_kind, ()
         if spec.shape is not None:
             shape_kind, dims = RecordShape.FIXED, spec.shape
-        elif spec.dims is not None:
-            shape_kind, dims = RecordShape.ROWS, [n or 0 for n in spec.dims[1:]]
-        elif spec.ndim == 3:
-            shape_kind = RecordShape.STATED
-        default = (
-            self.default or b""
-            if not isinstance(self.default, (int, float))
-            else np.array(self.default, spec.dtype).tobytes()
+        elif shape_kind is RecordShape.STRINGS:
+            dims = spec.dims[:-1] if spec.dims is not None else ()  # the last extent is that of the longest string
+        elif shape_kind in (None, RecordShape.ROWS) and spec.dims is not None:
+            shape_kind, dims = RecordShape.ROWS, spec.dims
+        elif shape_kind is None:
+            shape_kind = RecordShape.STATED if spec.ndim == 3 else RecordShape.COUNT
+        default, shape_of_default = self.default, None
+        if isinstance(default, np.ndarray):
+            default, shape_of_default = default.astype(spec.dtype).tobytes(), default.shape
+        elif not isinstance(default, bytes):
+            default = b"" if default is None else np.array(default, spec.dtype).tobytes()
+        values = ValueType.BYTES if self.raw else self.values or _TYPES[spec.dtype]
+        is_text = values is ValueType.BYTES and shape_kind not in (RecordShape.COUNT, RecordShape.STATED)
+        layout.add_output(
+            self.name,
+            "strings" if is_text and not self.raw else str(spec.dtype),
+            self.number,
+            values,
+            spec.dtype.itemsize,
+            shape_kind,
+            [-1 if n is None else n for n in dims],
+            default,
+            None if spec.shape is not None else shape_of_default,
+            self.required,
         )
-        kind = ValueType.BYTES if self.raw else _TYPES[spec.dtype]
-        layout.add_output(self.name, str(spec.dtype), self.number, kind, spec.dtype.itemsize, shape_kind, dims, default)
 
 
 class ContainerRecords(Records):
@@ -120,37 +143,57 @@ class ContainerRecords(Records):
     @classmethod
     def read_batch(cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: Any) -> tuple[Any, ...]:
         """See `Records.read_batch`. Native code finds, parses and copies the records, without `threads`."""
-        # There are only a few native calls for each batch: after a batch was copied, the interpreter's code is no
-        # longer in the caches. The first ones find the records and their shapes, then `fill` copies the values.
-        specs = parts[0][0].specs
-        shapes = [None if s.shape is not None else np.empty((ctx.N, s.ndim), np.int64) for s in specs]
-        batches = []
         with contextlib.ExitStack() as stack:
-            first = 0
-            for records, index in parts:
-                batch = _cpu.RecordBatch(records.layout, len(index))
-                records.scan(batch, index, ctx.pool, stack, lambda: ctx.free_bytes(len(specs)))
-                batch.shape(shapes, first)  # fills in the rows from `first` on
-                batches.append((first, batch))
-                first += len(index)
-            # For each output: the array or `Packed`, its buffer, and for a ragged one the offsets of its samples.
-            outputs, data, offsets = [], [], []
-            for k, (spec, rows) in enumerate(zip(specs, shapes)):
-                if rows is None:
-                    output = buffer = np.zeros((ctx.N, *(spec.shape or ())), spec.dtype)
-                    starts = None
-                else:
-                    starts, need = plan_offsets(rows, ctx.S)
-                    buffer = ctx.empty(need, spec.dtype, k)
-                    output = Packed(buffer, starts, rows)
-                outputs.append(output)
-                data.append(buffer)
-                offsets.append(starts)
-            for first, batch in batches:
-                batch.fill(data, offsets, first, ctx.pool)
-                for i, reason in batch.errors():
-                    ctx.fail(first + i, Status.RECORD, reason)
-        return tuple(outputs)
+            return tuple(fill_outputs(ctx, parts[0][0].specs, cls.scanned(ctx, parts, threads, stack), ctx.fail))
+
+    @classmethod
+    def scanned(
+        cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: Any, stack: contextlib.ExitStack
+    ) -> list[_cpu.RecordBatch]:
+        """The records of each part, found in files or in memory, which `stack` releases."""
+        batches = []
+        for records, index in parts:
+            batch = _cpu.RecordBatch(records.layout, len(index))
+            records.scan(batch, index, ctx.pool, stack, lambda: ctx.free_bytes(len(ctx.specs)))
+            batches.append(batch)
+        return batches
+
+
+def fill_outputs(
+    ctx: HostContext, specs: Sequence[Spec], batches: Sequence[_cpu.RecordBatch], fail: Callable[..., None]
+) -> list[Any]:
+    """The outputs of scanned records: for each output an array ``[N, *shape]`` or a `Packed`.
+
+    Args:
+      ctx: of the batch. Only the first outputs, as many as it has specs, are in its buffers.
+      specs: of the outputs.
+      batches: the records, all samples of the batch in order.
+      fail: called like `HostContext.fail` for each record that can't be read.
+    """
+    # There are only a few native calls for each batch: after a batch was copied, the interpreter's code is no longer in
+    # the caches. The first ones find the records and their shapes, then `fill` copies the values.
+    shapes = [None if s.shape is not None else np.empty((ctx.N, s.ndim), np.int64) for s in specs]
+    firsts = np.cumsum([0, *(b.n for b in batches)]).tolist()
+    for first, batch in zip(firsts, batches):
+        batch.shape(shapes, first)  # fills in the rows from `first` on
+    # For each output: the array or `Packed`, its buffer, and for a ragged one the offsets of its samples.
+    outputs, data, offsets = [], [], []
+    for k, (spec, rows) in enumerate(zip(specs, shapes)):
+        if rows is None:
+            output = buffer = np.zeros((ctx.N, *(spec.shape or ())), spec.dtype)
+            starts = None
+        else:
+            starts, need = plan_offsets(rows, ctx.S)
+            buffer = ctx.empty(need, spec.dtype, k) if k < len(ctx.specs) else np.empty((ctx.S, need), spec.dtype)
+            output = Packed(buffer, starts, rows)
+        outputs.append(output)
+        data.append(buffer)
+        offsets.append(starts)
+    for first, batch in zip(firsts, batches):
+        batch.fill(data, offsets, first, ctx.pool)
+        for i, reason in batch.errors():
+            fail(first + i, Status.RECORD, reason)
+    return outputs
 
 
 def describe_records(batch: _cpu.RecordBatch, n: int, fields: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -169,6 +212,8 @@ class Extents:
       table: ``i64[n, 2]``, offset and size of each record.
       bounds: ``i64[files + 1]``, the first record of each file, and the number of records.
       stamps: ``i64[2 * files]``, size and modification time (in ns; 0 of remote files) of each file.
+      sizes: ``i64[files]``, the bytes of each file in which records can be.
+      in_memory: whether records are read by `fetched`, and not by native code in the files.
       checked: ``u8[n]``, 1 if the record was checked before, for example its checksum.
       digest: a digest of `files`, `table` and `bounds`.
 
@@ -191,6 +236,8 @@ class Extents:
                 status = os.stat(files.path(i))
                 stamps[i] = status.st_size, status.st_mtime_ns
         self.stamps = stamps.reshape(-1)
+        self.sizes = self.stamps[::2]
+        self.in_memory = files.remote
         self.checked = np.zeros(len(table), np.uint8)
         digest = files.digest.copy()
         digest.update(np.ascontiguousarray(table).data)
@@ -221,6 +268,21 @@ class Extents:
         """The store that the files are read from."""
         return self.files.store
 
+    def groups(self) -> Groups | None:
+        """See `Records.groups`."""
+        return None
+
+    def read_by(self, shards: int) -> None:
+        """See `Records.read_by`."""
+
+    def prepare(self, index: np.ndarray, threads: Executor | None) -> Any:
+        """Makes what `fetched` needs of several records, in `threads` if there are any. The caller keeps the result
+        until they have been read.
+        """
+
+    def close(self) -> None:
+        """Releases what is kept of the files."""
+
     @property
     def read_ahead(self) -> int:
         """See `Records.read_ahead`."""
@@ -240,12 +302,12 @@ class Extents:
         """
         if reason := self.store.settings.too_large(int(self.table[i, 1])):
             raise ValueError(f"{self.name(i)}: {reason}")
-        return self.fetched(i)
+        return bytes(self.fetched(i))
 
-    def fetched(self, i: int) -> bytes:
-        """The bytes of a remote record; empty if its size is 0. Raises OSError if it can't be read."""
+    def fetched(self, i: int) -> bytes | memoryview:
+        """The bytes of a record; empty if its size is 0. Raises OSError if it can't be read."""
         offset, size = self.table[i].tolist()
-        file_size = int(self.stamps[2 * int(self.file_of(i))])  # stamps are (size, time) of one file after another
+        file_size = int(self.sizes[int(self.file_of(i))])
         if offset < 0 or size < 0 or size > file_size - offset:
             text = f"it lies outside the file, which has {file_size} bytes: the index is of another file, or the file is truncated"
             raise OSError(errno.EIO, text, self.path(i))
@@ -268,6 +330,7 @@ class RecordParts:
     def __init__(self, parts: Sequence[Extents]):
         self._parts, first_part = parts, parts[0]
         self._remote, self._store = first_part.files.remote, first_part.store
+        self._in_memory, self._sizes = first_part.in_memory, first_part.sizes
         self._files = first_part.files.table, first_part.stamps, first_part.bounds
         self._tables, self._checked = [x.table for x in parts], [x.checked for x in parts]
 
@@ -283,20 +346,19 @@ class RecordParts:
         each of its records gets an error.
         """
         oversized, settings = dict[int, str](), self._store.settings
-        _, stamps, bounds = self._files
-        # The size of each record's file: stamps are (size, time) of one file after another. A record outside its file
-        # gets another error, below.
-        in_file = stamps[2 * (np.searchsorted(bounds, index, "right") - 1)]
+        *_, bounds = self._files
+        # The size of each record's file. A record outside its file gets another error, below.
+        in_file = self._sizes[np.searchsorted(bounds, index, "right") - 1]
         totals = np.zeros(len(index), np.int64)  # bytes of all parts of each record
         for table in self._tables:
             sizes = np.where(table[index, 1] <= in_file, table[index, 1], 0)
             totals += sizes
             rows = np.flatnonzero(sizes > settings.record_bytes).tolist()
             oversized |= {k: settings.too_large(int(sizes[k])) for k in rows}
-        if not self._remote:
-            if settings.max_record_bytes is None:
-                totals[list(oversized)] = 0
-                oversized |= refused_files(self._store, totals, free_bytes)
+        if not self._remote and settings.max_record_bytes is None:
+            totals[list(oversized)] = 0
+            oversized |= refused_files(self._store, totals, free_bytes)
+        if not self._in_memory:
             batch.scan_files(*self._files, index, self._tables, self._checked, pool)
             for k, reason in oversized.items():
                 batch.fail(k, f"{self._parts[0].name(int(index[k]))}: {reason}")
@@ -348,6 +410,25 @@ class ExtentRecords(ContainerRecords):
     def facts(self) -> dict[str, Callable[[int], Any]]:
         return super().facts() | self.extents.facts()
 
+    def groups(self) -> Groups | None:
+        return self.extents.groups()
+
+    def read_by(self, shards: int) -> None:
+        self.extents.read_by(shards)
+
+    @classmethod
+    def scanned(
+        cls, ctx: HostContext, parts: Sequence[tuple[Any, np.ndarray]], threads: Any, stack: contextlib.ExitStack
+    ) -> list[_cpu.RecordBatch]:
+        pool = None if ctx.num_threads == 1 else threads
+        prepared = [records.extents.prepare(index, pool) for records, index in parts]
+        stack.callback(prepared.clear)
+        return super().scanned(ctx, parts, threads, stack)
+
+    def close(self) -> None:
+        self.extents.close()
+        super().close()
+
     def new_layout(self) -> _cpu.RecordLayout:
         # The native code gets the number of the fields of a record, up to the last one that is read.
         return _cpu.RecordLayout(self.format, self.names, max((f.number for f in self.fields), default=-1) + 1)
@@ -392,6 +473,7 @@ def warn_no_index(reader: str, files: Files, lacking: Sequence[str]):
     remote: no index can be made of them.
     """
     if files.remote:
+        files.store.close()  # otherwise its threads would wait for more requests
         raise RuntimeError(f"there is no index of {lacking[0]}: python -m jaxdali.index makes it from a local copy")
     text = f"{lacking[0]}{f' and {len(lacking) - 1} more' if len(lacking) > 1 else ''}"
     warn(
@@ -400,7 +482,7 @@ def warn_no_index(reader: str, files: Files, lacking: Sequence[str]):
 
 
 def indexed(
-    reader: str, files: Files, indices: Sequence[Path | None], make: Callable[[Path], np.ndarray]
+    reader: str, files: Files, indices: Sequence[Path | None], make: Callable[[Path], np.ndarray], num_threads: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
     """Reads indices like `read_indices`. An index that is None or does not exist is made from its container, with a
     warning.
@@ -409,14 +491,27 @@ def indexed(
       reader: name of the reader, for the warning.
       indices: one for each container.
       make: makes the index of a local container, ``i64[n, 2]``.
+      num_threads: the number of threads that call `make`.
     """
     existing = [i if i is not None and (is_url(plain(i)) or os.path.exists(plain(i))) else None for i in indices]
     lacking = [files.path(k) for k, i in enumerate(existing) if i is None]
     if not lacking:
         return read_indices([i for i in existing if i is not None], files.store)
     warn_no_index(reader, files, lacking)
-    # `read_indices` returns the lines first.
-    tables = [make(files.path(k)) if i is None else read_indices([i], files.store)[0] for k, i in enumerate(existing)]
+
+    def table(k: int) -> np.ndarray:
+        """The index of container `k`."""
+        index = existing[k]
+        return make(files.path(k)) if index is None else read_indices([index], files.store)[0]
+
+    if num_threads == 1:
+        tables = list(map(table, range(len(files))))
+    else:
+        threads = thread_pool(num_threads, "jaxdali-index")
+        try:
+            tables = list(threads.map(table, range(len(files))))
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
     bounds = np.cumsum([0] + [len(t) for t in tables])
     if not bounds[-1]:
         raise RuntimeError(f"there are no records in {', '.join(lacking)}")

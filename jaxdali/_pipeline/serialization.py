@@ -44,7 +44,7 @@ from .._data.storage import Storage
 from ..fn import _augmentation as _augmentation  # as `fn`
 from ..fn._decode import registered
 from ..fn._tensor.subscript import NewAxis
-from ..tfrecord import Feature, FeatureType
+from ..tfrecord import Feature, FeatureType, Partition
 from .checks import CHECKSUM, digest, signed
 
 FORMAT = "jaxdali pipeline"
@@ -336,7 +336,9 @@ def _encode(x: Any, places: Places) -> Any:
     if isinstance(x, dict):
         return {"dict": [[_encode(k, places), _encode(v, places)] for k, v in x.items()]}
     if isinstance(x, Feature):
-        return {"feature": [_encode(v, places) for v in (x.shape, x.dtype.name, x.default, x.partial_shape)]}
+        partitions = tuple((p.kind, p.key) for p in x.partitions)
+        values = x.kind, x.dtype.name, x.shape, x.default, x.allow_missing, x.key, partitions
+        return {"feature": [_encode(v, places) for v in values]}
     if isinstance(x, slice):
         return {"slice": [_encode(e, places) for e in (x.start, x.stop, x.step)]}
     if isinstance(x, NewAxis):
@@ -392,10 +394,10 @@ def _decode(x: Any, results: Results) -> Any:
             return tuple(_decode(e, results) for e in items)
         case {"dict": list(items)}:
             return {_decode(k, results): _decode(v, results) for k, v in items}
-        case {"feature": [shape, str(dtype), default, partial_shape]}:
-            return Feature(
-                _decode(shape, results), FeatureType[dtype], _decode(default, results), _decode(partial_shape, results)
-            )
+        case {"feature": [str(kind), str(dtype), *encoded]}:
+            shape, default, allow_missing, key, partitions = (_decode(e, results) for e in encoded)
+            partitions = tuple(Partition(*p) for p in partitions)
+            return Feature(kind, FeatureType[dtype], shape, default, allow_missing, key, partitions)
         case {"slice": [start, stop, step]}:
             return slice(_decode(start, results), _decode(stop, results), _decode(step, results))
         case {"newaxis": str(letter)}:

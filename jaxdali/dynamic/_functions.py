@@ -33,7 +33,7 @@ from ..fn._decode import registered
 from ..fn._tensor.arithmetic import Pointwise
 from ..fn._tensor.constant import narrowed
 from ..types import ScalarConstant
-from . import _keys, _threads
+from . import _examples, _keys, _threads
 from ._batch import Batch, Draw, Tensor, draw_of, set_operations
 from ._dense import Dense, NotDense
 from ._docstrings import describe, extra_arguments, refused_arguments
@@ -127,6 +127,8 @@ def call(
     if (node := next(filter(is_node, (*inputs, *arguments.values())), None)) is not None:
         text = "jaxdali.dynamic has functions of values: in a pipeline definition, call"
         raise ArgumentError(f"{name}: {text} jaxdali.fn.{name}. A DataNode {missing_value_reason(node.node)}")
+    if name == "parse_example" and batch_size is None and (parsed := _examples.parsed(inputs, arguments)) is not None:
+        return parsed
     batches: list[Batch] = []
     draws: list[Draw | None] = []
     hosted: list[bool] = []  # whether each batch is an argument, which the host reads

@@ -24,6 +24,8 @@ from ._box.box_encoder import box_encoder as box_encoder
 from ._box.random_bbox_crop import random_bbox_crop as random_bbox_crop
 from ._box.roi_random_crop import roi_random_crop as roi_random_crop
 from ._box.ssd_random_crop import ssd_random_crop as ssd_random_crop
+from ._decode.parse_example import parse_example as parse_example
+from ._decode.parse_tensor import parse_tensor as parse_tensor
 from ._decode.peek_image_shape import peek_image_shape as peek_image_shape
 from ._deprecated import audio_decoder as audio_decoder
 from ._deprecated import caffe2_reader as caffe2_reader

@@ -6,6 +6,7 @@ import re
 import types as kinds
 import wave
 
+import containers as c
 import jax
 import numpy as np
 import photos_of_values
@@ -14,7 +15,7 @@ import videos
 
 import jaxdali.dynamic as jd
 import jaxdali.experimental.dynamic as nd
-from jaxdali import types
+from jaxdali import tfrecord, types
 from jaxdali.dynamic import _docstrings
 from jaxdali.fn.__main__ import operators
 
@@ -111,6 +112,7 @@ def values(tmp_path_factory):
         f.setparams((1, 2, 8000, 800, "NONE", ""))
         f.writeframes(np.arange(800, dtype=np.int16).tobytes())
     N, rng = 8, np.random.default_rng(1)
+    tensor = c.field(1, 1) + c.field(2, c.field(2, c.field(1, 3))) + c.field(4, bytes(12))  # a TensorProto of 3 floats
     images = [rng.integers(0, 256, (260 + i, 280, 3), np.uint8) for i in range(N)]
     boxes = [np.float32([[0.1, 0.2, 0.5, 0.6], [0.3, 0.3, 0.9, 0.8]])] * N
     audio = [rng.standard_normal(16000).astype(np.float32) for _ in range(N)]
@@ -148,6 +150,7 @@ def values(tmp_path_factory):
         "start": [np.int32([10, 20, 0])] * N,
         "end": [np.int32([250, 260, 3])] * N,
         "file_bytes": [np.zeros(8, np.uint8)] * N,
+        "records": [c.example({"image": [x], "label": [1], "latents": [tensor]}) for x in jpegs],
     }
 
 
@@ -212,6 +215,7 @@ def test_examples(module, name, values, monkeypatch):
         "jax": jax,
         "np": np,
         "types": types,
+        "tfrecord": tfrecord,
         "pathlib": pathlib,
     }
     exec(code, space)  # raises if the example fails

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Unpack, overload
 
 import numpy as np
 
+from ..._core.building import add
 from ..._core.context import HostContext
 from ..._core.declaration import Range
 from ..._core.graph import DataNode
@@ -18,8 +20,11 @@ from ..._core.ragged import Packed, plan_offsets
 from ..._core.values import Spec
 from ..._cpu import Status
 from ..._data.array_record import BlockedRanges, PlainRecords, chunk_table, only_record_of, record_begin, records_of
+from ..._data.examples import FeatureMetadata
 from ..._data.files import Files, Paths
-from ..._data.listed import ContainerArguments, Reader, Records
+from ..._data.listed import ContainerArguments, Reader, Records, by_name
+from ...tfrecord import Feature
+from .._decode.examples import ExampleOutputs, outputs_of
 
 _MAX_DECODED_CHUNKS = 8  # kept in memory, of chunks that hold several records
 
@@ -107,6 +112,10 @@ class _ArrayRecords(Records):
         assert isinstance(self.stored, BlockedRanges)
         return self.stored
 
+    @property
+    def reads_alone(self) -> bool:
+        return self._first is not None  # otherwise `read_batch` is native
+
     def sizes(self) -> np.ndarray:
         """The sizes of all records in bytes, ``i64[N]``.
 
@@ -132,7 +141,11 @@ class _ArrayRecords(Records):
         self._ranges.ahead(np.array(list(dict.fromkeys(chunks.tolist())), np.int64), len({*chunks[:now].tolist()}))
 
     def read(self, i: int) -> tuple[np.ndarray]:
-        """See `Records.read`: the bytes of record `i`. Its chunk is decoded unless it was kept."""
+        """See `Records.read`: the bytes of record `i`. Its chunk is decoded unless it was kept. The checksum of a record
+        that is read directly is not checked here, but when `read_batch` reads it.
+        """
+        if self._direct:
+            return (np.frombuffer(self._ranges.read(i), np.uint8),)
         chunk = int(self._chunk(i))
         with self._lock:
             records = self._decoded.get(chunk)
@@ -234,24 +247,111 @@ class _ArrayRecords(Records):
         return list(map(decode, range(len(index))) if ctx.num_threads == 1 else threads.map(decode, range(len(index))))
 
 
+class _ArrayExamples(_ArrayRecords):
+    """Examples in ArrayRecord files, of which each output is a feature."""
+
+    def __init__(self, op: ReadArrayRecord, outputs: ExampleOutputs):
+        """Shares the state of a list of the records themselves."""
+        self._outputs = outputs
+        self._records = _ArrayRecords(op)
+        vars(self).update(vars(self._records))
+        # Other metadata are features, which are read a second time.
+        names = [n for n in op.metadata_names if n not in self.facts()]
+        self._features = FeatureMetadata(names, lambda i: self._records.read(i)[0].tobytes(), self.name)
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._outputs.specs
+
+    def metadata(self, name: str) -> Callable[[int], Any] | None:
+        return self._features.function(name) or super().metadata(name)
+
+    def sizes(self) -> np.ndarray:
+        return self._records.sizes()
+
+    def read(self, i: int) -> tuple[np.ndarray, ...]:
+        """See `Records.read`: the outputs of record `i`."""
+        (record,) = self._records.read(i)
+        try:
+            return self._outputs.parse_one(record)
+        except ValueError as e:
+            raise ValueError(f"{self.name(i)}: {e}") from e
+
+    @classmethod
+    def read_batch(
+        cls, ctx: HostContext, parts: Sequence[tuple[_ArrayExamples, np.ndarray]], threads: Any
+    ) -> tuple[Any, ...]:
+        """See `Records.read_batch`. The records are read like those of `_ArrayRecords`, and then parsed together."""
+        failed, fail_sample = set[int](), ctx.fail
+
+        def fail(i: int, code: int, reason: str = ""):
+            """Fails a record once: one that can't be read can't be parsed, either."""
+            if i not in failed:
+                failed.add(i)
+                fail_sample(i, code, reason)
+
+        ctx = dataclasses.replace(ctx, fail=fail)
+        # The buffer of the records, which is that of an output, returns to the pool at the end of this call.
+        reading = dataclasses.replace(ctx, specs=_ArrayRecords.specs)
+        (records,) = _ArrayRecords.read_batch(reading, [(e._records, index) for e, index in parts], threads)
+        return parts[0][0]._outputs.parse(ctx, records)
+
+
 class ReadArrayRecord(Reader):
     """`readers.array_record`; the fields are its arguments."""
 
     name: ClassVar[str] = "readers.array_record"
 
     path: Paths
+    features: tuple[tuple[str, Feature], ...] = ()
+    sequence_features: tuple[tuple[str, Feature], ...] = ()
+
+    @property
+    def outputs(self) -> ExampleOutputs | None:
+        """The outputs that are made of the records; None: they are given as they are."""
+        pairs = self.features, self.sequence_features
+        return outputs_of(*pairs) if any(pairs) else None
+
+    @property
+    def num_arrays(self) -> int:
+        return (len(self.features) + len(self.sequence_features)) or 1
 
     def open(self) -> _ArrayRecords:
-        return _ArrayRecords(self)
+        outputs = self.outputs
+        return _ArrayRecords(self) if outputs is None else _ArrayExamples(self, outputs)
 
 
-@operator_function(ReadArrayRecord)
+@overload
 def array_record(
     *,
     path: Paths,
+    features: None = None,
+    sequence_features: None = None,
     group_by_length: Annotated[int, Range(0)] = 0,
     **order: Unpack[ContainerArguments],
-) -> DataNode:
+) -> DataNode: ...
+
+
+@overload
+def array_record(
+    *,
+    path: Paths,
+    features: Mapping[str, Feature] | None = None,
+    sequence_features: Mapping[str, Feature] | None = None,
+    group_by_length: Annotated[int, Range(0)] = 0,
+    **order: Unpack[ContainerArguments],
+) -> dict[str, DataNode]: ...
+
+
+@operator_function("readers.array_record")
+def array_record(
+    *,
+    path: Paths,
+    features: Mapping[str, Feature] | None = None,
+    sequence_features: Mapping[str, Feature] | None = None,
+    group_by_length: Annotated[int, Range(0)] = 0,
+    **order: Unpack[ContainerArguments],
+) -> Any:
     """Reads the records of ArrayRecord files. Not in DALI.
 
     Records of files written with ``group_size:1,uncompressed`` are read directly; for other files, whole groups are
@@ -260,15 +360,20 @@ def array_record(
     Args:
       path: paths of the files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``,
         ``{000..127}``) stand for files, the matches of wildcards in byte order. A path that exists is literal.
+      features: the features to parse, if the records are TensorFlow's examples (``tf.train.Example``, as TFDS and Grain
+        store them), by their names, as in `parse_example`. None: the records are given as they are.
+      sequence_features: the feature lists to parse, if the records are SequenceExamples, as in `parse_example`.
       group_by_length: the batch size of a shard. Each group of this many consecutive records gets similar numbers of
         bytes, so that padding wastes little, as in `readers.source`. Files that were not written with ``group_size:1``
         are then read completely when the pipeline is built. 0: records come in the shuffled order.
       metadata: names, each of which adds an output of Python objects after the others, for `python_function` and for
         the lists of a batch (not in DALI). "filename"; "record": the number of the record in its file; "index": the
-        number in the list; "source_info".
+        number in the list; "source_info"; with `features`, any other feature of the examples, as in `readers.tfrecord`.
 
     Returns:
-      The records, ``uint8[bytes]``. Their source_info is the file's path and the number of the record in the file.
+      The records, ``uint8[bytes]``. With `features` or `sequence_features`, a dictionary by the names of features and
+      metadata, as that of `readers.tfrecord`. Their source_info is the file's path and the number of the record in the
+      file.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range.
@@ -282,4 +387,16 @@ def array_record(
     Example:
       >>> records = fn.readers.array_record(path="gs://bucket/train-*.array_record", shuffle="global")
     """
-    ...
+    shared = ReadArrayRecord.shared(order)
+    if features is None and sequence_features is None:
+        op = ReadArrayRecord(path=path, group_by_length=group_by_length, **shared)
+        return add(op, device="cpu", name=order.get("name"))
+    outputs = ExampleOutputs.of(features, sequence_features)
+    op = ReadArrayRecord(
+        path=path,
+        features=outputs.features,
+        sequence_features=outputs.sequence_features,
+        group_by_length=group_by_length,
+        **shared,
+    )
+    return by_name(op, outputs.names, add(op, device="cpu", name=order.get("name")))
