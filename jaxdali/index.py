@@ -1,5 +1,5 @@
-"""``python -m jaxdali.index FILE...``: writes the indices of TFRecord files and WebDataset archives, beside them or
-into a folder.
+"""``python -m jaxdali.index FILE...``: writes the indices of TFRecord files (also compressed by GZIP or ZLIB) and
+WebDataset archives, beside them or into a folder.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "python -m jaxdali.index",
         description="Writes indices as DALI's tfrecord2idx and wds2idx do: FILE.idx for each TFRecord file or tar archive.",
     )
-    parser.add_argument("files", metavar="FILE", nargs="+", help="a TFRecord file or a tar archive")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", help="a TFRecord file, also compressed by GZIP or ZLIB, or a tar archive"
+    )
     parser.add_argument(
         "-o", "--output", metavar="FOLDER", help="where the indices are written; default: beside the files"
     )

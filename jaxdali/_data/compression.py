@@ -1,12 +1,10 @@
-"""Recognizes containers that are compressed as a whole. Records can't be read at their positions in them, so they are
-refused.
-"""
+"""Recognizes containers that are compressed as a whole."""
 
 from __future__ import annotations
 
 import zlib
 
-HEAD = 4096  # bytes of a file that `refusal` needs
+HEAD = 4096  # bytes of a file by which it is recognized
 _COMPRESSED = {  # by the first bytes of a file: the format, and the program that decompresses it
     b"\x1f\x8b\x08": ("GZIP", "gunzip"),
     b"\x1f\x9d": ("compress", "uncompress"),
@@ -18,20 +16,28 @@ _COMPRESSED = {  # by the first bytes of a file: the format, and the program tha
 }
 # The argument wbits of zlib, by which the data are checked, too: a TFRecord file begins with the size of a record,
 # whose bytes may look like these magic numbers.
-_WINDOW = {"GZIP": 31, "ZLIB": 15}
+WINDOW = {"GZIP": 31, "ZLIB": 15}
 SUFFIXES = (".gz", ".tgz", ".z", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".lz4", ".zlib")  # of names
 
 
-def refusal(head: bytes) -> str:
-    """The reason why a file can't be read as a container, told by its first bytes; "" if it is not compressed."""
-    name, program = next((x for magic, x in _COMPRESSED.items() if head.startswith(magic)), ("", ""))
+def compression_of(head: bytes) -> str:
+    """The name of the format by which a file is compressed, told by its first bytes; "" if it is not compressed."""
+    name, _ = next((x for magic, x in _COMPRESSED.items() if head.startswith(magic)), ("", ""))
     # The first bytes alone may be chance.
     if name == "bzip2" and head[4:10] != b"1AY&SY":  # the magic number of its first block
         return ""
-    if name in _WINDOW:
+    if name in WINDOW:
         try:
-            zlib.decompressobj(_WINDOW[name]).decompress(head, 1 << 16)
+            zlib.decompressobj(WINDOW[name]).decompress(head, 1 << 16)
         except zlib.error:
             return ""
+    return name
+
+
+def refusal(compression: str) -> str:
+    """The reason why a file that is compressed by this format can't be read; "" if it is not compressed."""
+    if not compression:
+        return ""
+    program = next(program for name, program in _COMPRESSED.values() if name == compression)
     remedy = f"decompress it first, with {program}" if program else "write it without compression"
-    return f"it is compressed by {name}, and records are read at their places in a file: {remedy}" if name else ""
+    return f"it is compressed by {compression}, and records are read at their places in a file: {remedy}"

@@ -21,7 +21,7 @@ from .._core.ragged import ALIGNMENT, Packed, plan_offsets
 from .._core.redaction import redacted
 from .._core.system import available_memory
 from .._cpu import Status
-from .compression import HEAD, SUFFIXES, refusal
+from .compression import HEAD, SUFFIXES, compression_of, refusal
 from .limits import UNCHECKED_BYTES, beyond_limit, beyond_memory
 from .named_in_data import check_names, normal
 from .storage import Path as Path
@@ -50,6 +50,7 @@ class Files:
       sizes: size of each file in bytes, -1 if unknown.
 
     Attributes:
+      compression: the formats by which files are compressed as a whole, by the numbers of the files.
       digest: a digest of the names.
       remote: whether some of them are URLs.
       table: the same list for native code, which reads only local files.
@@ -63,6 +64,7 @@ class Files:
         # Most names have no "://", so the slower tests for URLs are left out.
         self.names = names = [os.fsencode(plain(os.fsdecode(n))) if b"://" in n else n for n in names]
         self.sizes = sizes
+        self.compression: dict[int, str] = {}
         self.remote = is_url(self.root) or any(is_url(os.fsdecode(name)) for name in names if b"://" in name)
         # All names in one text, and the end of each in it.
         blob = b"".join(names)
@@ -135,14 +137,18 @@ class Files:
         return packed
 
     @staticmethod
-    def of(paths: Paths, storage: Storage | None, argument: str = "path") -> Files:
+    def of(
+        paths: Paths, storage: Storage | None, argument: str = "path", compressions: Sequence[str] = (), known: str = ""
+    ) -> Files:
         """The files that paths and patterns name, in this order, with their sizes; see `Store.expand`.
 
         Args:
           argument: name of the argument that has the paths, for messages.
+          compressions: formats by which the files may be compressed as a whole.
+          known: one of them, by which all files are compressed; "": it is recognized.
 
         Raises:
-          RuntimeError: there is no such file, or it is compressed as a whole.
+          RuntimeError: there is no such file, or it is compressed as a whole by another format.
         """
         store = Store(storage)
         try:
@@ -151,14 +157,20 @@ class Files:
         except OSError as e:
             # Remote files have a cause.
             raise RuntimeError(f"can't open {argument} {e.filename}: {e.strerror}") from e.__cause__
-        for name, size in zip(names, files.sizes or (), strict=True):
+        if known:
+            files.compression = dict.fromkeys(range(len(names)), known)
+            return files
+        for k, (name, size) in enumerate(zip(names, files.sizes or (), strict=True)):
             # The first bytes of a remote file take a request, so only files whose names look compressed are checked.
             if is_url(name) and not name.lower().endswith(SUFFIXES):
                 continue
             with contextlib.suppress(OSError):  # a file that can't be read is an error of its records
-                if reason := refusal(store.read(name, 0, min(size, HEAD))):
+                compression = compression_of(store.read(name, 0, min(size, HEAD)))
+                if compression in compressions:
+                    files.compression[k] = compression
+                elif compression:
                     store.close()  # otherwise its threads would wait for more requests
-                    raise RuntimeError(f"{redacted(name)}: {reason}")
+                    raise RuntimeError(f"{redacted(name)}: {refusal(compression)}")
         return files
 
 

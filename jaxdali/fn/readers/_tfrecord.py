@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import RecordFormat
+from ..._data.compressed_extents import CompressedExtents
 from ..._data.containers import ExtentRecords, Extents, check_indices, indexed
 from ..._data.examples import FeatureMetadata
 from ..._data.files import Files, Paths
@@ -47,9 +48,11 @@ class _Examples(ExtentRecords):
     @staticmethod
     def _find(op: ReadTFRecord) -> Extents:
         """The records of the files."""
-        files = Files.of(op.path, op.storage)
+        files = Files.of(op.path, op.storage, compressions=("GZIP", "ZLIB"), known=op.compression_type or "")
         indices = files.store.expand(op.index_path) if op.index_path else [None] * len(files)
         check_indices(files, indices)
+        if files.compression:
+            return CompressedExtents(op.name, files, indices)
         return Extents(files, *indexed(op.name, files, indices, tfrecord_extents))
 
     @property
@@ -79,6 +82,7 @@ class ReadTFRecord(Reader):
     index_path: Paths | None
     features: tuple[tuple[str, Feature], ...]
     sequence_features: tuple[tuple[str, Feature], ...] = ()
+    compression_type: Literal["", "GZIP", "ZLIB"] | None = None
 
     @property
     def outputs(self) -> ExampleOutputs:
@@ -105,10 +109,18 @@ def tfrecord(
     index_path: Paths | None = None,
     features: Mapping[str, Feature] | None = None,
     sequence_features: Mapping[str, Feature] | None = None,
+    compression_type: Literal["", "GZIP", "ZLIB"] | None = None,
     use_o_direct: bool = False,
     **order: Unpack[TFRecordArguments],
 ) -> dict[str, DataNode]:
     """Reads features of the examples in TFRecord files.
+
+    Files that TensorFlow compressed by GZIP or ZLIB are read, too (not in DALI). Such a file is decompressed once when
+    the pipeline is built, to find its records; with an index it is not, until records are read. Later, records are read
+    in blocks of 1 MB (more in lists of more than 2 GB), each from a restart point in memory of about 50 KB, at most
+    2048 of them. Blocks are kept in a cache of 512 MB for each shard of the process. Lists that fit into it are
+    shuffled like those of other files; others are shuffled by blocks, which come in random order into a buffer of 256
+    MB, from which records are drawn, so that each block is decompressed once in an epoch.
 
     Differs from DALI: the checksums (CRC) of a record are compared when it is first read; a wrong checksum, including
     zeros, is an error of the record.
@@ -128,6 +140,9 @@ def tfrecord(
         (the number of the record in its file), or any other feature of the examples: numbers, or bytes, which are `str`
         if they are UTF-8; a list of them if they are several; None in an example without the feature. The record is
         then read a second time.
+      compression_type: "GZIP" or "ZLIB", by which all files are compressed, as in ``tf.data.TFRecordDataset``. None or
+        "": local files are recognized by their first bytes; so are URLs whose names end as those of compressed files
+        (".gz", ".zlib"). Not in DALI.
       use_o_direct: has no effect, but needs `dont_use_mmap`, as in DALI.
 
     Returns:
@@ -159,6 +174,7 @@ def tfrecord(
         index_path=index_path,
         features=outputs.features,
         sequence_features=outputs.sequence_features,
+        compression_type=compression_type,
         **ReadTFRecord.shared(order),
     )
     nodes = add(op, device="cpu", name=order.get("name"))
