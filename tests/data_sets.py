@@ -4,9 +4,13 @@
 reader's arguments. A new reader gets one.
 """
 
+import atexit
 import dataclasses
+import functools
 import json
 import pathlib
+import shutil
+import tempfile
 import wave
 import zipfile
 from collections.abc import Callable
@@ -147,6 +151,34 @@ def make_tfrecord(folder: pathlib.Path, n: int) -> dict[str, Any]:
     return {**paths, "features": features}
 
 
+def make_tfds(folder: pathlib.Path, n: int) -> dict[str, Any]:
+    """Two splits, of which the first has two files, each a part."""
+    for k, part in enumerate(parts(n)):
+        records = [containers.example({"image": [payload(i)], "label": [i]}) for i in part]
+        name = "test.tfrecord-00000-of-00001" if k == 2 else f"train.tfrecord-{k:05}-of-00002"
+        containers.write_tfrecord(folder / f"numbers-{name}", records)
+    lengths = [str(len(part)) for part in parts(n)]
+    splits = [{"name": "train", "shardLengths": lengths[:2]}, {"name": "test", "shardLengths": lengths[2:]}]
+    (folder / "dataset_info.json").write_text(json.dumps({"name": "numbers", "splits": splits}))
+    core = "tensorflow_datasets.core.features"
+    features = {
+        "image": {"pythonClassName": f"{core}.image_feature.Image", "image": {}},
+        "label": {"pythonClassName": f"{core}.class_label_feature.ClassLabel", "classLabel": {}},
+    }
+    tree = {"pythonClassName": f"{core}.features_dict.FeaturesDict", "featuresDict": {"features": features}}
+    (folder / "features.json").write_text(json.dumps(tree))
+    (folder / "label.labels.txt").write_text("".join(f"class {i}\n" for i in range(n)))
+    return {"path": str(folder), "split": "train[0shard]+train[1shard]+test"}
+
+
+@functools.cache
+def tfds_arguments() -> dict[str, Any]:
+    """Arguments of `readers.tfds`, which reads files of the data set already when it is called."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return make_tfds(pathlib.Path(folder), 4)
+
+
 def make_coco(folder: pathlib.Path, n: int) -> dict[str, Any]:
     for i in range(n):
         (folder / f"{i}.jpg").write_bytes(payload(i))
@@ -225,6 +257,7 @@ MAKERS = {
     "parquet": Maker(make_parquet),
     "sequence": Maker(make_sequence),
     "source": Maker(make_source, urls=False),
+    "tfds": Maker(make_tfds),
     "tfrecord": Maker(make_tfrecord),
     "tokens": Maker(make_tokens),
     "video": Maker(make_video),

@@ -42,6 +42,8 @@ def entry(folder, i):
     return {"audio_filepath": f"{folder}/{i}.wav", "text": f"text {i}"}
 
 
+TFDS_FILES = "train.tfrecord-00000-of-00002", "train.tfrecord-00001-of-00002", "test.tfrecord-00000-of-00001"
+
 # The metadata of record i by reader and name, from the way in which the data sets are written.
 METADATA = {
     "array_record": {"filename": lambda f, i: f"{f}/{place(i)[0]}.array_record", "record": lambda f, i: place(i)[2]},
@@ -68,6 +70,12 @@ METADATA = {
     },
     "sequence": {"filenames": frames_of, "filename": lambda f, i: frames_of(f, i)[0]},
     "source": {"index": lambda f, i: i, "source_info": lambda f, i: f"Items[{i}]"},
+    "tfds": {
+        "label": lambda f, i: i,
+        "label/name": lambda f, i: f"class {i}",
+        "tfds_id": lambda f, i: f"numbers-{TFDS_FILES[place(i)[0]]}__{place(i)[2]}",
+        "index": lambda f, i: i,
+    },
     "tfrecord": {
         "label": lambda f, i: i,
         "filename": lambda f, i: f"{f}/{place(i)[1]}",
@@ -90,6 +98,7 @@ METADATA = {
 OTHER_ARGUMENTS = {
     **{name: {"labels": [0, 1, 2], "enable_frame_num": True} for name in ("video", "video_resize")},
     "parquet": {"columns": ["image"]},
+    "tfds": {"features": ["image"]},
     "tfrecord": {"features": {"image": tfrecord.FixedLenFeature((), tfrecord.string, "")}},
     "tokens": {"packing": "sequential"},
     "webdataset": {"ext": ["jpg"]},

@@ -34,6 +34,7 @@ _WORDS = {
     "rms": "RMS",
     "roi": "ROI",
     "ssd": "SSD",
+    "tfds": "TFDS",
     "tfrecord": "TFRecord",
 }
 

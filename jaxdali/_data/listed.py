@@ -123,6 +123,11 @@ class Records:
         return None
 
     @property
+    def reads_alone(self) -> bool:
+        """Whether `read` is the way to read one record. Other lists have only `read_batch`, or read faster by it."""
+        return type(self).read is not Records.read
+
+    @property
     def read_ahead(self) -> int:
         """The least number of records after a batch that `ahead` announces; 0: `ahead` is not called."""
         return 0 if self.stored is None else self.stored.read_ahead
@@ -186,44 +191,25 @@ class Records:
         )
 
 
-class Mixed(Records):
-    """A list in which the records of containers come in given proportions, evenly mixed.
-
-    Each record comes at least once. Records of a container that is too small for its weight are repeated, in their
-    order.
+class Entries(Records):
+    """A list of records of another list, each of which may come several times.
 
     Args:
-      records: the list, which has `bounds`.
-      weights: the weights of the containers, above 0.
-
-    Attributes:
-      _index: ``i64[entries]``, the record of `records` that each entry of this list is.
+      records: the other list.
+      index: ``i64[entries]``, the record of `records` that each entry of this list is.
+      order: tells in which way they were chosen, for the digest.
     """
 
-    def __init__(self, records: Records, weights: Sequence[float]):
-        bounds = records.bounds
-        sizes = np.diff(bounds)
-        if len(weights) != len(sizes):
-            raise ArgumentError(
-                f"weights must have a number for each of the {len(sizes)} containers, got {len(weights)}"
-            )
-        # The smallest numbers of records in these proportions with which each record comes at least once.
-        share = np.array(weights) / sum(weights)
-        counts = np.maximum(np.rint(share * (sizes / share).max()).astype(np.int64), sizes)
-        # Record k of n comes at (k + 0.5) / n of the list, which is even and the same everywhere.
-        container = np.repeat(np.arange(len(sizes)), counts)
-        k = np.arange(len(container)) - np.repeat(np.cumsum(counts) - counts, counts)
-        order = np.argsort((k + 0.5) / counts[container], kind="stable")
-        self._records = records
-        self._index = (bounds[:-1][container] + k % sizes[container])[order]
+    def __init__(self, records: Records, index: np.ndarray, order: str):
+        self._records, self._index = records, index
         self.specs, self.stored, self.seen_shapes, self.doubts = (
             records.specs,
             records.stored,
             records.seen_shapes,
             records.doubts,
         )
-        self.lengths = None if records.lengths is None else records.lengths[self._index]
-        self.digest = f"{records.digest}, weights {share.tolist()}"
+        self.lengths = None if records.lengths is None else records.lengths[index]
+        self.digest = f"{records.digest}, {order}"
 
     def __len__(self) -> int:
         return len(self._index)
@@ -266,6 +252,13 @@ class Mixed(Records):
         function = self._records.metadata(name)
         return None if function is None else lambda i: function(int(self._index[i]))
 
+    @property
+    def reads_alone(self) -> bool:
+        return self._records.reads_alone
+
+    def read(self, i: int) -> Sequence[np.ndarray]:
+        return self._records.read(int(self._index[i]))
+
     def facts(self) -> dict[str, Callable[[int], Any]]:
         return self._records.facts()
 
@@ -284,10 +277,38 @@ class Mixed(Records):
 
     @classmethod
     def read_batch(
-        cls, ctx: HostContext, parts: Sequence[tuple[Mixed, np.ndarray]], threads: ThreadPoolExecutor
+        cls, ctx: HostContext, parts: Sequence[tuple[Entries, np.ndarray]], threads: ThreadPoolExecutor
     ) -> tuple[Any, ...]:
-        """See `Records.read_batch`. The class of the lists that are mixed reads the batch."""
-        return parts[0][0]._records.read_batch(ctx, [(m._records, m._index[index]) for m, index in parts], threads)
+        """See `Records.read_batch`. The class of the lists with the records reads the batch."""
+        return parts[0][0]._records.read_batch(ctx, [(e._records, e._index[index]) for e, index in parts], threads)
+
+
+class Mixed(Entries):
+    """A list in which the records of containers come in given proportions, evenly mixed.
+
+    Each record comes at least once. Records of a container that is too small for its weight are repeated, in their
+    order.
+
+    Args:
+      records: the list, which has `bounds`.
+      weights: the weights of the containers, above 0.
+    """
+
+    def __init__(self, records: Records, weights: Sequence[float]):
+        bounds = records.bounds
+        sizes = np.diff(bounds)
+        if len(weights) != len(sizes):
+            raise ArgumentError(
+                f"weights must have a number for each of the {len(sizes)} containers, got {len(weights)}"
+            )
+        # The smallest numbers of records in these proportions with which each record comes at least once.
+        share = np.array(weights) / sum(weights)
+        counts = np.maximum(np.rint(share * (sizes / share).max()).astype(np.int64), sizes)
+        # Record k of n comes at (k + 0.5) / n of the list, which is even and the same everywhere.
+        container = np.repeat(np.arange(len(sizes)), counts)
+        k = np.arange(len(container)) - np.repeat(np.cumsum(counts) - counts, counts)
+        order = np.argsort((k + 0.5) / counts[container], kind="stable")
+        super().__init__(records, (bounds[:-1][container] + k % sizes[container])[order], f"weights {share.tolist()}")
 
 
 class ReaderHints(SeededHints, total=False):
@@ -459,6 +480,10 @@ class Reader(SourceOperator, Order):
         """Makes the list when the pipeline is built. Raises RuntimeError if there is nothing to list."""
         raise NotImplementedError(self.name)
 
+    def open_mixed(self) -> Records:
+        """`open`, mixed by the weights."""
+        return self.open() if self.weights is None else Mixed(self.open(), as_list(self.weights))
+
     def make_source(self, ops: Sequence[Reader], seed: int) -> Source:
         """See `SourceOperator.make_source`. Opens a list for each set of arguments, besides those of the order."""
         lists: dict[Any, Records] = {}
@@ -467,7 +492,7 @@ class Reader(SourceOperator, Order):
         for op in ops:
             key = tuple(getattr(op, f.name) for f in dataclasses.fields(op) if f.name not in order_fields)
             if key not in lists:  # shards with the same arguments share one list
-                lists[key] = op.open() if op.weights is None else Mixed(op.open(), as_list(op.weights))
+                lists[key] = op.open_mixed()
             list_of_shard.append(lists[key])
         # For all shards, on_error and metadata are those of the first one.
         return ListSource(list_of_shard, ops, seed, ops[0].on_error, ops[0].metadata_names)
@@ -563,7 +588,7 @@ class ListSource(Source):
         self._one_list = all(r is first for r in records)
         self._read_ahead = max(r.read_ahead for r in records)
         self._threads: ThreadPoolExecutor | None = None
-        self._metadata = {id(r): [_metadata(r, name) for name in metadata] for r in records} if metadata else {}
+        self._metadata = {id(r): [metadata_function(r, name) for name in metadata] for r in records} if metadata else {}
 
     def specs(self) -> tuple[Spec, ...]:
         return (*self._records[0].specs, *[METADATA] * len(self._metadata.get(id(self._records[0]), ())))
@@ -756,7 +781,7 @@ class ListSource(Source):
             records.close()
 
 
-def _metadata(records: Records, name: str) -> Callable[[int], Any]:
+def metadata_function(records: Records, name: str) -> Callable[[int], Any]:
     """The function for metadata of this name, see `Records.metadata`. Raises ArgumentError if there is none."""
     function = records.metadata(name)
     if function is None:

@@ -150,7 +150,7 @@ def _packing(options: argparse.Namespace) -> Packing:
     else:
         reader = source
         reader_of(reader)  # raises ArgumentError if there is no such reader
-        arguments = dict(_argument(pair) for pair in pairs)
+        arguments = dict(_argument(pair, reader) for pair in pairs)
     for name in ("num_shards", "shard_id", "on_error", "name", "pad_last_batch", "stick_to_shard", "device"):
         if name in arguments:
             raise ArgumentError(
@@ -172,12 +172,12 @@ def _packing(options: argparse.Namespace) -> Packing:
     )
 
 
-def _argument(pair: str) -> tuple[str, Any]:
-    """Parses ``key=value``. A value is a Python literal, a list of texts separated by commas, or a text."""
+def _argument(pair: str, reader: str) -> tuple[str, Any]:
+    """Parses ``key=value`` of a reader. A value is a Python literal, a list of texts separated by commas, or a text."""
     name, equals, text = pair.partition("=")
     if not equals or not name.isidentifier():
         raise ArgumentError(f"expected key=value, an argument of the reader, got {pair!r}")
-    if name == "features":
+    if name == "features" and reader.rpartition(".")[2] != "tfds":  # whose features have no types
         return name, _features(text)
     try:
         return name, ast.literal_eval(text)

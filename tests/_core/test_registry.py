@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import places
 import pytest
+from data_sets import tfds_arguments
 
 import jaxdali
 from jaxdali import Pipeline, _cpu, fn, tfrecord
@@ -129,11 +130,13 @@ def needed(name: str) -> dict:
         "constant": {"idata": 1},
         "decoders.image_slice": {"start": 0},
         "fast_resize_crop_mirror": {"size": 4},
+        "parse_example": {"features": {"label": tfrecord.FixedLenFeature([], tfrecord.int64)}},
         "readers.coco": {"file_root": ".", "annotations_file": "."},
         "readers.file": {"file_root": "."},
         "readers.numpy": {"file_root": "."},
         "readers.sequence": {"file_root": ".", "sequence_length": 1},
         "readers.source": {"dataset": [0, 1]},
+        "readers.tfds": tfds_arguments(),
         "readers.tfrecord": {"features": {"label": tfrecord.FixedLenFeature([], tfrecord.int64, 0)}},
         "experimental.readers.video": {"filenames": "a"},
         "readers.video": {"filenames": "a"},

@@ -11,6 +11,7 @@ from ._numpy import numpy as numpy
 from ._parquet import parquet as parquet
 from ._sequence import sequence as sequence
 from ._source import source as source
+from ._tfds import tfds as tfds
 from ._tfrecord import tfrecord as tfrecord
 from ._tokens import tokens as tokens
 from ._video import video as video

@@ -112,7 +112,7 @@ GONE = {
 FLIPPED = {
     "array_record": ("*.array_record", b"record 5 ", 0), "mxnet": ("2.rec", payload(7), 25), "tfrecord": ("[02]", b" 1 record 1 ", 0),
     "webdataset": ("?.tar", b"ustar", 200), "zip": ("0.zip", b"record 1 ", 0),
-    "tokens": ("[01].array_record", b"record 1 ", 0),
+    "tokens": ("[01].array_record", b"record 1 ", 0), "tfds": ("*.tfrecord*", b" 1 record 1 ", 0),
 }  # fmt: skip
 
 
