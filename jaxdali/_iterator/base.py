@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -18,6 +19,7 @@ from .._pipeline.describe import describe_value
 from .._pipeline.graph_view import draw
 from .._pipeline.lease import Lease
 from .._pipeline.pipeline import Pipeline
+from . import grain_handler
 from .iterator_options import IteratorOptions
 from .shared import SharedStream
 from .stream import BatchStream
@@ -38,6 +40,7 @@ class BaseIterator:
 
     def _start(self, lease: Lease, options: IteratorOptions, *, padded: bool = False):
         """Starts to make batches, or continues where the previous iterator stopped. Closes the lease if that fails."""
+        grain_handler.register(BaseIterator)
         self.output_map = list(options.output_map)
         self._stream = stream = BatchStream(lease, options, type(self).__name__, self._instead)
         self._pipes = lease.pipelines  # they hold the lease, which has only weak references to them
@@ -127,6 +130,13 @@ class BaseIterator:
         """Samples per batch of one shard."""
         return self._stream.batch_size
 
+    def start_prefetch(self):
+        """Begins to make batches ahead, which the first ``next()`` does otherwise. Not in DALI.
+
+        After `set_state`, batches are then made while the program restores its model.
+        """
+        self._stream.start()
+
     # --- state --------------------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
@@ -135,14 +145,17 @@ class BaseIterator:
         The state is small and JSON-serializable. It includes the positions of the shards of other processes. The first
         call warns if such states can't be continued with another number of shards, see `set_state`.
 
+        ``grain.checkpoint.CheckpointSave(iterator)`` and ``CheckpointRestore`` save and restore it, too.
+
         Raises:
           TypeError: a user's source returned a state that JSON can't hold.
         """
+        imported_late = grain_handler.register(BaseIterator)
         state = self._stream.get_state()
         if self._stream.state_warning and not self._warned:
             self._warned = True
             warn(f"{type(self).__name__}: {self._stream.state_warning}")
-        return state
+        return grain_handler.DecodableState(state) if imported_late else state
 
     def set_state(self, state: Mapping[str, Any] | Sequence[bytes], *, restart_epoch: bool = False):
         """Resumes from the state of a `get_state`, with its seed: exactly as the original iterator; with another batch
@@ -169,6 +182,8 @@ class BaseIterator:
           RuntimeError: the state belongs to another pipeline or iterator (the message says what differs), or the rest
             of its epoch can't be divided among this number of shards. The iterator then stays where it is.
         """
+        if grain_handler.register(BaseIterator) and isinstance(state, bytes):  # see `DecodableState`
+            state = json.loads(state)
         self._stream.set_state(state, restart_epoch=checked("set_state", "restart_epoch", bool, restart_epoch))
 
     def checkpoints(self) -> list[bytes]:
@@ -182,6 +197,14 @@ class BaseIterator:
             raise ValueError("checkpoints() needs pipelines with enable_checkpointing=True")
         state = self.get_state()
         return [checkpoint.to_bytes(record, state["iterator"]) for record in state["pipelines"]]
+
+    @property
+    def _ctx(self) -> NoReturn:
+        """Raises AttributeError: a transformation of Grain asks for this attribute of the iterator that it takes."""
+        raise AttributeError(
+            f"Grain's transformations don't take a {type(self).__name__}: use the dataset that "
+            "jaxdali.plugin.grain.iter_dataset makes of the function that makes the iterator"
+        )
 
     # --- life ---------------------------------------------------------------------------------------------------
 

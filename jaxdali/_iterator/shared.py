@@ -162,6 +162,16 @@ class SharedStream:
     def state_warning(self) -> str:
         return self.facts.state_warning
 
+    def start(self):
+        """As `BatchStream.start`, in all processes."""
+        with self.turn:
+            self._run_step(lambda local_stream: local_stream.start())
+
+    def stay_at_end(self):
+        """As `BatchStream.stay_at_end`, in this process."""
+        if self._inner is not None:
+            self._inner.stay_at_end()
+
     # --- position -----------------------------------------------------------------------------------------------
 
     @property

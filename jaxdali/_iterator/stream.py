@@ -231,6 +231,12 @@ class BatchStream:
         while (self._counter is not None and self._counter.is_over) or not self._has_next():
             self._end()
 
+    def start(self):
+        """Starts the threads that make batches ahead, if they don't run."""
+        with self.turn:
+            self._check_use()
+            self._runners.begin_batches()
+
     def _has_next(self) -> bool:
         """Waits for the next batch. Returns False if the data have ended."""
         self._runners.begin_batches()
@@ -314,6 +320,10 @@ class BatchStream:
         if self._options.auto_reset:
             self.reset()
         raise StopIteration
+
+    def stay_at_end(self):
+        """Ends epochs as without `auto_reset`: after StopIteration, the next epoch begins only where that is asked for."""
+        self._options = dataclasses.replace(self._options, auto_reset=False)
 
     # --- loops --------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from ..._core.declaration import Whole, checked
 from ..._core.jax_settings import own_settings
 from ..._core.tracebacks import boundaries, boundary
 from ..._data.source import SampleIds
+from ..._iterator import grain_handler
 from ..._iterator.base import BaseIterator
 from ..._iterator.batch import arrays_of, batch_of, metadata_among
 from ..._iterator.iterator_options import LastBatchPolicy, list_of
@@ -239,6 +240,7 @@ class DALIGenericIterator(BaseIterator):
           options: the arguments of the constructor.
           make_pipelines: called in the loading processes, for the pipelines of their shards.
         """
+        grain_handler.register(BaseIterator)
         class_name, shardings = type(self).__name__, options.shardings
         stream = SharedStream(
             loading, [(s, batch_axis_sharding(s)) for s in shardings], class_name, options.mask_name is not None
