@@ -124,6 +124,8 @@ static std::vector<std::string> CudaKernels() {
 
 // Defines `_cpu`: the handlers, functions for the host pass, and the thread pools.
 NB_MODULE(_cpu, m) {
+  // Programs that keep a list of files until Python ends, as a data set of Grain does, would print that it leaked.
+  nb::set_leak_warnings(false);
   jaxdali::DefineTables(m);
   jaxdali::DefineImages(m);
   jaxdali::DefineFiles(m);

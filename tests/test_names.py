@@ -65,7 +65,7 @@ DALI = {
     "backend": "TensorCPU TensorGPU TensorListCPU TensorListGPU",
     "data_node": "DataNode newaxis",
     "tensors": "TensorCPU TensorGPU TensorListCPU TensorListGPU",
-    "tfrecord": "FixedLenFeature VarLenFeature float32 int64 string",
+    "tfrecord": "FixedLenFeature FixedLenSequenceFeature LengthsFeature RaggedFeature VarLenFeature float32 int64 string",
     "pipeline": "DataNode OperatorConcurrency Pipeline StreamPolicy do_not_convert experimental pipeline_def",
     "pipeline.experimental": "pipeline_def",
     "plugin.base_iterator": "LastBatchPolicy",
@@ -76,7 +76,7 @@ DALI = {
     "plugin.triton": "autoserialize",
 }
 ABSENT = {"plugin.mxnet", "plugin.paddle", "plugin.tf"}  # which say what to use instead
-BEYOND = {"benchmark", "extend", "index", "pack", "plugin.jax.colocated", "port", "ray"}
+BEYOND = {"benchmark", "extend", "index", "pack", "plugin.grain", "plugin.jax.colocated", "port", "ray"}
 
 
 @pytest.mark.parametrize("name", DALI)

@@ -40,7 +40,12 @@ SHORT = {  # as pages write them in code
     "extend": "jaxdali.extend",
     "augmentations": "jaxdali.auto_aug.augmentations",
 }
-EXTRAS = {"jaxdali.plugin.pytorch": "torch", "jaxdali.ray": "ray", "jaxdali.plugin.jax.colocated": "cloudpickle"}
+EXTRAS = {
+    "jaxdali.plugin.grain": "grain",
+    "jaxdali.plugin.jax.colocated": "cloudpickle",
+    "jaxdali.plugin.pytorch": "torch",
+    "jaxdali.ray": "ray",
+}
 
 
 def public_modules(package: str, folder: pathlib.Path) -> Iterator[str]:

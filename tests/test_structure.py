@@ -61,7 +61,9 @@ BELOW = {  # of each package those that it may import
     "_iterator": {"_core", "_data", "_plan", "_program", "_batch", "_runner", "_pipeline", "_tensors"},
     "auto_aug": {"_core", "fn", "_pipeline"},
     "ops": {"_core", "fn"},
-    "plugin": {"_core", "_data", "fn", "_plan", "_program", "_batch", "_runner", "_pipeline", "_iterator", "ops"},
+    "plugin": {
+        *("_core", "_data", "fn", "_plan", "_program", "_batch", "_runner", "_pipeline", "_iterator", "ops", "dynamic")
+    },
     "dynamic": {"_core", "_data", "fn", "_plan", "_program", "_batch", "_runner", "_pipeline", "_tensors"},
     "experimental": {"_core", "dynamic", "fn"},
     "benchmark": {"_core", "fn", "_plan", "_program", "_batch", "_runner", "_pipeline"},

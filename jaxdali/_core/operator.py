@@ -96,6 +96,10 @@ class Operator:
                 cls._is_dataclass = True
         return dataclasses.fields(cls)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields, for pickling, without values that are computed from them and kept."""
+        return {f.name: getattr(self, f.name) for f in self.fields()}
+
     @property
     def few_shapes(self) -> bool:
         """Whether batches have few different shapes by intention, so that no warning is needed if each is compiled

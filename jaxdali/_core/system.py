@@ -178,7 +178,8 @@ def fork_error(activity: str) -> RuntimeError:
 #      (`fn/_decode/cache.py`); registered decoders (`fn/_decode/registered.py`); indices of videos
 #      (`fn/_video/clips.py`); LMDB databases (`_data/lmdb_files.py`); shuffled lists (`_data/shuffle.py`); compiled
 #      functions of values, generators of keys and the shared pool (`dynamic/_functions.py`, `_keys.py`, `_threads.py`);
-#      tracers that refuse to become text (`plugin/jax/_tracing/snapshot.py`).
+#      tracers that refuse to become text (`plugin/jax/_tracing/snapshot.py`); lists that sources of Grain open
+#      (`plugin/grain/_source.py`).
 #    * Of an executor, whose batches several threads make: batches (`_launching`) and resources of operators
 #      (`_batch/resources.py`); statistics (`_batch/meter.py`); buffers (`_core/ragged.py`); requests
 #      (`_data/storage.py`); groups of rows and chunks (`fn/readers/_parquet.py`, `_array_record.py`); open videos
@@ -187,12 +188,13 @@ def fork_error(activity: str) -> RuntimeError:
 #    debug=True. The readers of `jaxdali.dynamic`, batches and checkpoints are their user's, who gives them to one
 #    thread at a time.
 # 3. Queues and semaphores: what one thread of a runner hands to the next (`_runner/prefetch.py`). A batch and all that
-#    it holds belongs to the thread that has it. So do sources, which one thread reads.
+#    it holds belongs to the thread that has it. So do sources, which one thread reads; but many threads read records
+#    of one list for Grain.
 # 4. One operation of a dictionary, set, deque or counter, which Python makes whole: registries that grow while modules
 #    are imported (functions, arguments, operators), numbers of nodes and calls, secrets, memory that returns to a pool,
-#    executors of a function that wait for a call. Code that iterates over a dictionary or set copies it first, by an
-#    operation that is whole, too: by `list` or `copy`, and not by `tuple` or a comprehension. `members` copies the
-#    `WeakSet`s of live runners and threads.
+#    executors of a function, or of a source of Grain, that wait for a call. Code that iterates over a dictionary or
+#    set copies it first, by an operation that is whole, too: by `list` or `copy`, and not by `tuple` or a
+#    comprehension. `members` copies the `WeakSet`s of live runners and threads.
 # 5. Nothing: a value that is stored once, or stored twice if two threads compute it at the same time. Then both are
 #    alike, and each thread goes on with the one that it has: `functools.cache` and `lru_cache`, `cached_property`,
 #    lazily imported names.

@@ -22,11 +22,11 @@ _INSTALLED = os.path.join(_PYTHON, "site-packages") + os.sep
 
 
 def is_ours(frame: types.FrameType) -> bool:
-    """Whether a frame runs code of this package or of autograph, which rewrites `if`. A dataclass's `__init__`, which
-    is in no file, is told by its module.
+    """Whether a frame runs code of this package or of autograph, which rewrites `if`. Code that is in no file, such as
+    a dataclass's `__init__`, or a function that cloudpickle sent to another process, is told by its module.
     """
     file, package = frame.f_code.co_filename, frame.f_globals.get("__name__", "").partition(".")[0]
-    return package == "malt" or (file == "<string>" and package == __name__.partition(".")[0]) or in_package(file)
+    return package == "malt" or (file.startswith("<") and package == __name__.partition(".")[0]) or in_package(file)
 
 
 def boundary(f: F) -> F:

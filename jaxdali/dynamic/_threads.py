@@ -32,6 +32,12 @@ def set_num_threads(number: int) -> None:
             _cpu.pool_share(number)
 
 
+def set_default_num_threads(number: int) -> None:
+    """Sets the number for a process whose user has set none."""
+    if _num_threads_set is None:
+        set_num_threads(number)
+
+
 def get_num_threads() -> int:
     """The number of native threads that functions of values use."""
     return _num_threads_set or _default_num_threads()
