@@ -3,6 +3,8 @@
 import ast
 import os
 import re
+import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -347,6 +349,47 @@ def test_torch_train(tmp_path):
 def test_functions_in_grain():
     pytest.importorskip("grain")
     assert run_example("grain_map") == "10 batches of shape (4, 96, 96, 3), the last 7 again after a checkpoint\n"
+
+
+@pytest.mark.slow
+def test_training_in_grain_resumes_exactly(tmp_path, capsys):
+    """A run on eight devices is killed. It goes on with equal steps on eight, and with equal batches on four."""
+    for package in ("grain", "flax", "optax", "orbax.checkpoint"):
+        pytest.importorskip(package)
+
+    def steps(printed):
+        """The lines of the steps, without numbers. Losses depend on the number of devices in their last bits."""
+        lines = re.findall(r"^step (\d+): (batch \w+), loss (.*)$", printed, re.MULTILINE)
+        return {int(step): (batch, loss) for step, batch, loss in lines}
+
+    def train(folder, *options):
+        command = [sys.executable, str(places.EXAMPLES / "grain_train.py"), "--checkpoints", str(folder), *options]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        return run.returncode, run.stdout, run.stderr
+
+    killed, printed, errors = train(tmp_path / "killed", "--kill-at", "13")
+    assert killed == -signal.SIGKILL, errors
+    before = steps(printed)
+    shutil.copytree(tmp_path / "killed", tmp_path / "copy")
+    failed, on_four, errors = train(tmp_path / "copy", "--steps", "17", "--devices", "4")
+    assert not failed, errors
+    program = load("grain_train")
+    with jax.numpy_dtype_promotion("standard"):  # optax relies on it
+        program.train(tmp_path / "whole", steps=17)
+        whole = capsys.readouterr().out
+        program.train(tmp_path / "killed", steps=17)
+        on_eight = capsys.readouterr().out
+    assert before == {step: line for step, line in steps(whole).items() if step <= 13}
+    for resumed in (on_eight, on_four):
+        start = int(re.findall(r"^goes on behind step (5|10)$", resumed, re.MULTILINE)[0])
+        assert min(steps(resumed)) == start + 1
+    assert steps(on_eight) == {step: line for step, line in steps(whole).items() if step in steps(on_eight)}
+    assert {k: batch for k, (batch, _) in steps(on_four).items()} == {
+        k: batch for k, (batch, _) in steps(whole).items() if k in steps(on_four)
+    }
+    assert len({batch for batch, _ in steps(whole).values()}) == 17
+    assert on_eight.splitlines()[-1] == whole.splitlines()[-1]
+    assert on_eight.endswith(" of 21 photos are right\n")
 
 
 def test_functions_in_a_hugging_face_data_set():

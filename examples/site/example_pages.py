@@ -51,6 +51,13 @@ EXAMPLES = {
     "mixup": Example("Augmentation", "python examples/mixup.py --output mixup.png", "matplotlib", picture="mixup.png"),
     "nnx_augment": Example("Augmentation", "python examples/nnx_augment.py", "flax optax"),
     "grain_map": Example("In other loaders", "python examples/grain_map.py", "grain"),
+    "grain_train": Example(
+        "In other loaders",
+        "python examples/grain_train.py --checkpoints checkpoints --kill-at 18 || true\n"
+        "python examples/grain_train.py --checkpoints checkpoints --devices 4",
+        "grain flax optax orbax-checkpoint",
+        note="The guide [Inside Grain](../guides/inside_grain.md) explains this program part by part.",
+    ),
     "huggingface_transform": Example("In other loaders", "python examples/huggingface_transform.py", "datasets"),
     "torch_collate": Example("In other loaders", "python examples/torch_collate.py", "torch"),
     "ray_map_batches": Example("In other loaders", "python examples/ray_map_batches.py", '"ray[data]"'),
