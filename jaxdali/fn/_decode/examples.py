@@ -110,9 +110,7 @@ class ExampleOutputs:
             [key for key, _ in keys],
             len(keys),
             lists=[is_list for _, is_list in keys],
-            first_strings=[
-                format is RecordFormat.EXAMPLE and key in firsts and not is_list for key, is_list in keys
-            ],
+            first_strings=[format is RecordFormat.EXAMPLE and key in firsts and not is_list for key, is_list in keys],
         )
 
     @functools.cached_property
