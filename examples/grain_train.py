@@ -6,9 +6,8 @@
 
 It needs Grain, Flax, Optax and Orbax: pip install grain flax optax orbax-checkpoint
 
-The second command is killed after 18 steps. The third goes on behind its last checkpoint, with the
-batches that the first has from there on, on another number of devices. The program prints a
-checksum of each batch.
+The second command is killed after 18 steps. The third goes on after its last checkpoint, on another
+number of devices, with the same batches as the first. The program prints a checksum of each batch.
 """
 
 import argparse

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
@@ -105,9 +106,10 @@ def FixedLenFeature(shape: Sequence[int | None], dtype: Any, default_value: Any 
 
     Args:
       shape: the shape of its values; ``()`` or ``[]``: one value. One string is ``uint8[bytes]``, also with the shape
-        ``[1]``; `fn.readers.tfrecord` takes the first of several if there is a default value, as DALI does, and all else
-        is an error. Several strings are ``uint8[*shape, longest]``, where zeros follow shorter ones. One extent may be
-        None: it follows from the number of values, such as ``(None, 4)`` for boxes (not in DALI).
+        ``[1]``. A record with several strings is then an error; only `fn.readers.tfrecord` takes the first of them if
+        there is a default value, as DALI does. Several strings are ``uint8[*shape, longest]``, where zeros follow
+        shorter ones. One extent may be None: it follows from the number of values, such as ``(None, 4)`` for boxes (not
+        in DALI).
       dtype: `int64`, `float32` or `string`.
       default_value: the value if a record lacks the feature: a number, text or bytes for all elements, or a list with
         each of them. None: a record that lacks the feature is an error. With an extent of None it must be a list.
@@ -176,16 +178,16 @@ class RaggedFeature:
     """Describes a feature with any number of values, which other features may divide into rows; not in DALI.
 
     Without partitions its values are those of a `VarLenFeature`. Each partition, the outermost first, adds an axis: the
-    output is ``[rows, longest]``, where zeros follow shorter rows, and for strings ``uint8[rows, longest, bytes]``. The
-    lengths of the rows are those of a feature ``LengthsFeature(name)``, if there is one partition.
+    output is ``[rows, longest]``, where zeros follow shorter rows, and for strings ``uint8[rows, longest, bytes]``. If
+    numbers have one partition, `LengthsFeature` gives the lengths of the rows.
 
     Args:
       dtype: `int64`, `float32` or `string`.
       value_key: the name of the feature in the record with the values; None: that of this feature.
       partitions: ``RaggedFeature.RowLengths(key)``, ``RowSplits(key)``, ``RowStarts(key)``, ``RowLimits(key)``,
         ``ValueRowIds(key)`` or ``UniformRowLength(length)``. Feature lists have none: their steps are rows already.
-      row_splits_dtype, validate: of TensorFlow, without effect: the outputs have no row splits, and partitions that
-        contradict the values are always an error.
+      row_splits_dtype, validate: of TensorFlow (int32 or int64; bool), without effect: the outputs have no row splits,
+        and partitions that contradict the values are always an error.
 
     Example:
       >>> tfrecord.RaggedFeature(tfrecord.int64, "words", [tfrecord.RaggedFeature.RowLengths("sentences")])
@@ -199,11 +201,12 @@ class RaggedFeature:
         row_splits_dtype: Any = None,
         validate: bool = False,
     ) -> Feature:
-        for p in partitions:
-            if not isinstance(p, Partition):
-                raise ArgumentTypeError(
-                    f"partitions must be a list of RaggedFeature.RowLengths(key) and the like, got {p!r}"
-                )
+        if row_splits_dtype is not None and _type_name(row_splits_dtype) not in ("int32", "int64"):
+            raise ArgumentTypeError(f"row_splits_dtype must be int32 or int64, got {row_splits_dtype!r}")
+        if not isinstance(partitions, (list, tuple)) or not all(isinstance(p, Partition) for p in partitions):
+            raise ArgumentTypeError(
+                f"partitions must be a list of RaggedFeature.RowLengths(key) and the like, got {partitions!r}"
+            )
         return Feature("RaggedFeature", _checked_type(dtype), key=value_key, partitions=tuple(partitions))
 
     @staticmethod
@@ -260,7 +263,7 @@ def _extents(shape: Any) -> tuple[int | None, ...]:
     """A shape as a tuple, where None and -1 are unknown extents. Raises ArgumentTypeError if it is no list of numbers."""
     shape = (shape,) if isinstance(shape, (int, np.integer)) and not isinstance(shape, bool) else shape
     try:
-        return tuple(None if n is None or n == -1 else int(n) for n in shape)
+        return tuple(None if n is None or n == -1 else operator.index(n) for n in shape)
     except TypeError:
         raise ArgumentTypeError(f"a shape must be a list of whole numbers, got {shape!r}") from None
 
@@ -279,8 +282,8 @@ def _default(value: Any, dtype: FeatureType, shape: tuple[int | None, ...]) -> A
         )
     elements = [x.encode() if isinstance(x, str) else x for x in elements]
     elements = [x.item() if isinstance(x, np.generic) else x for x in elements]
-    if dtype == int64 and any(x != int(x) for x in elements):
-        raise ArgumentTypeError(f"the default of a feature of int64 must be a whole number, got {value!r}")
+    if dtype == int64 and not all(x % 1 == 0 and -(2**63) <= x < 2**63 for x in elements):
+        raise ArgumentTypeError(f"the default of a feature of int64 must be a whole number of 64 bits, got {value!r}")
     is_list = not isinstance(value, (str, bytes)) and np.ndim(np.array(value, object)) > 0
     known = math.prod(n for n in shape if n is not None)
     if None in shape:
@@ -295,25 +298,31 @@ def _default(value: Any, dtype: FeatureType, shape: tuple[int | None, ...]) -> A
 
 def _checked_type(dtype: Any) -> FeatureType:
     """The type that the user's dtype means. Raises ArgumentTypeError if examples have no such type."""
-    if dtype in (bytes, str):
-        return string
-    if isinstance(dtype, DALIDataType):
-        name = {DALIDataType.INT64: "int64", DALIDataType.FLOAT: "float32"}.get(dtype, dtype.name)
-    elif isinstance(dtype, (int, str)):
-        name = FeatureType(dtype).name if dtype in list(FeatureType) else dtype
-    elif hasattr(dtype, "as_numpy_dtype"):  # of TensorFlow
-        name = dtype.name
-    else:
-        try:
-            numpy_type = np.dtype(dtype)
-        except TypeError:
-            numpy_type = None
-        name = None if numpy_type is None else "string" if numpy_type.kind in "SU" else numpy_type.name
-    if not isinstance(name, str) or name not in FeatureType.__members__:
+    name = _type_name(dtype)
+    if name not in FeatureType.__members__:
         raise ArgumentTypeError(
             f"dtype must be tfrecord.int64, tfrecord.float32 or tfrecord.string, got {dtype!r}: examples have no other types"
         )
     return FeatureType[name]
+
+
+def _type_name(dtype: Any) -> str:
+    """NumPy's name of the user's dtype, "string" for texts and bytes; "" if it is no dtype."""
+    if dtype in (bytes, str):
+        return "string"
+    if isinstance(dtype, DALIDataType):
+        return {DALIDataType.INT64: "int64", DALIDataType.FLOAT: "float32"}.get(dtype, dtype.name)
+    if isinstance(dtype, str):
+        return dtype
+    if isinstance(dtype, int):
+        return FeatureType(dtype).name if dtype in list(FeatureType) else ""
+    if hasattr(dtype, "as_numpy_dtype"):  # of TensorFlow
+        return dtype.name
+    try:
+        numpy_type = np.dtype(dtype)
+    except TypeError:
+        return ""
+    return "string" if numpy_type.kind in "SU" else numpy_type.name
 
 
 if not _TYPE_CHECKING:

@@ -262,8 +262,9 @@ class CompressedExtents(Extents):
             inflater.skip(begin)
             data = inflater.read(size)
             if len(data) < size:
+                record = first + int(np.searchsorted(self.table[first:end].sum(1), inflater.position, "right"))
                 raise ValueError(
-                    f"the decompressed file ends at {inflater.position}, before record {first - int(self.bounds[file])} does: the index "
+                    f"the decompressed file ends at {inflater.position}, before record {record - int(self.bounds[file])} does: the index "
                     "is of another file"
                 )
             if end == self.bounds[file + 1]:  # what is behind the last record, such as a checksum, is checked, too

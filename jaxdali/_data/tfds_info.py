@@ -222,7 +222,7 @@ class DataSetInfo:
         if not group:
             similar = did_you_mean(name, self.features, use=None)
             raise ArgumentError(
-                f"features has {quoted(name)}, which the data set has not; it has {cut(', '.join(self.features))}{similar}"
+                f"features has {quoted(name)}, but the data set does not; it has {cut(', '.join(self.features))}{similar}"
             )
         return group
 

@@ -394,6 +394,11 @@ def _decode(x: Any, results: Results) -> Any:
             return tuple(_decode(e, results) for e in items)
         case {"dict": list(items)}:
             return {_decode(k, results): _decode(v, results) for k, v in items}
+        case {"feature": [shape, str(dtype), default, partial_shape]}:  # before features had kinds
+            shape, default, partial_shape = (_decode(e, results) for e in (shape, default, partial_shape))
+            if shape is None:
+                return Feature("VarLenFeature", FeatureType[dtype], partial_shape)
+            return Feature("FixedLenFeature", FeatureType[dtype], shape, b"" if default is None else default)
         case {"feature": [str(kind), str(dtype), *encoded]}:
             shape, default, allow_missing, key, partitions = (_decode(e, results) for e in encoded)
             partitions = tuple(Partition(*p) for p in partitions)

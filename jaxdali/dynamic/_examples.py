@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .._core.errors import ArgumentTypeError
 from .._core.ragged import Packed
 from ..fn._decode.examples import ExampleOutputs, context_of
 from . import _threads
@@ -20,6 +21,8 @@ def parsed(inputs: Sequence[Any], arguments: Mapping[str, Any]) -> dict[str, Any
     None: the input is something else, or there is an error. The call then runs like those of all other functions, which
     name the sample and the user's line.
     """
+    if any(isinstance(x, Mapping) for x in inputs):  # `tf.io.parse_single_example` takes it so
+        raise ArgumentTypeError("parse_example: pass the features by name: features={...}")
     if len(inputs) != 1 or any(
         x is not None and n not in ("features", "sequence_features") for n, x in arguments.items()
     ):

@@ -2,11 +2,13 @@
 
 import json
 
+import containers as c
 import numpy as np
 import places
 import pytest
 
-from jaxdali import Pipeline, Storage, fn, newaxis, pipeline_def, types
+from jaxdali import Pipeline, Storage, fn, newaxis, pipeline_def, tfrecord, types
+from jaxdali._pipeline.checks import CHECKSUM, digest
 from jaxdali.plugin.jax.fn import jax_function
 
 
@@ -165,6 +167,33 @@ def test_a_file_of_this_version_stays_readable(folder, monkeypatch):
 def test_a_file_of_another_version_is_refused(version):
     with pytest.raises(RuntimeError, match=rf"has version {version}; this jaxdali reads version 3: serialize it again"):
         Pipeline.deserialize(json.dumps({"format": "jaxdali pipeline", "version": version, "calls": []}))
+
+
+def test_features_of_earlier_texts(tmp_path):
+    """A feature was its shape, type, default value and partial shape."""
+    examples = [c.example({"label": [4, 5], "sizes": [1, 2, 3, 4]}), c.example({"name": [b"x"]})]
+    c.write_tfrecord(tmp_path / "x", examples, tmp_path / "x.idx")
+    earlier = {
+        "label": [{"tuple": [2]}, "int64", -1, {"tuple": []}],
+        "sizes": [None, "int64", 0, {"tuple": [2]}],
+        "name": [{"tuple": []}, "string", None, {"tuple": []}],
+    }
+
+    @pipeline_def(batch_size=2, num_threads=1, seed=1)
+    def definition():
+        features = {
+            "label": tfrecord.FixedLenFeature([2], tfrecord.int64, -1),
+            "sizes": tfrecord.VarLenFeature([2], tfrecord.int64, 0),
+            "name": tfrecord.FixedLenFeature((), tfrecord.string, ""),
+        }
+        values = fn.readers.tfrecord(path=str(tmp_path / "x"), index_path=str(tmp_path / "x.idx"), features=features)
+        return tuple(values[name] for name in earlier)
+
+    tree = json.loads(definition().serialize())
+    (call,) = (call for call in tree["calls"] if call["function"] == "readers.tfrecord")
+    call["arguments"]["features"] = {"dict": [[name, {"feature": x}] for name, x in earlier.items()]}
+    tree[CHECKSUM] = digest(tree)
+    assert batches(Pipeline.deserialize(json.dumps(tree)), 1) == batches(definition(), 1)
 
 
 def test_text_holds_arguments_as_written():

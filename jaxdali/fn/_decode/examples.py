@@ -74,8 +74,10 @@ class ExampleOutputs:
     def of(features: Mapping[str, Feature] | None, sequence_features: Mapping[str, Feature] | None) -> ExampleOutputs:
         """The outputs of the arguments `features` and `sequence_features`, which are checked."""
         dictionaries = {"features": features or {}, "sequence_features": sequence_features or {}}
-        for argument, pairs in ((a, d.items()) for a, d in dictionaries.items()):
-            for name, feature in pairs:
+        for argument, pairs in dictionaries.items():
+            if not isinstance(pairs, Mapping):
+                raise ArgumentTypeError(f"{argument} must be a dict from names to Features, got {pairs!r}")
+            for name, feature in pairs.items():
                 if not isinstance(name, str) or not isinstance(feature, Feature):
                     raise ArgumentTypeError(
                         f"{argument} must be a dict from names to Features, got {name!r}: {feature!r}"
@@ -128,11 +130,14 @@ class ExampleOutputs:
             sizes = np.where(ctx.present, records.shapes[:, 0], 0)
             batch.scan_rows(records.data, records.starts, sizes, ctx.pool)
         elif isinstance(records, np.ndarray):
+            # A copy must live until the outputs are filled: the batch has no reference to it.
+            records = np.ascontiguousarray(records)
             size = records.shape[1]
             starts = np.arange(len(records), dtype=np.int64) * size
-            batch.scan_rows(np.ascontiguousarray(records), starts, np.where(ctx.present, size, 0), ctx.pool)
+            batch.scan_rows(records, starts, np.where(ctx.present, size, 0), ctx.pool)
         else:
-            batch.scan_memory([np.ascontiguousarray(x) for x in records], ctx.pool)
+            records = [*map(np.ascontiguousarray, records)]
+            batch.scan_memory(records, ctx.pool)
         return self.filled(ctx, [batch])
 
     def filled(self, ctx: HostContext, batches: Sequence[_cpu.RecordBatch]) -> tuple[Any, ...]:
@@ -268,8 +273,8 @@ def _referred(name: str, feature: Feature, by_name: Mapping[str, Feature], is_li
         has_rows or is_list_of_strings or (is_padded and referred.dtype != FeatureType.string)
     ):
         raise ArgumentError(
-            f"{name!r} is LengthsFeature({feature.key!r}), which has neither strings nor rows, or both: only lists of strings, rows of "
-            "a feature list, and rows of one partition have lengths"
+            f"{name!r} is LengthsFeature({feature.key!r}), but {feature.key!r} has no lengths: only lists of strings, and numbers in "
+            "rows of a feature list or of one partition have them"
         )
     return referred
 

@@ -21,7 +21,6 @@ from ..._core.ragged import Packed
 from ..._core.values import Spec
 from ..._cpu import Status
 from ..._data.containers import Extents
-from ..._data.examples import features_of
 from ..._data.files import Files, Path, as_list
 from ..._data.listed import ContainerArguments, Entries, Reader, Records, by_name
 from ..._data.storage import Storage, Store
@@ -389,22 +388,6 @@ class _TFRecordExamples(_tfrecord._Examples):
         return found_extents(Files.of(op.path, op.storage))
 
 
-class _ArrayRecordExamples(_array_record._ArrayExamples):
-    """The examples of ArrayRecord files, whose features may be metadata."""
-
-    def metadata(self, name: str) -> Callable[[int], Any] | None:
-        """See `Records.metadata`. Other names are those of features."""
-
-        def feature(i: int) -> Any:
-            data = self._ranges.read(i) if self._direct else _array_record._ArrayRecords.read(self, i)[0].tobytes()
-            try:
-                return features_of(data, [name]).get(name)
-            except ValueError as e:
-                raise ValueError(f"{self.name(i)}: {e}") from e
-
-        return super().metadata(name) or feature
-
-
 class ReadTFDS(Reader):
     """`readers.tfds`.
 
@@ -435,7 +418,7 @@ class ReadTFDS(Reader):
         shared: Any = {"path": self.contents.files, "storage": self.storage, "metadata": tuple(names)}
         if self.contents.format == "array_record":
             op = _array_record.ReadArrayRecord(**shared)
-            return _Examples(self, _ArrayRecordExamples(op, ExampleOutputs(self.stored)))
+            return _Examples(self, _array_record._ArrayExamples(op, ExampleOutputs(self.stored)))
         op = _tfrecord.ReadTFRecord(features=self.stored, index_path=None, **shared)
         return _Examples(self, _TFRecordExamples(op))
 
@@ -490,7 +473,7 @@ def tfds(
 
     Raises:
       ValueError, TypeError: arguments that contradict each other or are out of range; a split or a feature that the data
-        set has not; a feature of another class, such as Dataset or Translation, unless `features` leaves it out.
+        set does not have; a feature of another class, such as Dataset or Translation, unless `features` leaves it out.
       OperatorError: there is no data set in the folder, its JSON files are damaged, or its files are in another format
         (Riegeli, Parquet).
       RuntimeError: when the pipeline is built, a file can't be read, or has another number of records than

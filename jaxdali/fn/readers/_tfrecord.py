@@ -116,9 +116,9 @@ def tfrecord(
     """Reads features of the examples in TFRecord files.
 
     Files that TensorFlow compressed by GZIP or ZLIB are read, too (not in DALI). Such a file is decompressed once when
-    the pipeline is built, to find its records; with an index it is not, until records are read. Later, records are read
-    in blocks of 1 MB (more in lists of more than 2 GB), each from a restart point in memory of about 50 KB, at most
-    2048 of them. Blocks are kept in a cache of 512 MB for each shard of the process. Lists that fit into it are
+    the pipeline is built, to find its records; with an index, only when records are read. Records are read in blocks of
+    1 MB (more in lists of more than 2 GB), each from a restart point in memory of about 50 KB, at most 2048 of them.
+    Blocks are kept in a cache of 512 MB for each shard of the process. Lists that fit into it are
     shuffled like those of other files; others are shuffled by blocks, which come in random order into a buffer of 256
     MB, from which records are drawn, so that each block is decompressed once in an epoch.
 

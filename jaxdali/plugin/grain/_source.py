@@ -50,8 +50,8 @@ def source(outputs: Any) -> ReaderSource:
         ``{"image": fn.decoders.image(files), "label": labels}``.
 
     Returns:
-      A source whose elements have this structure: an array for each output, as it has in a pipeline, but a tuple in
-      place of a list. Encoded files are ``uint8[bytes]``, labels ``int32[1]``; metadata are Python objects. `repr` is
+      A source whose elements have this structure: an array for each output, as it has in a pipeline. A list
+      becomes a tuple. Encoded files are ``uint8[bytes]``, labels ``int32[1]``; metadata are Python objects. `repr` is
       the same for the same records in every process, so that Grain can compare it with a checkpoint's. A worker process
       gets the reader's arguments only, and opens the list when it reads the first record. ``close()`` releases files
       that are open; the source may be used again.

@@ -32,7 +32,7 @@ class SampleKey(grain.transforms.RandomMap):
     a JAX key, which the functions of `jaxdali.dynamic` take. So samples have the same keys in every run with the same
     seed, also after a checkpoint, and for any number of threads and workers.
 
-    Place it before the samples are batched, and before a ``filter``: behind one, each worker process counts its own
+    Place it before the samples are batched, and before a ``filter``: after one, each worker process counts its own
     samples. Grain needs a seed: ``dataset.seed(1)``, or that of the sampler.
 
     Args:

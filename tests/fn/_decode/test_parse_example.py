@@ -211,6 +211,7 @@ def test_refused_arguments():
     a = F([], INT64)
     for features, sequence_features, error in [
         ({"a": 3}, None, "must be a dict from names to Features"),
+        (["a"], None, r"must be a dict from names to Features, got \['a'\]"),
         (None, None, "nothing to parse"),
         ({}, {}, "nothing to parse"),
         ({"a": a}, {"a": S([], INT64)}, "'a' is in both"),
@@ -221,11 +222,30 @@ def test_refused_arguments():
             jd.parse_example(message, features=features, sequence_features=sequence_features)
     with pytest.raises(TypeError, match="the input must be serialized examples, 1-D uint8"):
         jd.parse_example([np.zeros((2, 2), np.uint8)], features={"a": a})
+    with pytest.raises(TypeError, match=r"pass the features by name: features=\{...\}"):
+        jd.parse_example(message, {"a": a})
+    with pytest.raises(TypeError, match=r"partitions must be a list of RaggedFeature.RowLengths"):
+        R(INT64, "v", R.RowLengths("n"))
+    for shape in ("a", (2.5,), None):
+        with pytest.raises(TypeError, match="a shape must be a list of whole numbers"):
+            F(shape, INT64)
+    for default in (float("nan"), float("inf"), 2**63, 1.5):
+        with pytest.raises(TypeError, match="must be a whole number of 64 bits"):
+            F([], INT64, default)
     for dtype in (np.int32, "bool", float, types.UINT8, np.float64):
         with pytest.raises(TypeError, match="examples have no other types"):
             F([], dtype)
     assert F([], types.FLOAT) == F([], np.float32) == F([], tfrecord.float32)
     assert V(dtype=bytes) == V(STRING)
+
+
+def test_messages_with_strides():
+    content = np.random.default_rng(0).bytes(30_000)
+    message = np.frombuffer(c.example({"a": [content]}), np.uint8)
+    columns = np.stack([message, message], axis=1)
+    for messages in (columns.T, [columns[:, 0], columns[:, 1]]):
+        for parsed in jd.parse_example(messages, features={"a": F([], STRING)})["a"]:
+            assert np.asarray(parsed).tobytes() == content
 
 
 def test_encoded_frames_become_images():
