@@ -291,17 +291,23 @@ class Prefetch:
             return
         with self._close_lock:
             self._closing = True
-            for source in self._executor.sources.values():
-                if source.ends_reads:
-                    source.close()  # a thread may wait for data there
+            self._end_reads()
             self._executor.cancel()
             self._wake()
             # After a wait in vain, by `park` or an earlier `close`, the garbage collector does not wait again. The exit
             # always waits: a thread that is then in JAX would abort the process.
             if not (collected and was_stopping) or shutdown.exiting():
-                shutdown.wait_for(self._threads, self._executor.resources, collected=collected)
+                shutdown.wait_for(
+                    self._threads, self._executor.resources, collected=collected, end_reads=self._end_reads
+                )
         with self._item_finished:  # another thread may be in `get`
             self._finished_items.clear()
+
+    def _end_reads(self):
+        """Closes the sources in which a thread may wait for data."""
+        for source in self._executor.sources.values():
+            if source.ends_reads:
+                source.close()
 
     def _wake(self):
         """Makes waiting threads notice that they must stop: releases everything that a thread may wait for."""

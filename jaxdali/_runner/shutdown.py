@@ -49,6 +49,7 @@ INTERRUPT_PATIENCE = 0.5  # seconds
 # the process.
 BATCH_PATIENCE = 60.0  # seconds
 
+_END_READS = 0.1  # seconds until sources are closed again
 # The time until an interrupt is sent again. By then the finalizer has returned, and so has JAX's own finalizer at the
 # end of a garbage collection.
 _INTERRUPT_DELAY = 0.25  # seconds
@@ -172,19 +173,31 @@ def _end_threads():
     join([*threads_named("jaxdali-close"), *threads_named("jaxdali-peek")], time.monotonic() + INTERRUPT_PATIENCE)
 
 
-def wait_for(threads: Sequence[threading.Thread], resources: RunResources, *, collected: bool):
+def wait_for(
+    threads: Sequence[threading.Thread],
+    resources: RunResources,
+    *,
+    collected: bool,
+    end_reads: Callable[[], None] = lambda: None,
+):
     """Waits for threads to end, for a limited time.
 
     Args:
       threads: the threads of a runner.
       resources: the resources that they use.
       collected: whether the runner was garbage-collected. If not, the user closes it, and is told if it takes too long.
+      end_reads: closes the sources. It is called again and again: a thread that has looked for a reason to stop before
+        its source was closed reads on, which opens the source anew.
     """
     if exiting():
         _wait_at_exit(threads, _exit_deadline(), lambda: resources.called_node is not None)
         return
     patience = COLLECTED_PATIENCE if collected else PATIENCE
-    join(threads, time.monotonic() + patience)
+    deadline = time.monotonic() + patience
+    join(threads, min(deadline, time.monotonic() + _END_READS))
+    while _any_alive(threads) and time.monotonic() < deadline:
+        end_reads()
+        join(threads, min(deadline, time.monotonic() + _END_READS))
     if not collected and _any_alive(threads):
         node = resources.called_node
         awaited = (
