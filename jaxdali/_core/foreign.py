@@ -196,8 +196,8 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     _TF: {
         "read_file": "`fn.readers.file(files=...)` reads files",
         "decode_raw": "`fn.reinterpret(x, dtype=...)`",
-        "parse_example": f"{_TFRECORD} parses examples",
-        "parse_single_example": f"{_TFRECORD} parses examples",
+        "parse_sequence_example": "`fn.parse_example(records, features=..., sequence_features=...)`",
+        "parse_single_example": f"`fn.parse_example(records, features=...)`; {_TFRECORD} reads and parses files",
         "numpy_function": "`fn.python_function(x, function=...)`",
         "py_function": "`fn.python_function(x, function=...)`",
     },

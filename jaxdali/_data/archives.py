@@ -41,7 +41,7 @@ class Members(Extents):
 
     def fetched(self, i: int) -> bytes:
         """See `Extents.fetched`. Raises OSError for a sparse file."""
-        lead, data = self._lead_size(i), super().fetched(i)
+        lead, data = self._lead_size(i), bytes(super().fetched(i))  # which are bytes already
         if lead and not self.checked[i]:
             start = int(self.table[i, 0])
             # `is_longer`: the PAX header begins before these bytes.

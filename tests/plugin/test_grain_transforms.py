@@ -4,6 +4,7 @@ import gc
 import io
 import linecache
 import pickle
+import sys
 from typing import Any
 
 import jax
@@ -18,6 +19,9 @@ grain = pytest.importorskip("grain")
 cloudpickle = pytest.importorskip("cloudpickle")
 flags = pytest.importorskip("absl.flags")
 from jaxdali.plugin.grain import BatchTransform, SampleKey  # noqa: E402
+
+# Worker processes can't import this module.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 N = 13
 BATCH = 4
