@@ -53,8 +53,8 @@ EXAMPLES = {
     "grain_map": Example("In other loaders", "python examples/grain_map.py", "grain"),
     "grain_train": Example(
         "In other loaders",
-        "python examples/grain_train.py --checkpoints checkpoints --kill-at 18 || true\n"
-        "python examples/grain_train.py --checkpoints checkpoints --devices 4",
+        "python examples/grain_train.py --checkpoints grain_checkpoints --kill-at 18 || true\n"
+        "python examples/grain_train.py --checkpoints grain_checkpoints --devices 4",
         "grain flax optax orbax-checkpoint",
         note="The guide [Inside Grain](../guides/inside_grain.md) explains this program part by part.",
     ),
