@@ -285,14 +285,14 @@ def _default(value: Any, dtype: FeatureType, shape: tuple[int | None, ...]) -> A
     if dtype == int64 and not all(x % 1 == 0 and -(2**63) <= x < 2**63 for x in elements):
         raise ArgumentTypeError(f"the default of a feature of int64 must be a whole number of 64 bits, got {value!r}")
     is_list = not isinstance(value, (str, bytes)) and np.ndim(np.array(value, object)) > 0
-    known = math.prod(n for n in shape if n is not None)
+    known_size = math.prod(n for n in shape if n is not None)
     if None in shape:
-        if not is_list or len(elements) % known:
+        if not is_list or len(elements) % known_size:
             raise ArgumentError(
                 f"the default of a feature with an unknown extent must be a list of its values, such as [], or None; got {value!r}"
             )
-    elif is_list and len(elements) not in (1, known):
-        raise ArgumentError(f"the default has {len(elements)} values, the feature's shape {shape} has {known}")
+    elif is_list and len(elements) not in (1, known_size):
+        raise ArgumentError(f"the default has {len(elements)} values, the feature's shape {shape} has {known_size}")
     return tuple(elements) if None in shape or len(elements) != 1 else elements[0]
 
 
@@ -307,7 +307,7 @@ def _checked_type(dtype: Any) -> FeatureType:
 
 
 def _type_name(dtype: Any) -> str:
-    """NumPy's name of the user's dtype, "string" for texts and bytes; "" if it is no dtype."""
+    """NumPy's name of a dtype, "string" for texts and bytes; "" if it is no dtype."""
     if dtype in (bytes, str):
         return "string"
     if isinstance(dtype, DALIDataType):

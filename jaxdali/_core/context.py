@@ -123,6 +123,33 @@ class HostContext:
         return start + self.frames * np.flatnonzero(self.present[start : start + self.B : self.frames])
 
 
+def context_of(
+    N: int, specs: tuple[Spec, ...], fail: Callable[..., None], empty: Callable[..., np.ndarray], pool: int
+) -> HostContext:
+    """The context in which N records are read or parsed outside of a pipeline; see `HostContext`."""
+    numbers = np.zeros(N, np.int64)
+    return HostContext(
+        S=1,
+        B=N,
+        N=N,
+        shard_ids=(0,),
+        num_shards=1,
+        seed=0,
+        num_threads=1,
+        pool=pool,
+        epoch=numbers,
+        position=numbers,
+        present=np.ones(N, bool),
+        specs=specs,
+        random_index=-1,
+        bad={},
+        empty=empty,
+        fail=fail,
+        report_bad=lambda *_: None,
+        source_of=lambda i: "",
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Out:
     """The place of a ragged output: a buffer of `capacity` elements, and its layout as operands of the program."""

@@ -173,9 +173,9 @@ class CompressedExtents(Extents):
     def ahead(self, index: np.ndarray, now: int) -> None:
         """See `Records.ahead`. Records become the ranges of their blocks, where these are known."""
         blocks = self._block_of(index)
-        wanted = [k for k in dict.fromkeys(blocks.tolist()) if k not in self._cached]
+        new_blocks = [k for k in dict.fromkeys(blocks.tolist()) if k not in self._cached]
         needed_now = {*blocks[:now].tolist()}
-        ranges = [(k, r) for k in wanted if (r := self._range(k)) is not None and is_url(r.path)]
+        ranges = [(k, r) for k in new_blocks if (r := self._range(k)) is not None and is_url(r.path)]
         self.store.ahead([r for _, r in ranges], sum(k in needed_now for k, _ in ranges))
 
     def prepare(self, index: np.ndarray, threads: Executor | None) -> list[_Block]:

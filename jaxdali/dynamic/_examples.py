@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from .._core.context import context_of
 from .._core.errors import ArgumentTypeError
 from .._core.ragged import Packed
-from ..fn._decode.examples import ExampleOutputs, context_of
+from ..fn._decode.examples import ExampleOutputs
 from . import _threads
 from ._batch import Batch, Draw, Tensor, _pool
 from ._values import FILE

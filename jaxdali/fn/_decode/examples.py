@@ -7,13 +7,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ... import _cpu
-from ..._core.context import HostContext
+from ..._core.context import HostContext, context_of
 from ..._core.errors import ArgumentError, ArgumentTypeError
 from ..._core.ragged import Packed, pack
 from ..._core.values import Spec
@@ -375,15 +375,21 @@ def _rows_of_sample(native: Sequence[np.ndarray], rows: _Rows) -> np.ndarray:
     # The innermost partition divides the values, and each one before it the rows.
     for partition, number in reversed(rows.partitions):
         lengths = _row_lengths(partition, None if number < 0 else native[number], len(values))
-        ends = np.cumsum(lengths)
         longest = int(lengths.max(initial=0))
         if len(lengths) * longest * max(math.prod(values.shape[1:]), 1) > 1 << 30:
             raise ValueError(f"its rows of {partition.key!r} are too large: {len(lengths)}, padded to {longest} values")
-        padded = np.zeros((len(lengths), longest, *values.shape[1:]), values.dtype)
-        columns = np.arange(len(values)) - np.repeat(ends - lengths, lengths)
-        padded[np.repeat(np.arange(len(lengths)), lengths), columns] = values
-        values = padded
+        values = padded_rows(values, lengths)
     return lengths if rows.lengths else values
+
+
+def padded_rows(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Values divided into rows, ``[rows, longest, ...]``, where zeros follow shorter ones. The lengths add up to the
+    number of values.
+    """
+    rows = np.zeros((len(lengths), int(lengths.max(initial=0)), *values.shape[1:]), values.dtype)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    rows[row, np.arange(len(values)) - (np.cumsum(lengths) - lengths)[row]] = values
+    return rows
 
 
 def _row_lengths(partition: Partition, numbers: np.ndarray | None, count: int) -> np.ndarray:
@@ -420,30 +426,3 @@ def _row_lengths(partition: Partition, numbers: np.ndarray | None, count: int) -
 def _single_thread_pool() -> int:
     """A native pool without further threads, for callers that parse different records in parallel themselves."""
     return _cpu.pool_create(1)
-
-
-def context_of(
-    N: int, specs: tuple[Spec, ...], fail: Callable[..., None], empty: Callable[..., np.ndarray], pool: int
-) -> HostContext:
-    """The context in which N records are parsed outside of a pipeline; see `HostContext`."""
-    numbers = np.zeros(N, np.int64)
-    return HostContext(
-        S=1,
-        B=N,
-        N=N,
-        shard_ids=(0,),
-        num_shards=1,
-        seed=0,
-        num_threads=1,
-        pool=pool,
-        epoch=numbers,
-        position=numbers,
-        present=np.ones(N, bool),
-        specs=specs,
-        random_index=-1,
-        bad={},
-        empty=empty,
-        fail=fail,
-        report_bad=lambda *_: None,
-        source_of=lambda i: "",
-    )

@@ -4,55 +4,25 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
 from typing import Literal, Unpack
 
 import numpy as np
 
-from ..._core.context import BuildContext, HostContext
 from ..._core.declaration import DType
 from ..._core.graph import DataNode
-from ..._core.operator import Operator, SampleOperator
 from ..._core.operator_function import Hints, Input, operator_function
-from ..._core.values import Spec, Value
-from ..._cpu import Status
 from ..._data.npy import read_header
 from .._families.conversion import convert
+from .._families.serialized_array import SerializedArray
 
 
-class DecodeNumpy(SampleOperator):
-    """Decodes the array of each file. The first batch determines type and number of dimensions."""
+class DecodeNumpy(SerializedArray):
+    """Decodes the array of each file."""
 
     name = "decoders.numpy"
-    dtype: np.dtype | None
+    contents = "files"
 
-    def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
-        (data,) = specs
-        if data.ndim != 1 or data.dtype != np.uint8:
-            raise TypeError(f"the input must be files as 1-D uint8, got {data.ndim}-D {data.dtype}")
-        return self
-
-    def layout_of(self, i: int, ndim: int) -> str:
-        return ""
-
-    def call_samples(self, ctx: HostContext, inputs: Sequence[Value]) -> Sequence[Sequence[np.ndarray | None]]:
-        """See `SampleOperator.call_samples`. None stands for a sample that is absent or that failed."""
-        (data,) = inputs
-        samples: list[np.ndarray | None] = [None] * ctx.N
-        reasons: dict[int, str] = {}  # by failed sample
-        for i in np.flatnonzero(ctx.present).tolist():
-            try:
-                samples[i] = self._decode(data.sample(i))
-            except ValueError as e:
-                reasons[i] = str(e)
-        # Failed samples are replaced by arrays of the others' type, so at least one is needed.
-        if len(reasons) == np.count_nonzero(ctx.present):
-            raise ValueError(f"sample {min(reasons)}: {reasons[min(reasons)]}")
-        for i, reason in reasons.items():
-            ctx.fail(i, Status.RECORD, reason)
-        return [samples]
-
-    def _decode(self, data: np.ndarray) -> np.ndarray:
+    def decode(self, data: np.ndarray) -> np.ndarray:
         """The array of one file, in C order and native byte order. Raises ValueError."""
         content = data.tobytes()
         with io.BytesIO(content) as f:

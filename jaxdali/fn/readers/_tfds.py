@@ -27,7 +27,7 @@ from ..._data.storage import Storage, Store
 from ..._data.tfds_extents import found_extents
 from ..._data.tfds_info import Contents, DataSetInfo, StoredFeature
 from ...tfrecord import Feature
-from .._decode.examples import ExampleOutputs
+from .._decode.examples import ExampleOutputs, padded_rows
 from . import _array_record, _tfrecord
 
 _STORED = {"i": tfrecord.int64, "u": tfrecord.int64, "b": tfrecord.int64, "f": tfrecord.float32}
@@ -145,10 +145,7 @@ def _divided(values: np.ndarray, lengths: np.ndarray, settings: Storage) -> np.n
     shape = (len(lengths), int(lengths.max(initial=0)), *values.shape[1:])
     if reason := settings.too_large(math.prod(shape) * values.itemsize):
         raise ValueError(reason)
-    rows = np.zeros(shape, values.dtype)
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    rows[row, np.arange(len(values)) - (np.cumsum(lengths) - lengths)[row]] = values
-    return rows
+    return padded_rows(values, lengths)
 
 
 def _decoded(feature: StoredFeature, stored: Sequence[np.ndarray], settings: Storage) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 from ..._batch.executor import Executor
 from ..._batch.host_input import InputSource
 from ..._core.building import user_line, warn
-from ..._core.context import HostContext
+from ..._core.context import context_of
 from ..._core.errors import ArgumentError, SampleError, quoted
 from ..._core.graph import DataNode, Graph, Node, dependencies
 from ..._core.jax_settings import own_settings
@@ -168,7 +168,14 @@ class ReaderSource:
                     break
         else:
             parts = [(records, np.array(numbers))]
-            columns = records.read_batch(_context(records, len(numbers), failed), parts, None)  # pyright: ignore[reportArgumentType]  one thread: this one
+
+            def fail(k: int, code: int, reason: str = ""):
+                failed.setdefault(k, reason)
+
+            ctx = context_of(
+                len(numbers), records.specs, fail, lambda n, dtype, k=0: np.empty((1, n), dtype), _threads.SHARED
+            )
+            columns = records.read_batch(ctx, parts, None)  # pyright: ignore[reportArgumentType]  one thread: this one
             rows = [[column[k] for column in columns] for k in range(len(numbers))]
         for k, (i, row) in enumerate(zip(numbers, rows)):
             if k in failed:
@@ -341,32 +348,3 @@ def _owned(x: np.ndarray) -> np.ndarray:
 
 def _reason(e: OSError | ValueError, records: Records, i: int) -> str:
     return f"{e.filename or records.full_name(i)}: {e.strerror or e}" if isinstance(e, OSError) else str(e)
-
-
-def _context(records: Records, N: int, failed: dict[int, str]) -> HostContext:
-    """The context for reading a batch of N records in this thread. `failed`: gets the reason of each that fails."""
-    zeros = np.zeros(N, np.int64)
-
-    def fail(i: int, code: int, reason: str = ""):
-        failed.setdefault(i, reason)
-
-    return HostContext(
-        S=1,
-        B=N,
-        N=N,
-        shard_ids=(0,),
-        num_shards=1,
-        seed=0,
-        num_threads=1,
-        pool=_threads.SHARED,
-        epoch=zeros,
-        position=zeros,
-        present=np.ones(N, bool),
-        specs=records.specs,
-        random_index=-1,
-        bad={},
-        empty=lambda elements, dtype, index=0: np.empty((1, elements), dtype),
-        fail=fail,
-        report_bad=lambda i, code, reason="": None,
-        source_of=lambda i: "",
-    )

@@ -118,5 +118,5 @@ def test_damaged_messages_fail_or_parse():
 
 
 def test_other_inputs_are_refused():
-    with pytest.raises(TypeError, match="the input must be serialized tensors, 1-D uint8"):
+    with pytest.raises(TypeError, match="the input must be serialized tensors as 1-D uint8"):
         jd.parse_tensor([np.zeros((2, 2), np.uint8)])
