@@ -374,6 +374,37 @@ def table_cases(rng: np.random.Generator) -> Iterator[Case]:
                 )
 
 
+def patchify_cases(rng: np.random.Generator) -> Iterator[Case]:
+    orders = [(0, 1, 2, 3), (3, 0, 1, 2), (0, 3, 1, 2), (1, 2, 3, 0), (2, 3, 0, 1)]
+    for number in range(60):
+        source = (np.uint8, np.int16, np.uint16, np.float16, bfloat16, np.float32)[max(0, number % 12 - 6)]
+        result = (np.uint8, np.float16, bfloat16, np.float32)[number % 4]
+        order = orders[number // 2 % 5] if number % 10 else tuple(map(int, rng.permutation(4)))
+        channels, merge, frames_of_patch = 3 if number % 3 else int(rng.integers(1, 6)), *extents(rng, 2, 4)
+        h, w = (14, 14) if number % 4 == 1 else (16, 16) if number % 4 == 2 else extents(rng, 2, 20)
+        samples, shapes = [], []
+        for i in range(4):
+            frames = (int(rng.integers(1, 6)),) * (number % 5 > 2)
+            rows, columns = extents(rng, 2, 4)
+            samples.append(
+                noise(rng, (*frames, rows * merge * h + (number % 7 == i), columns * merge * w, channels), source)
+            )
+            tokens = -(-(frames or (1,))[0] // frames_of_patch) * rows * columns * merge**2
+            shapes.append((tokens + int(rng.integers(-1, 3)) * (number % 3), frames_of_patch * h * w * channels))
+        scales = (0, 1, channels)[number % 3]
+        scale, offset = (rng.standard_normal((4, scales)).astype(np.float32) * k for k in (1, 100))
+        attrs = {
+            "patch_size": (h, w),
+            "merge_size": merge,
+            "temporal_patch_size": frames_of_patch,
+            "axes": order,
+        }
+        params = (scale, offset, np.zeros((4, 0), np.int32))
+        yield Case(
+            "patchify", samples, np.dtype(result), shapes, params, attrs, True, f"{source}->{result} {channels} {attrs}"
+        )
+
+
 def color_cases(rng: np.random.Generator) -> Iterator[Case]:
     for source, result in [
         (np.uint8, np.uint8),

@@ -142,9 +142,19 @@ ffi::Error Make(ffi::Error (*set_up)(B*, Params...), StageOperands* operands, si
   return error;
 }
 
+// Adds the stage of `patchify`, which is the last one.
+ffi::Error MakePatchify(StageOperands* operands, size_t k, Chain* chain) {
+  if (k + 2 != chain->values.size() || chain->values[k].ndim != 3)
+    return ffi::Error::InvalidArgument("chain: patchify must be the last stage, and its input have three axes");
+  auto error = Make<PatchifyStage>(SetUpPatchify, operands, k, chain);
+  chain->place = static_cast<const PatchifyStage&>(*chain->stages.back()).batch.place;
+  return error;
+}
+
 // Adds stage k by the name of its kernel. To support another kernel, add a case here and a Stage.
 ffi::Error MakeStage(std::string_view kernel, size_t k, StageOperands* operands, Chain* chain) {
   const Batch &in = chain->values[k], &out = chain->values[k + 1];
+  if (kernel == "patchify") return MakePatchify(operands, k, chain);
   if (out.n != chain->values[0].n || out.ndim != 3) return ffi::Error::InvalidArgument("chain: values of three axes");
   if (kernel == "decode") return MakeDecode(operands, k, chain);
   if (in.ndim != 3) return ffi::Error::InvalidArgument("chain: values of three axes");
@@ -169,6 +179,41 @@ ffi::Error WriteTimes(int32_t elapsed, const std::vector<std::atomic<int64_t>>& 
   return ffi::Error::Success();
 }
 
+// ForEachSample where several samples of the input become one of the output, which is dense: chain.place says where.
+// Samples of the output that get none of those that are present are filled with zeros.
+template <class Task>
+ffi::Error ForEachPlaced(I32 control, const Chain& chain, ffi::ResultBuffer<ffi::S32> status, Task task) {
+  const Batch &in = chain.values.front(), &out = chain.values.back();
+  const int n = in.n;
+  if (static_cast<int>(status->element_count()) != n || static_cast<int>(control.element_count()) != n + 1)
+    return ffi::Error::InvalidArgument("batch sizes of the operands differ");
+  const int32_t* present = control.typed_data() + 1;
+  int32_t* code = status->typed_data();
+  std::vector<bool> is_filled(static_cast<size_t>(out.n));
+  std::vector<int64_t> cost(static_cast<size_t>(n));
+  for (int i = 0; i < n; i++) {
+    const int32_t sample = chain.place[int64_t{3} * i];
+    if (present[i] && sample >= 0 && sample < out.n) is_filled[static_cast<size_t>(sample)] = true;
+    cost[static_cast<size_t>(i)] = present[i] && in.valid(i) ? in.size(i) : 0;
+  }
+  std::vector<int> unfilled;
+  for (int b = 0; b < out.n; b++)
+    if (!is_filled[static_cast<size_t>(b)]) unfilled.push_back(b);
+  cost.resize(cost.size() + unfilled.size());
+  const size_t bytes = static_cast<size_t>(out.size(0) * SizeOf(out.dtype));
+  AdviseHugePages(out.data, bytes * static_cast<size_t>(out.n));
+  auto work = [&](int i) {
+    if (i >= n)
+      std::memset(out.bytes(unfilled[static_cast<size_t>(i - n)]), 0, bytes);
+    else
+      code[i] = !present[i] ? kOk : in.valid(i) ? task(i) : kInternal;
+  };
+  const bool has_pool = RunOnPool(
+      control.typed_data()[0], static_cast<int>(cost.size()),
+      [](void* context, int i) { (*static_cast<decltype(work)*>(context))(i); }, &work, LargestFirst(cost).data());
+  return has_pool ? ffi::Error::Success() : ffi::Error::Internal("unknown thread pool");
+}
+
 // Makes the stages of the chain, and runs them sample by sample. With `timed`, writes the time of each stage to
 // `memory`.
 ffi::Error RunChain(const std::vector<std::string_view>& kernels, std::vector<Batch> values, StageOperands* operands,
@@ -182,11 +227,13 @@ ffi::Error RunChain(const std::vector<std::string_view>& kernels, std::vector<Ba
     if (auto e = MakeStage(kernels[k], k, operands, &chain); e.failure()) return e;
   if (timed) chain.ticks = std::vector<std::atomic<int64_t>>(kernels.size());
   const CallTime time;
-  auto error = ForEachSample(control, chain.values.front(), chain.values.back(), status, [&](int i) {
+  auto run = [&](int i) {
     int failed = 0;  // the stage
     const Status s = chain.Run(i, &failed);
     return InStage(failed, s);
-  });
+  };
+  auto error = chain.place ? ForEachPlaced(control, chain, status, run)
+                           : ForEachSample(control, chain.values.front(), chain.values.back(), status, run);
   return error.success() && timed ? WriteTimes(time.elapsed(), chain.ticks, memory) : error;
 }
 

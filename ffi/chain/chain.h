@@ -1,7 +1,8 @@
 // Runs several kernels one after the other, sample by sample. A stage writes its image into a buffer of the thread,
 // which stays in the cache, and the next stage reads it there; no batch is stored in between. A stage computes only the
 // region of its image that the next one reads: a crop after a resize determines which rows and columns are decoded. All
-// values have three axes. This is for CPUs; windowed.h is for GPUs. See Note [The chain] in jaxdali/_plan/passes.py.
+// values have three axes, except for patches, which the last stage may make. This is for CPUs; windowed.h is for GPUs.
+// See Note [The chain] in jaxdali/_plan/passes.py.
 #ifndef JAXDALI_FFI_CHAIN_CHAIN_H_
 #define JAXDALI_FFI_CHAIN_CHAIN_H_
 
@@ -14,6 +15,7 @@
 #include "ffi/common/batch.h"
 #include "ffi/decode/decode.h"
 #include "ffi/jpeg/strips.h"
+#include "ffi/patchify/patchify.h"
 #include "ffi/resize/resize.h"
 #include "ffi/warp/warp.h"
 #include "ffi/window/window.h"
@@ -124,6 +126,15 @@ class WindowStage : public Stage {
   void WindowOf(int i, const ImageRegion& output, int32_t start[3], int32_t extent[3]) const;
 };
 
+// The last stage of a chain. Its output is always whole.
+class PatchifyStage : public Stage {
+ public:
+  PatchifyBatch batch;
+
+  Status Reads(int i, const ImageRegion& output, ImageRegion* input) const override;
+  Status Run(int i, const ImageRegion& input, const void* from, const ImageRegion& output, void* to) const override;
+};
+
 inline constexpr int kMostStages = 16;
 
 struct Chain {
@@ -133,6 +144,8 @@ struct Chain {
   // Time of each stage, summed over all samples, in ticks of some clock. Empty: times are not measured.
   mutable std::vector<std::atomic<int64_t>> ticks;
   std::vector<Batch> values;  // input of the first stage, then the output of each stage; those in between have no data
+  // PatchifyBatch::place of the last stage. Then the last value has other samples than the others.
+  const int32_t* place = nullptr;
 
   // Runs sample i, which lies inside the first and the last value. `failed` is the first stage that failed, as if the
   // stages ran one after the other. An exception: if no pixel of a file is needed, damage to it goes unnoticed.

@@ -1,9 +1,9 @@
 // The stages of a chain on the CPU, and how a chain runs them for one sample.
 //
-// Each stage (decode, resize or resample, warp, window) answers in terms of regions of an image: which region of its
-// input does a region of its output depend on (Reads), and which region does it make if some of it is needed (Makes).
-// Chain::Plan asks them from the last stage to the first, and Chain::Run executes them in the opposite order. Two ways
-// to do that:
+// Each stage (decode, resize or resample, warp, window, patchify) answers in terms of regions of an image: which region
+// of its input does a region of its output depend on (Reads), and which region does it make if some of it is needed
+// (Makes). Chain::Plan asks them from the last stage to the first, and Chain::Run executes them in the opposite order.
+// Two ways to do that:
 //
 //   stage by stage   each stage writes its region into memory of the thread (KeptMemory), where the next one reads it.
 //   by rows          a decoder hands its rows to a fixed-point resize (Stream, RunRows). Idle threads may share the
@@ -340,6 +340,18 @@ Status WindowStage::Run(int i, const ImageRegion& input, const void* from, const
   return Window(one, /*i=*/0);
 }
 
+// Sets `input` to the whole input.
+Status PatchifyStage::Reads(int i, const ImageRegion&, ImageRegion* input) const {
+  PatchifyArgs a;
+  *input = Whole(batch.in, i);
+  return batch.Sample(i, &a);
+}
+
+// Makes the patches where the batch says.
+Status PatchifyStage::Run(int i, const ImageRegion&, const void* from, const ImageRegion&, void*) const {
+  return PatchifyImage(batch, i, from);
+}
+
 // Finds the regions of values 0 to n, from the last one to the first. Stage k reads regions[k] and makes its successor;
 // regions[n] is whole. `failed`: the stage that can't run.
 Status Chain::Plan(int i, int n, ImageRegion* regions, int* failed) const {
@@ -454,7 +466,7 @@ Status Chain::Run(int i, int* failed) const {
     const void* from = values[0].bytes(i);
     auto output_of = [&](int k) -> void* {  // memory for the output of stage k
       const Batch& value = values[k + 1];
-      if (k + 1 == static_cast<int>(stages.size())) return value.bytes(i);
+      if (k + 1 == static_cast<int>(stages.size())) return place ? nullptr : value.bytes(i);  // it finds its place
       return memory[k % 2].OfSize(Size(value, i, regions[k + 1]) * SizeOf(value.dtype));
     };
     // Second half: run the stages. Each finds its input at `from`.

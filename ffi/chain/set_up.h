@@ -7,11 +7,13 @@
 
 namespace jaxdali {
 
+struct PatchifyBatch;
 struct ResampleBatch;
 struct ResizeBatch;
 struct WarpBatch;
 struct WindowBatch;
 
+ffi::Error SetUpPatchify(PatchifyBatch* b, F32 scale, F32 offset, I32 place);
 ffi::Error SetUpResample(ResampleBatch* b, F32 roi, I32 filters);
 ffi::Error SetUpResize(ResizeBatch* b, F32 roi, I32 filters);
 ffi::Error SetUpWarp(WarpBatch* b, F64 map, F32 fill);

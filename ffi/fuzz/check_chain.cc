@@ -89,10 +89,43 @@ class ChainCase {
     }
   }
 
+  // Adds the last stage: patches, often of a size that divides the image. The chain may write them to a place in a
+  // larger output.
+  void AddPatchify() {
+    PatchifyBatch b{};
+    std::fill(b.patch_size, b.patch_size + 8, kNoAxis);
+    std::fill(b.axes, b.axes + 8, kNoAxis);
+    b.merge_size = 1 + random_(2);
+    b.temporal_patch_size = 1 + random_(2);
+    int grid[2];
+    for (size_t d = 0; d < 2; d++) {
+      std::vector<int> sizes{1 + random_(20)};
+      for (int size = 1; size <= 20; size++)
+        if (shape_[d] % (size * b.merge_size) == 0) sizes.push_back(size);
+      b.patch_size[d] = sizes[static_cast<size_t>(random_(20) ? static_cast<int>(sizes.size()) - 1 : 0)];
+      grid[d] = shape_[d] / b.patch_size[d];
+    }
+    constexpr std::array<int, 4> kOrders[] = {{0, 1, 2, 3}, {3, 0, 1, 2}, {0, 3, 1, 2}, {2, 3, 1, 0}};
+    std::copy_n(kOrders[random_(4)].data(), 4, b.axes);
+    b.past_caches = random_(2);
+    b.scales = random_(3);
+    b.scale = Numbers({0.5, 1});
+    b.offset = Numbers({3, -90});
+    constexpr DType kTypes[] = {DType::kU8, DType::kF32, DType::kBF16, DType::kF16};
+    const int size = b.temporal_patch_size * b.patch_size[0] * b.patch_size[1] * shape_[2];
+    const int tokens = grid[0] * grid[1] + random_(4) - (random_(9) == 0);
+    Append<PatchifyStage>(b, kTypes[random_(exact_ ? 4 : 2)], {std::max(0, tokens), size}, Patchify);
+    const int first = random_(5);
+    if (random_(2)) place_ = {random_(3), first, first + shape_[0]};
+  }
+
   // Runs the chain and compares it with `whole_`. Exits with 1 if they differ. Returns the chain's status.
   Status Compare() {
     const int n = static_cast<int>(chain_.stages.size());
-    Memory result(values_.back()->batch.dtype, {shape_}, /*dense=*/false, kNoneBroken, random_);
+    Shapes shapes{shape_};
+    if (!place_.empty()) shapes = Shapes(3, {place_[2] + random_(3), shape_[1]});
+    Memory result(values_.back()->batch.dtype, shapes, /*dense=*/!place_.empty(), kNoneBroken, random_);
+    chain_.place = place_.empty() ? nullptr : place_.data();
     chain_.values.push_back(values_[0]->batch);
     // The values between stages have a type and a shape, but no memory.
     for (int k = 1; k < n; k++) {
@@ -120,8 +153,9 @@ class ChainCase {
       return status;
     }
     const Batch& whole = values_.back()->batch;
+    const int64_t first = place_.empty() ? 0 : (int64_t{place_[0]} * shapes[0][0] + place_[1]) * shape_[1];
     for (int64_t e = 0; e < whole.size(0); e++) {
-      const double a = Value(result.batch, e), b = Value(whole, e);
+      const double a = Value(result.batch, first + e), b = Value(whole, e);
       if (exact_ ? std::memcmp(&a, &b, sizeof a) != 0 : !(a == b || std::fabs(a - b) <= kLevels))
         Fail("chain", /*i=*/0, "value", a, b);
     }
@@ -144,6 +178,8 @@ class ChainCase {
     set(dynamic_cast<ResizeStage*>(stage));
     set(dynamic_cast<WarpStage*>(stage));
     set(dynamic_cast<WindowStage*>(stage));
+    set(dynamic_cast<PatchifyStage*>(stage));
+    if (auto* patchify = dynamic_cast<PatchifyStage*>(stage)) patchify->batch.place = chain_.place;
     if (auto* decode = dynamic_cast<DecodeStage*>(stage)) decode->in = in, decode->out = out;
   }
 
@@ -269,6 +305,7 @@ class ChainCase {
   std::vector<std::unique_ptr<Memory>> values_;  // the input, then the whole image after each stage
   std::vector<Status> whole_;                    // status of each stage on whole images
   Chain chain_;
+  std::vector<int32_t> place_;  // of patches, see PatchifyBatch
   // Memory that the stages point to.
   std::vector<std::vector<float>> numbers_, floats_;
   std::vector<std::vector<int32_t>> integers_;
@@ -302,6 +339,7 @@ int main(int argc, char** argv) {
     if (!has_file) chain_case.BeginWithImage();
     // A chain has at least two stages; decoding is one.
     for (int n = 1 + !has_file + random(3); n > 0; n--) chain_case.AddStage();
+    if (random(3) == 0) chain_case.AddPatchify();
     if (std::getenv("CHECK_CHAIN_VERBOSE")) std::fprintf(stderr, "round %d\n", k);
     const bool is_ok = chain_case.Compare() == jaxdali::kOk;
     good += is_ok;

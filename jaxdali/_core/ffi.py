@@ -313,7 +313,7 @@ def call(
 
 
 def call_chain(
-    image: Any, stages: Sequence[tuple[str, LowerContext, KernelCall]], kernel: str = "chain"
+    image: Any, stages: Sequence[tuple[str, LowerContext, KernelCall]], kernel: str = "chain", rows: int | None = None
 ) -> tuple[Any, list[Any]]:
     """Calls several native kernels as one. For each sample, a kernel gets the result of the previous kernel
     (ffi/chain/chain.h).
@@ -323,13 +323,15 @@ def call_chain(
       stages: kernel, context and operands of each stage. Intermediate values have no memory; only their shapes are
         operands.
       kernel: the target is ``jaxdali_<kernel>``.
+      rows: of the result, which is dense, where the last stage is "patchify" with places (ffi/patchify/patchify.h).
+        None: a row for each sample.
 
     Returns:
       (result of the last stage, status ``i32[B]`` of each stage).
     """
     *inner_stages, (_, last, _) = stages  # each stage has one output
     B, spec, out = last.B, last.spec, last.out[0]
-    result, layout = _result(B, spec, out)
+    result, layout = _result(B if rows is None else rows, spec, out)
     # For each intermediate value, an array without samples that tells its type and static shape, and its shapes if it
     # is ragged.
     inner_operands: list[Any] = []
@@ -341,7 +343,8 @@ def call_chain(
     # Attributes begin with the number of their stage: "0_interp".
     attrs = {f"{k}_{name}": v for k, (_, _, c) in enumerate(stages) for name, v in c.attrs.items()}
     attrs |= {"kernels": " ".join(name for name, _, _ in stages), "timed": last.times is not None}
-    data, status, memory = _native(kernel, B, result, operands, attrs)
+    # The stages write their times to the working memory, even if there are no samples.
+    data, status, memory = _native(kernel, B, result, operands, attrs, scratch=0 if B else _cpu.PLAN_BYTES)
     for k, (_, ctx, _) in enumerate(stages):
         if ctx.times is not None:
             ctx.times.append(_time(memory, k))
