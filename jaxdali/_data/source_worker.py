@@ -51,7 +51,7 @@ def _array(x, subject):
     Args:
       subject: the value in the words of the message, such as "key 'image'".
     """
-    if isinstance(x, dict) and x.keys() == {"bytes", "path"}:  # an undecoded image or sound in Hugging Face's datasets
+    if _is_undecoded(x):
         if x["bytes"] is None:
             raise TypeError(f"{subject} has no bytes, but the path {x['path']!r}: the data set must read that file")
         x = x["bytes"]
@@ -59,6 +59,8 @@ def _array(x, subject):
         x = x.encode()
     if isinstance(x, (bytes, bytearray, memoryview)):
         return np.frombuffer(x, np.uint8)
+    if isinstance(x, (list, tuple)) and x and all(isinstance(e, bytes) or _is_undecoded(e) for e in x):
+        return file_rows([_array(e, subject) for e in x])
     if (torch := sys.modules.get("torch")) is not None and isinstance(x, torch.Tensor):
         return _tensor_array(x, torch, subject)
     if torch is not None and isinstance(x, (list, tuple)):
@@ -77,6 +79,19 @@ def _array(x, subject):
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return array
+
+
+def file_rows(files):
+    """The bytes of files as ``uint8[files, longest]``, with zeros after shorter ones."""
+    rows = np.zeros((len(files), max(map(len, files), default=0)), np.uint8)
+    for row, file in zip(rows, files):
+        row[: len(file)] = file
+    return rows
+
+
+def _is_undecoded(x):
+    """Whether a value is an undecoded image or sound of Hugging Face's datasets."""
+    return isinstance(x, dict) and x.keys() == {"bytes", "path"}
 
 
 def _tensor_array(x, torch, subject):

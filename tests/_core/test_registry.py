@@ -86,8 +86,11 @@ def test_files_can_call_every_function():
 
 
 DECLARED = {n: f for n, f in FN.items() if not (f.__doc__ or "").startswith(OTHER_NAMES)}
-# Anything that stands for a stream in any framework, for a data set, or goes by the keys of its items.
-UNTYPED = {"external_source.cuda_stream", "readers.source.dataset", "readers.source.layout", "readers.source.shape"}
+# Anything that stands for a stream in any framework, for a data set, or goes by its items or their keys.
+UNTYPED = {
+    "external_source.cuda_stream",
+    *(f"readers.source.{argument}" for argument in ("dataset", "layout", "shape", "lengths")),
+}
 
 
 def example(a: Argument):

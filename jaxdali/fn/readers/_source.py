@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from ..._cpu import Status
 from ..._data import source_worker
 from ..._data.files import as_list
 from ..._data.listed import MixedArguments, Reader, Records, by_name
+from ..._data.packing import Sequences, lay_out, pack_whole, packing_order
 from ..._data.processes import Item, Processes, Row
 
 NAME = "readers.source"
@@ -41,7 +43,7 @@ class DataSet:
 
     Attributes:
       bounds: the first record of each data set, and the record after the last.
-      lengths: lengths of the items, if they are grouped by length.
+      lengths: lengths of the items, if they are grouped by length; ``i64[items, limits]``, if they are packed.
       keys: keys of the items, as `source_worker.leaves` returns them: a tuple of the keys of dictionaries, the number
         of values of tuples, or None for an item that is one value.
       specs: specs of the items' values.
@@ -73,8 +75,9 @@ class DataSet:
             raise ArgumentError(
                 f"{NAME}: item 0 of {self.description} is empty{', but for its metadata' if metadata else ''}"
             )
-        self.seen_shapes = tuple(a.shape for a in arrays)
         layouts, shapes = self._per_value("layout", layouts, str), self._per_value("shape", shapes, tuple)
+        arrays = [_no_files(a, t) for a, t in zip(arrays, layouts, strict=True)]
+        self.seen_shapes = tuple(a.shape for a in arrays)
         self.specs = tuple(
             _spec(self.output_name(k), a, t, s) for k, (a, t, s) in enumerate(zip(arrays, layouts, shapes))
         )
@@ -123,6 +126,7 @@ class DataSet:
             arrays = [by_key[k] for k in self.keys]
         elif keys != self.keys:
             raise ValueError(f"it has {_form(keys)}, the first item has {_form(self.keys)}")
+        arrays = [_no_files(a, spec.layout) for a, spec in zip(arrays, self.specs, strict=True)]
         for k, (a, spec) in enumerate(zip(arrays, self.specs)):
             if (a.dtype, a.ndim) != (spec.dtype, spec.ndim):
                 is_other_mode = {a.dtype.name, spec.dtype.name} <= {"uint8", "bool"} and {a.ndim, spec.ndim} == {2, 3}
@@ -135,7 +139,7 @@ class DataSet:
                 raise ValueError(
                     f"{self.output_name(k)} must have the shape {tuple(extents)} (None: any extent), got {a.shape}"
                 )
-        return list(arrays)
+        return arrays
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same objects as data sets, and equal specs, metadata and lengths."""
@@ -169,6 +173,11 @@ def _form(keys: Any) -> str:
     if keys is None:
         return "one value"
     return f"the keys {keys}" if isinstance(keys, tuple) else f"{keys} values"
+
+
+def _no_files(a: np.ndarray, layout: str | None) -> np.ndarray:
+    """The value `a`; files of an empty list, which has no type, as ``uint8[0, 0]``."""
+    return np.zeros((0, 0), np.uint8) if layout == "F*" and a.shape == (0,) else a
 
 
 def _describe(part: Any) -> str:
@@ -275,29 +284,245 @@ class _Items(Records):
         (row,) = self._rows([i])
         return self._check_row(i, row)
 
+    def forget(self) -> None:
+        """Drops the metadata of the items that were read."""
+        self._objects.clear()
+
+    def values(self, index: Sequence[int]) -> list[list[np.ndarray] | str]:
+        """The values of items, or as text the reason why an item can't be read.
+
+        Without processes, one item is read after another, as a data set may keep an open file.
+        """
+        values: list[list[np.ndarray] | str] = []
+        for i, row in zip(index, self._rows(index), strict=True):
+            try:
+                values.append(self._check_row(i, row))
+            except ValueError as e:
+                values.append(str(e))
+        return values
+
     @classmethod
     def read_batch(
         cls, ctx: HostContext, parts: Sequence[tuple[_Items, np.ndarray]], threads: ThreadPoolExecutor
     ) -> tuple[Any, ...]:
-        """Reads one item after another, as a data set may keep an open file. Worker processes read in parallel."""
-        specs, rows = parts[0][0].specs, []
+        """See `Records.read_batch`."""
         for items, _ in parts:
-            items._objects.clear()
-        for items, index in parts:
-            for i, row in zip(index.tolist(), items._rows(index.tolist())):
-                try:
-                    rows.append(items._check_row(i, row))
-                except ValueError as e:
-                    ctx.fail(len(rows), Status.RECORD, str(e))
-                    rows.append([np.zeros(s.shape or (0,) * s.ndim, s.dtype) for s in specs])
-        return tuple(
-            np.stack(column) if s.shape is not None else list(column)
-            for s, column in zip(specs, zip(*rows), strict=True)
-        )
+            items.forget()
+        return _batch(ctx, parts[0][0].specs, [x for items, index in parts for x in items.values(index.tolist())])
 
     def close(self) -> None:
         if self._processes is not None:
             self._processes.close()
+
+
+def _batch(ctx: HostContext, specs: Sequence[Spec], rows: list[list[np.ndarray] | str]) -> tuple[Any, ...]:
+    """The outputs of a batch, as `Records.read_batch` returns them. A row has the outputs of a sample, or as text the
+    reason why it fails.
+    """
+    columns = []
+    for k, row in enumerate(rows):
+        if isinstance(row, str):
+            ctx.fail(k, Status.RECORD, row)
+            row = [np.zeros(s.shape or (0,) * s.ndim, s.dtype) for s in specs]
+        columns.append(row)
+    return tuple(
+        np.stack(column) if s.shape is not None else list(column)
+        for s, column in zip(specs, zip(*columns), strict=True)
+    )
+
+
+class _Sequences(Sequences):
+    """Sequences of whole items."""
+
+    _records: _Items
+
+    def __init__(self, op: ReadSource):
+        """Distributes the items among sequences, by their lengths.
+
+        Attributes of `Records` are set here: `specs` of the outputs, `ends_reads`, `doubts`, about items that are left
+        out, and `digest`, by which checkpoints recognize the list.
+        """
+        records, data, lengths = _Items(op.data, op.num_workers, mixed=False), op.data, op.data.lengths
+        assert lengths is not None and op.packing != "none"
+        self._data, self._lengths, self._length = data, lengths, op.length[0]
+        self._tokens, self._pad = op.tokens, op.pad_id
+        order, long = packing_order(len(data), op.packing_seed), _long_items(lengths, op.length)
+        if len(long):
+            self.doubts = [
+                f"{len(long)} of {len(data)} items are left out, as they are too long: "
+                f"{_excess(data, lengths, int(long[0]), op.length)}; a larger length packs them"
+            ]
+            order = order[~np.isin(order, long)]
+        super().__init__(records, pack_whole(lengths, order, op.length, op.packing))
+        self.specs = tuple(packed_specs(data, op.tokens, op.length).values())
+        self.ends_reads = records.ends_reads
+        self.digest = (
+            f"{records.digest}, {op.packing} to {op.length}, tokens {op.tokens}, pad_id {op.pad_id}, "
+            f"packing_seed {op.packing_seed}"
+        )
+
+    @property
+    def read_ahead(self) -> int:
+        """See `Records.read_ahead`: as many sequences as have the items that are to be read ahead."""
+        return -(-self._records.read_ahead * len(self) // len(self._pieces.record))
+
+    def metadata(self, name: str) -> Callable[[int], Any] | None:
+        """See `Records.metadata`. Keys of items give a list for each sequence."""
+        if name not in self._data.metadata:
+            return super().metadata(name)
+        function = self._records.metadata(name)
+        assert function is not None  # as for every key
+        return lambda i: [function(item) for item in self._pieces.record[self._pieces_of(i)].tolist()]
+
+    @classmethod
+    def read_batch(
+        cls, ctx: HostContext, parts: Sequence[tuple[_Sequences, np.ndarray]], threads: ThreadPoolExecutor
+    ) -> tuple[Any, ...]:
+        """See `Records.read_batch`."""
+        for sequences, _ in parts:
+            sequences._records.forget()
+        rows = [x for sequences, index in parts for x in sequences._outputs(index)]
+        return _batch(ctx, parts[0][0].specs, rows)
+
+    def _outputs(self, index: np.ndarray) -> list[list[np.ndarray] | str]:
+        """The outputs of sequences, or as text the reason why one fails."""
+        items, sequence_of_item = self._records_of(index)
+        values = self._records.values(items.tolist())
+        bounds = np.searchsorted(sequence_of_item, np.arange(len(index) + 1)).tolist()
+        outputs: list[list[np.ndarray] | str] = []
+        for begin, end in itertools.pairwise(bounds):
+            read = [x for x in values[begin:end] if not isinstance(x, str)]
+            if len(read) < end - begin:
+                outputs.append(next(x for x in values[begin:end] if isinstance(x, str)))
+                continue
+            try:
+                outputs.append(self._sequence(items[begin:end].tolist(), read))
+            except ValueError as e:
+                outputs.append(str(e))
+        return outputs
+
+    def _sequence(self, items: Sequence[int], values: Sequence[list[np.ndarray]]) -> list[np.ndarray]:
+        """The outputs of one sequence. Raises ValueError if its items don't fit together.
+
+        Args:
+          items: the numbers of its items.
+          values: the values of each.
+        """
+        outputs = []
+        keys: Any = self._data.keys  # a tuple, as items are dictionaries
+        for key, spec, column in zip(keys, self._data.specs, zip(*values), strict=True):
+            if key in self._tokens:
+                outputs += self._concatenated(key, items, column)
+            elif _is_file(spec):
+                outputs.append(_rows(column))
+            elif _is_files(spec):
+                outputs.append(_rows(column))
+                outputs.append(np.repeat(np.arange(1, len(column) + 1, dtype=np.int32), [len(x) for x in column]))
+            else:
+                for i, x in zip(items, column, strict=True):
+                    if x.shape != column[0].shape:
+                        files = f'layout={{{key!r}: "F*"}} if its rows are files, '
+                        raise ValueError(
+                            f"{self._data.name(i)}: key {key!r} has the shape {x.shape}, in {self._data.name(items[0])} "
+                            f"of the same sequence it is {column[0].shape}: values of the items of a sequence are "
+                            f"stacked; give all one shape, {files * (spec.dtype == np.uint8 and spec.ndim == 2)}or take "
+                            f"them out of the arrays by metadata=[{key!r}]"
+                        )
+                outputs.append(np.stack(column))
+        return outputs
+
+    def _concatenated(self, key: Any, items: Sequence[int], pieces: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """The tokens of a sequence's items, their segments and positions. Raises ValueError if they have no room, or no
+        place in int32.
+        """
+        limits = np.iinfo(np.int32)
+        for i, piece in zip(items, pieces, strict=True):
+            if len(piece) and (int(piece.min()) < limits.min or int(piece.max()) > limits.max):
+                raise ValueError(f"{self._data.name(i)}: key {key!r} has tokens that do not fit into int32")
+        length = self._length
+        if sum(map(len, pieces)) > length:
+            for i, piece in zip(items, pieces, strict=True):
+                if len(piece) > self._lengths[i, 0]:
+                    raise ValueError(
+                        f"{self._data.name(i)}: key {key!r} has {len(piece)} tokens and lengths says "
+                        f"{self._lengths[i, 0]}: its sequence exceeds {length} tokens"
+                    )
+        tokens = np.full(length, self._pad, np.int32)
+        segments, positions = np.zeros((2, length), np.int32)
+        lay_out(pieces, tokens, segments, positions)
+        return tokens, segments, positions
+
+
+def _is_file(spec: Spec) -> bool:
+    """Whether a value is the bytes of one file."""
+    return spec.dtype == np.uint8 and spec.ndim == 1
+
+
+def _is_files(spec: Spec) -> bool:
+    """Whether a value is the bytes of several files, one for each row."""
+    return spec.dtype == np.uint8 and spec.layout == "F*"
+
+
+def _rows(values: Sequence[np.ndarray]) -> np.ndarray:
+    """``u8[F, longest]``: the bytes of files, with zeros after shorter ones.
+
+    Args:
+      values: the files of each item, ``u8[bytes]`` or ``u8[files, longest]``.
+    """
+    blocks = [x[None] if x.ndim == 1 else x for x in values]
+    rows = np.zeros((sum(map(len, blocks)), max(x.shape[1] for x in blocks)), np.uint8)
+    begin = 0
+    for block in blocks:
+        rows[begin : begin + len(block), : block.shape[1]] = block
+        begin += len(block)
+    return rows
+
+
+def packed_specs(data: DataSet, tokens: Sequence[str], length: Sequence[int]) -> dict[Any, Spec]:
+    """The outputs of packed items by name. Raises ArgumentError if a value can't be packed, or two have one name.
+
+    Args:
+      tokens, length: the reader's arguments, as tuples.
+    """
+    if not isinstance(data.keys, tuple):
+        raise ArgumentError(f"packing is for items that are dictionaries; an item of {data.description} is none")
+    if missing := [key for key in tokens if key not in data.keys]:
+        raise ArgumentError(
+            f"tokens has {missing[0]!r}; the items have the keys {data.keys} (tokens=[] packs items without tokens)"
+        )
+    outputs: list[tuple[Any, Spec]] = []
+    for key, spec in zip(data.keys, data.specs, strict=True):
+        if key in tokens:
+            if spec.ndim != 1 or spec.dtype.kind not in "iu":
+                raise ArgumentError(f"tokens has {key!r}, which must be 1-D integers, got {spec.ndim}-D {spec.dtype}")
+            for name in (key, f"{key}_segment_ids", f"{key}_positions"):
+                outputs.append((name, Spec(np.dtype(np.int32), 1, (length[0],))))
+        elif _is_file(spec):
+            outputs.append((key, Spec(spec.dtype, 2, None, "F*")))
+        elif _is_files(spec):
+            outputs.append((key, spec))
+            outputs.append((f"{key}_segment_ids", Spec(np.dtype(np.int32), 1, None, "F")))
+        else:
+            # Of axes that are frames already no letter is left for the items.
+            layout = f"F{spec.layout}" if "F" not in spec.layout and len(spec.layout) == spec.ndim else ""
+            extents = (None, *(spec.extent(axis) for axis in range(spec.ndim)))
+            outputs.append((key, Spec(spec.dtype, spec.ndim + 1, None, layout, extents)))
+    names = [name for name, _ in outputs]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ArgumentError(f"the items have the key {repeated[0]!r}, which packing gives to an output of its own")
+    return dict(outputs)
+
+
+def _long_items(lengths: np.ndarray, length: Sequence[int]) -> np.ndarray:
+    """``i64[..]``: the items that are longer than a sequence."""
+    return np.flatnonzero((lengths > np.array(length)).any(axis=1))
+
+
+def _excess(data: DataSet, lengths: np.ndarray, i: int, length: Sequence[int]) -> str:
+    """Describes by how much item `i` is longer than a sequence."""
+    limit = int((lengths[i] > np.array(length)).argmax())
+    place = f" in column {limit} of lengths" if len(length) > 1 else ""
+    return f"{data.name(i)} has {lengths[i, limit]}, more than {length[limit]}{place}"
 
 
 class ReadSource(Reader):
@@ -307,27 +532,93 @@ class ReadSource(Reader):
 
     data: DataSet = dataclasses.field(compare=False)
     num_workers: int
+    packing: Literal["none", "first_fit", "sequential"]
+    packing_seed: int | None
+    length: tuple[int, ...]
+    pad_id: int
+    tokens: tuple[str, ...]
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not -(2**31) <= self.pad_id < 2**31:
+            raise ArgumentError(f"pad_id must be an int32, got {self.pad_id}")
+        if self.packing == "none":
+            defaults = {"packing_seed": None, "pad_id": 0, "tokens": ("tokens",)}
+            if given := [name for name, default in defaults.items() if getattr(self, name) != default]:
+                raise ArgumentError(f'{given[0]} is for packing="first_fit" or "sequential"')
+            return
+        if self.weights is not None:
+            raise ArgumentError(
+                'weights mixes single items, and is for packing="none": the items of a packed sequence belong together'
+            )
+        assert self.data.lengths is not None
+        long = _long_items(self.data.lengths, self.length)
+        if len(long) and (self.on_error == "raise" or len(long) == len(self.data)):
+            advice = ', and on_error="skip" leaves it out' if len(long) < len(self.data) else ""
+            raise ArgumentError(
+                f"{_excess(self.data, self.data.lengths, int(long[0]), self.length)}: items stay whole; a larger length "
+                f"packs it{advice}"
+            )
+
+    @property
+    def outputs(self) -> dict[Any, Spec]:
+        """The outputs by name; of items that are no dictionaries, their numbers are the names."""
+        if self.packing != "none":
+            return packed_specs(self.data, self.tokens, self.length)
+        keys = self.data.keys if isinstance(self.data.keys, tuple) else range(len(self.data.specs))
+        return dict(zip(keys, self.data.specs, strict=True))
 
     @property
     def num_arrays(self) -> int:
-        return len(self.data.specs)
+        return len(self.outputs)
 
-    def open(self) -> _Items:
-        return _Items(self.data, self.num_workers, self.weights is not None)
-
-
-def _check_lengths(lengths: Any, group_by_length: int, num_items: int) -> np.ndarray | None:
-    """The argument `lengths` as an array, None if it is not given. Raises ArgumentError if it does not fit."""
-    if (lengths is None) != (group_by_length == 0):
-        raise ArgumentError("lengths and group_by_length must be given together")
-    if lengths is None:
-        return None
-    array = np.asarray(lengths)
-    if array.shape != (num_items,) or array.dtype.kind not in "iuf":
-        raise ArgumentError(
-            f"lengths must have a number for each of the {num_items} items, got shape {array.shape} of {array.dtype}"
+    def open(self) -> _Items | _Sequences:
+        return (
+            _Items(self.data, self.num_workers, self.weights is not None)
+            if self.packing == "none"
+            else _Sequences(self)
         )
-    return array
+
+
+def _check_lengths(
+    lengths: Any, group_by_length: int, packing: str, length: Sequence[int], num_items: int
+) -> np.ndarray | None:
+    """The argument `lengths` as an array, of packed items ``i64[items, limits]``; None if it is not given. Raises
+    ArgumentError if it does not fit.
+    """
+    if packing == "none":
+        if length:
+            raise ArgumentError('length is for packing="first_fit" or "sequential"')
+        if (lengths is None) != (group_by_length == 0):
+            raise ArgumentError("lengths and group_by_length must be given together, or lengths, length and packing")
+        if lengths is None:
+            return None
+    else:
+        if group_by_length:
+            raise ArgumentError(
+                f'group_by_length is for packing="none": of packing="{packing}" all sequences have one length'
+            )
+        if lengths is None or not length:
+            raise ArgumentError(f'packing="{packing}" needs length, and lengths with a number for each item')
+    try:
+        array = np.asarray(lengths)
+    except ValueError:  # lists of different lengths
+        raise ArgumentError(f"lengths must have equally many numbers for each of the {num_items} items") from None
+    if packing == "none":
+        if array.shape != (num_items,) or array.dtype.kind not in "iuf":
+            raise ArgumentError(
+                f"lengths must have a number for each of the {num_items} items, got shape {array.shape} of {array.dtype}"
+            )
+        return array
+    shapes = [(num_items, len(length))] + [(num_items,)] * (len(length) == 1)
+    if array.shape not in shapes or array.dtype.kind not in "iu":
+        raise ArgumentError(
+            f"lengths must be integers of shape {' or '.join(map(str, shapes))}, for each item a number for each "
+            f"limit in length, got shape {array.shape} of {array.dtype}"
+        )
+    if array.size and array.min() < 0:
+        raise ArgumentError(f"lengths must not be negative, got {array.min()}")
+    return np.ascontiguousarray(array.reshape(shapes[0]), np.int64)
 
 
 @operator_function(NAME)
@@ -337,8 +628,13 @@ def source(
     num_workers: Annotated[int, Range(0, 256)] = 0,
     layout: str | Sequence[str | None] | Mapping[str, str] | None = None,
     shape: Any = None,
-    lengths: Sequence[float] | np.ndarray | None = None,
+    lengths: Any = None,
     group_by_length: Annotated[int, Range(0)] = 0,
+    packing: Literal["none", "first_fit", "sequential"] = "none",
+    length: Annotated[int | Sequence[int] | None, Range(1)] = None,
+    tokens: str | Sequence[str] = "tokens",
+    pad_id: int = 0,
+    packing_seed: Annotated[int, Range(0)] | None = None,
     **order: Unpack[MixedArguments],
 ) -> DataNode | list[DataNode] | dict[str, DataNode]:
     """Reads the items of a Python data set, any object with ``__len__`` and ``__getitem__``. Not in DALI.
@@ -349,9 +645,10 @@ def source(
 
     An item is a value, a tuple of values, or a dictionary of values. A value is an array (NumPy, or something that
     NumPy converts: a torch tensor, without its gradient; a PIL image; a list of numbers), a number, a string, or bytes.
-    Hugging Face's ``datasets`` represent images that are not decoded by a dictionary with ``bytes`` and ``path``; its
-    value is the bytes. The first item is read while the pipeline is defined. It determines how many values there are,
-    their types and their dimensions; a later item that differs fails.
+    A list of bytes is ``uint8[files, longest]``, in which zeros follow shorter ones; ``layout={key: "F*"}`` says that
+    they are files, and allows an empty list. Hugging Face's ``datasets`` represent images that are not decoded by a
+    dictionary with ``bytes`` and ``path``; its value is the bytes. The first item is read while the pipeline is
+    defined. It determines how many values there are, their types and their dimensions; a later item that differs fails.
 
     With ``num_workers=0``, items are read one after another in a thread of the pipeline, beside the training loop. This
     suits data sets that are fast, or whose work is done in libraries that release the interpreter's lock. Work that
@@ -360,6 +657,19 @@ def source(
     shared memory. Classes that are typed into a notebook or defined in a function need the package cloudpickle for
     that. Order and checkpoints do not depend on the number of processes. For streams and generators, which have no item
     i, use `external_source`, which resumes if they have get_state and set_state.
+
+    With `packing`, a sample is a sequence of items, for models of text and images. Items, which must be dictionaries,
+    stay whole. Which items make a sequence follows from `lengths` alone, when the pipeline is built, and is the same in
+    all epochs; sequences are then shuffled, split into shards, resumed and redistributed like any samples. The values
+    of a sequence's F items become:
+
+    * those in `tokens`, 1-D integers: one after another, ``int32[length]``, padded by `pad_id`. Beside each come
+      ``<key>_segment_ids``, the number of the item that a token belongs to, from 1, 0 in the padding; and
+      ``<key>_positions``, the place of the token in its item, from 0; both ``int32[length]``.
+    * bytes, one file per item: ``uint8[F, longest]`` of layout "F*", where zeros follow shorter files.
+    * several files per item, or none, with ``layout={key: "F*"}``: the files of all items, and
+      ``<key>_segment_ids``, ``int32[files]``, the number of the item that a file belongs to, from 1.
+    * numbers ``[F]``, and arrays of equal shape ``[F, ...]``, with "F" before their layout.
 
     Args:
       dataset: the data set. With `weights`, a sequence of data sets whose items have the same form.
@@ -370,33 +680,48 @@ def source(
         compiled with them. For several values, a list or dictionary as for `layout`. Default: only the shape of numbers
         is known.
       lengths: for `group_by_length`, a number for each item, e.g. its number of tokens; with `weights`, those of all
-        data sets one after another.
+        data sets one after another. For `packing`, integers ``[items]``, or ``[items, limits]`` where `length` has
+        several limits.
       group_by_length: the batch size of a shard. Each group of this many consecutive items gets similar lengths, so
         that padding wastes little: every 50 batches of the (shuffled) order are sorted by length and cut into batches,
         which are then shuffled. With `pad_last_batch`, the batches remain aligned in all epochs. 0: items come in the
         shuffled order.
+      packing: "none": a sample is an item. "first_fit": an item goes to the first of 64 open sequences that has room
+        for it in every limit; if none has, the fullest one is closed, which is the one with the least room in one of
+        the limits. "sequential": items stay in order, and one that does not fit begins the next sequence.
+      length: the length of a packed sequence, in the unit of `lengths`; or a list of limits, e.g. of tokens and of
+        patches, ``(2048, 4096)``, of which the first is the number of tokens.
+      tokens: the key or keys of the values that are concatenated; an empty list: none.
+      pad_id: the token that fills the end of a sequence.
+      packing_seed: a seed to shuffle items before they are packed; None: they are taken in order.
       weights: in what proportion the items of the data sets come: one number for each data set in `dataset`. The data
         sets are mixed evenly, and an epoch has each item at least once: items of a data set that is too small for its
-        weight are repeated.
+        weight are repeated. Not with `packing`.
       shuffle_after_epoch: whether to shuffle the list anew in each epoch, in the same way for all shards, each of which
         keeps reading its part of the list; with `weights`, the items of all data sets are shuffled.
       metadata: what to give of each item besides the arrays, as Python objects for `python_function` and for the lists
         of a batch: "index", the number of the item in the list; "source_info"; or keys of items that are dictionaries,
-        whose values are then given as they are, whatever they are, and are no arrays.
+        whose values are then given as they are, whatever they are, and are no arrays. With `packing`, "index" is the
+        number of the sequence, and keys give a list with the values of its items.
       on_error: what happens when an item can't be read. "raise": its batch fails; "replace": a later item replaces it;
-        "skip": its batch is made without it. `Pipeline.bad_samples` reports the items of the last two.
+        "skip": its batch is made without it. `Pipeline.bad_samples` reports the items of the last two. With `packing`,
+        the same happens to the item's sequence; and an item that is longer than `length` is an error with "raise", and
+        is left out with the others, with a warning.
 
     Returns:
-      One output, a list of outputs, or a dictionary of outputs, in the form of the items. Strings and bytes are
+      One output, a list of outputs, or a dictionary of outputs, in the form of the items, with `packing` also segments
+      and positions. Strings and bytes are
       ``uint8[bytes]``, numbers have the shape (). Their source_info is the class of the data set and the number of the
-      item.
+      item, of packed ones that of the sequence's first and how many more there are.
 
     Raises:
       TypeError: `dataset` has no ``__len__`` or no ``__getitem__``.
       ValueError: arguments contradict each other or are out of range, or a data set is empty.
       RuntimeError: the first item can't be read; or, while the pipeline runs, the data set can't be pickled for
         `num_workers`, or a process ended.
-      SampleError: an item can't be read (with the traceback of the exception), or differs in form from the first one.
+      SampleError: an item can't be read (with the traceback of the exception), or differs in form from the first one; or, with
+        `packing`, has so many more tokens than `lengths` says that its sequence is too long, or a value of another shape
+        than that of the sequence's first item.
 
     Example:
       >>> class Squares(torch.utils.data.Dataset):
@@ -408,6 +733,11 @@ def source(
       ... def iterator_fn(num_shards=1, shard_id=0):
       ...     item = fn.readers.source(Squares(), name="squares", shuffle="global", num_shards=num_shards, shard_id=shard_id)
       ...     return fn.flip(item["image"]), item["label"]
+      >>> photos = [{"photo": open(path, "rb").read(), "tokens": tokenizer.encode(caption)} for path, caption in captions]
+      >>> lengths = [(len(x["tokens"]), num_patches(x["photo"])) for x in photos]
+      >>> packed = fn.readers.source(photos, lengths=lengths, length=(2048, 4096), packing="first_fit", shuffle="global")
+      >>> tokens, segments = packed["tokens"], packed["tokens_segment_ids"]
+      >>> patches, patch_segments, *_ = fn.decoders.image_patches(packed["photo"], size=224, patch_size=14, length=4096)
     """
     weights = order.get("weights")
     if weights is None:
@@ -430,14 +760,20 @@ def source(
             )
     names = as_list(order.get("metadata") or ())
     data = DataSet(parts, layout, shape, [n for n in names if n not in ("index", "source_info")])
-    data.lengths = _check_lengths(lengths, group_by_length, len(data))
+    limits = () if length is None else tuple(as_list(length))
+    data.lengths = _check_lengths(lengths, group_by_length, packing, limits, len(data))
     op = ReadSource(
         data=data,
         num_workers=num_workers,
         group_by_length=group_by_length,
+        packing=packing,
+        packing_seed=packing_seed,
+        length=limits,
+        pad_id=pad_id,
+        tokens=tuple(as_list(tokens)),
         **ReadSource.shared(order),
     )
     nodes = add(op, device="cpu", name=order.get("name"))
     if isinstance(data.keys, tuple):
-        return by_name(op, data.keys, nodes)
+        return by_name(op, [*op.outputs], nodes)
     return [nodes] if isinstance(nodes, DataNode) and data.keys is not None else nodes

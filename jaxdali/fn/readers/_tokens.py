@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, ClassVar, Literal, Unpack
+from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 
@@ -19,123 +19,13 @@ from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import Status
 from ..._data.files import Paths
-from ..._data.listed import Reader, Records, StoredArguments
-from ..._data.shuffle import Draw, list_order
+from ..._data.listed import Reader, StoredArguments
+from ..._data.packing import Packing, Sequences, lay_out, pack, packing_order
 from ._array_record import ReadArrayRecord
 
-Packing = Literal["first_fit", "sequential", "concatenate", "none"]
 
-_NUM_OPEN = 64  # sequences that "first_fit" fills at the same time
-
-
-@dataclasses.dataclass(frozen=True)
-class Pieces:
-    """The pieces of records of which sequences consist.
-
-    Attributes:
-      record, begin, size: ``i64[pieces]``: tokens ``begin .. begin + size - 1`` of a record, one sequence after
-        another.
-      first: ``i64[sequences + 1]``, the first piece of each sequence, and the piece after the last.
-    """
-
-    record: np.ndarray
-    begin: np.ndarray
-    size: np.ndarray
-    first: np.ndarray
-
-
-def pack(sizes: np.ndarray, order: np.ndarray, length: int, packing: Packing) -> Pieces:
-    """Distributes records among sequences of `length` tokens. The result depends only on the arguments.
-
-    Args:
-      sizes: ``i64[records]``, the number of tokens of each; empty records are left out.
-      order: ``i64[records]``, the order in which they are taken.
-      length: the length of a sequence. Longer records are cut into pieces of this length and a remainder.
-      packing: "concatenate": all tokens one after another, cut wherever a sequence is full. "sequential": a piece that
-        does not fit begins the next sequence. "first_fit": a piece goes to the first of 64 open sequences that has room
-        for it; if none has, the fullest one is closed. Sequences come in the order in which they are closed. "none":
-        each piece is a separate sequence.
-    """
-    order = order[sizes[order] > 0]
-    sizes = sizes[order].astype(np.int64)
-    if packing == "concatenate":
-        ends = np.cumsum(sizes)
-        total = int(ends[-1]) if len(ends) else 0
-        # A piece begins with each record, and with each sequence.
-        cuts = np.union1d(np.concatenate([[0], ends[:-1]]) if len(ends) else ends, np.arange(0, total, length))
-        record_of_piece = np.searchsorted(ends, cuts, "right")
-        first = np.append(np.searchsorted(cuts, np.arange(0, total, length)), len(cuts))
-        return Pieces(
-            record=order[record_of_piece],
-            begin=cuts - (ends[record_of_piece] - sizes[record_of_piece]),
-            size=np.diff(np.append(cuts, total)),
-            first=first,
-        )
-    counts = -(-sizes // length)  # of pieces of each record
-    record_of_piece = np.repeat(np.arange(len(sizes)), counts)
-    begin = (np.arange(len(record_of_piece)) - np.repeat(np.cumsum(counts) - counts, counts)) * length
-    size = np.minimum(sizes[record_of_piece] - begin, length)
-    if packing == "none":
-        return Pieces(record=order[record_of_piece], begin=begin, size=size, first=np.arange(len(record_of_piece) + 1))
-    sequence_of_piece = _sequential(size, length) if packing == "sequential" else _first_fit(size, length)
-    by_sequence = np.argsort(sequence_of_piece, kind="stable")
-    piece_counts = np.bincount(sequence_of_piece)
-    return Pieces(
-        record=order[record_of_piece][by_sequence],
-        begin=begin[by_sequence],
-        size=size[by_sequence],
-        first=np.append(0, np.cumsum(piece_counts)),
-    )
-
-
-def _sequential(sizes: np.ndarray, length: int) -> np.ndarray:
-    """``i64[pieces]``: the sequence of each piece; one that does not fit begins the next sequence.
-
-    Args:
-      sizes: ``i64[pieces]``, their numbers of tokens.
-      length: the number of tokens of a full sequence.
-    """
-    sequences, number, used = np.empty(len(sizes), np.int64), 0, 0
-    for i, n in enumerate(sizes.tolist()):
-        if used + n > length:
-            number, used = number + 1, 0
-        used += n
-        sequences[i] = number
-    return sequences
-
-
-def _first_fit(sizes: np.ndarray, length: int) -> np.ndarray:
-    """``i64[pieces]``: the sequence of each piece, numbered in the order in which sequences are closed.
-
-    The arguments are those of `_sequential`.
-    """
-    sequences, closed = np.empty(len(sizes), np.int64), list[int]()
-    # Of each open sequence, in the order of opening: the number of tokens that still fit, and its number in that order.
-    free, opened = np.full(_NUM_OPEN, length, np.int64), np.arange(_NUM_OPEN)
-    num_opened = _NUM_OPEN
-    for i, n in enumerate(sizes.tolist()):
-        fits = free >= n
-        k = int(fits.argmax())
-        if not fits[k]:  # the fullest one is closed, and a new one comes last
-            k = int(free.argmin())
-            closed.append(int(opened[k]))
-            free[k:-1], opened[k:-1] = free[k + 1 :].copy(), opened[k + 1 :].copy()
-            k = _NUM_OPEN - 1
-            free[k], opened[k] = length, num_opened
-            num_opened += 1
-        free[k] -= n
-        sequences[i] = opened[k]
-    closed += opened[free < length].tolist()
-    order_of_closing = np.zeros(num_opened, np.int64)
-    order_of_closing[closed] = np.arange(len(closed))
-    return order_of_closing[sequences]
-
-
-class _Sequences(Records):
-    """The sequences as a list of records, so that shuffling, shards and checkpoints work as for all readers.
-
-    `_records` is the list of token records, and `_pieces` are the pieces of all sequences.
-    """
+class _Sequences(Sequences):
+    """The sequences of token records."""
 
     def __init__(self, op: ReadTokens):
         """Distributes the records among sequences, by their sizes.
@@ -143,69 +33,29 @@ class _Sequences(Records):
         Attributes of `Records` are set here: `specs` of the outputs, `lengths` of the sequences for `group_by_length`, and
         `digest`, by which checkpoints recognize the list.
         """
-        self._records = ReadArrayRecord(path=op.path, storage=op.storage).open()
+        records = ReadArrayRecord(path=op.path, storage=op.storage).open()
         self._dtype, self._length, self._pad = op.dtype, op.length, op.pad_id
-        sizes = self._records.sizes()
+        sizes = records.sizes()
         odd_sized = np.flatnonzero(sizes % op.dtype.itemsize)
         if len(odd_sized):
             i = int(odd_sized[0])
             raise RuntimeError(
-                f"{self._records.name(i)}: its {sizes[i]} bytes are not a whole number of tokens of type {op.dtype}, "
+                f"{records.name(i)}: its {sizes[i]} bytes are not a whole number of tokens of type {op.dtype}, "
                 f"which have {op.dtype.itemsize} bytes each"
             )
         sizes = sizes // op.dtype.itemsize
-        order = (
-            np.arange(len(sizes))
-            if op.packing_seed is None
-            else list_order(len(sizes), op.packing_seed, Draw.LIST, epoch=0)
-        )
-        self._pieces = pack(sizes, order, op.length, op.packing)
+        order = packing_order(len(sizes), op.packing_seed)
+        super().__init__(records, pack(sizes, order, op.length, op.packing))
         if not len(self):
             raise RuntimeError("all records are empty")
         self._ragged = op.packing == "none"  # whether sequences have lengths of their own
         # Tokens, segments and positions.
         self.specs = (Spec(np.dtype(np.int32), 1, None if self._ragged else (op.length,)),) * 3
         packing = f"{op.packing} of {op.dtype} to {op.length}, pad_id {op.pad_id}, packing_seed {op.packing_seed}"
-        self.digest = f"{self._records.digest}, {packing}"
+        self.digest = f"{records.digest}, {packing}"
         if op.group_by_length:
             self.lengths = self._pieces.size
             self.digest += f", lengths {hashlib.sha256(self.lengths.tobytes()).hexdigest()[:16]}"
-
-    def __len__(self) -> int:
-        return len(self._pieces.first) - 1
-
-    def _pieces_of(self, i: int) -> slice:
-        """The pieces of sequence `i`, as a range of `_pieces`."""
-        return slice(int(self._pieces.first[i]), int(self._pieces.first[i + 1]))
-
-    def name(self, i: int) -> str:
-        records = self._pieces.record[self._pieces_of(i)]
-        return self._records.name(int(records[0])) + (f" and {len(records) - 1} more" if len(records) > 1 else "")
-
-    @property
-    def read_ahead(self) -> int:
-        return self._records.read_ahead
-
-    def ahead(self, index: np.ndarray, now: int) -> None:
-        """See `Records.ahead`. Announces the records of the sequences."""
-        records, sequence_of_piece = self._records_of(index)
-        self._records.ahead(records, int((sequence_of_piece < now).sum()))
-
-    def counts(self) -> Mapping[str, int]:
-        return self._records.counts()
-
-    def close(self) -> None:
-        self._records.close()
-
-    def _records_of(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The record of each piece of some sequences, and for each piece the sequence to which it belongs.
-
-        Sequences are numbered by their place in `index`.
-        """
-        pieces = [self._pieces.record[self._pieces_of(i)] for i in index.tolist()]
-        return np.concatenate([np.zeros(0, np.int64), *pieces]), np.repeat(
-            np.arange(len(index)), list(map(len, pieces))
-        )
 
     @classmethod
     def read_batch(
@@ -252,7 +102,7 @@ class _Sequences(Records):
         tokens = np.full((len(index), width), self._pad, np.int32)
         segments, positions = np.zeros((2, len(index), width), np.int32)
         for k in range(len(index)):
-            filled, piece_range = 0, self._pieces_of(int(index[k]))
+            pieces, piece_range = list[np.ndarray](), self._pieces_of(int(index[k]))
             first_row = int(np.searchsorted(sequence_of_piece, k))
             for number in range(piece_range.stop - piece_range.start if k not in failed else 0):
                 begin, n = (
@@ -265,10 +115,8 @@ class _Sequences(Records):
                     reason = f"{self._records.name(int(records[first_row + number]))}: its tokens are negative or do not fit into int32"
                     ctx.fail(first + k, Status.RECORD, reason)
                     break
-                tokens[k, filled : filled + n] = piece
-                segments[k, filled : filled + n] = number + 1
-                positions[k, filled : filled + n] = np.arange(n)
-                filled += n
+                pieces.append(piece)
+            lay_out(pieces, tokens[k], segments[k], positions[k])
         if sizes is not None:
             return tuple(
                 [x[:n] for x, n in zip(padded, sizes.tolist(), strict=True)] for padded in (tokens, segments, positions)

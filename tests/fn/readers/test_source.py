@@ -115,6 +115,21 @@ def test_bytes_of_undecoded_images():
     pipe.close()
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_lists_of_files(workers):
+    pictures = [[], [b"a", b"", b"long"], [{"bytes": b"png", "path": "x.png"}], []]
+    pipe = pipeline([{"pictures": x} for x in pictures], layout={"pictures": "F*"}, num_workers=workers)
+    (out,) = pipe.run()
+    assert out.layout() == "F*"
+    assert [np.asarray(x).tolist() for x in out] == [
+        [],
+        [[97, 0, 0, 0], [0] * 4, [*b"long"]],
+        [[*b"png"]],
+        [],
+    ]
+    pipe.close()
+
+
 def test_data_sets_stay_out_of_files():
     pipe = pipeline(Squares())
     text = r"readers.source \(created at .*test_source.py:\d+\) can't be serialized: input 0: a Squares object of the program .*definition"

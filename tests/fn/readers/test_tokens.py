@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxdali
 from jaxdali import fn, pipeline_def, types
-from jaxdali.fn.readers._tokens import pack
+from jaxdali._data.packing import pack
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
 
