@@ -76,7 +76,7 @@ DALI = {
     "plugin.triton": "autoserialize",
 }
 ABSENT = {"plugin.mxnet", "plugin.paddle", "plugin.tf"}  # which say what to use instead
-BEYOND = {"benchmark", "extend", "index", "pack", "plugin.grain", "plugin.jax.colocated", "port", "ray"}
+BEYOND = {"benchmark", "extend", "index", "pack", "plugin.grain", "plugin.jax.colocated", "port", "ray", "vlm"}
 
 
 @pytest.mark.parametrize("name", DALI)

@@ -34,6 +34,7 @@ GROUPS = {
     ),
     "decoding": ("Decoding", "Decoders of images, sound, video and arrays.", ("decoders", "decode")),
     "images": ("Images", "Sizes, windows, colours and filters. Most of them take videos, too.", ("image",)),
+    "sizes": ("Sizes", "The sizes that vision-language models resize images to.", ("sizes",)),
     "noise": ("Noise", "Noise that is added to images.", ("noise",)),
     "experimental": ("Experimental", "Operators on images in DALI's `fn.experimental`.", ("experimental",)),
     "boxes": ("Boxes", "Bounding boxes that follow the changes of their images.", ("box",)),

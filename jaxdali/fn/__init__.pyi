@@ -8,6 +8,7 @@ from . import random as random
 from . import readers as readers
 from . import reductions as reductions
 from . import segmentation as segmentation
+from . import sizes as sizes
 from . import transforms as transforms
 from ._audio.audio_resample import audio_resample as audio_resample
 from ._audio.mel_filter_bank import mel_filter_bank as mel_filter_bank

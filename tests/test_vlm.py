@@ -1,0 +1,159 @@
+"""The table `jaxdali.vlm`, against the numbers and the results of transformers' image processors."""
+
+import dataclasses
+import doctest
+import functools
+import json
+import pickle
+
+import numpy as np
+import places
+import pytest
+from pipelines import run
+
+from jaxdali import ArgumentError, ArgumentTypeError, fn, types, vlm
+
+RECORDED = json.loads((places.DATA / "vlm_processors.json").read_text())
+QWEN = vlm.processors["qwen2-vl"]
+RESAMPLE = {types.INTERP_LINEAR: 2, types.INTERP_CUBIC: 3}  # numbers of Pillow
+
+
+def side(size):
+    """The side of a square, of Hugging Face's way to write it."""
+    if not isinstance(size, dict):
+        return size
+    assert size["height"] == size["width"]
+    return size["height"]
+
+
+def test_every_row_is_recorded():
+    assert {*vlm.processors} == {*RECORDED}
+    assert all(p.source.startswith("https://huggingface.co/") for p in vlm.processors.values())
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_numbers_of_transformers(name):
+    p, numbers = vlm.processors[name], RECORDED[name]["numbers"]
+    assert [[*p.mean], [*p.std]] == [numbers["image_mean"], numbers["image_std"]]
+    assert RESAMPLE[p.interp_type] == numbers["resample"]
+    assert p.patches["mean"] == [255 * x for x in numbers["image_mean"]]
+    size = numbers.get("size") or {}
+    if p.rule == "smart_resize":
+        limits = np.array([size["shortest_edge"], size["longest_edge"]]) // (2 if name.startswith("glm") else 1)
+        assert [p.min_pixels, p.max_pixels] == limits.tolist()
+        assert [p.patch_size, p.merge_size, p.pool_size] == [numbers["patch_size"], *[numbers["merge_size"]] * 2]
+        assert p.temporal_patch_size == numbers["temporal_patch_size"]
+    elif p.rule == "patch_budget":
+        assert [p.patch_size, p.max_patches] == [numbers["patch_size"], numbers["max_num_patches"]]
+    elif p.rule == "token_budget":
+        assert [p.patch_size, p.pool_size] == [numbers["patch_size"], numbers["pooling_kernel_size"]]
+        assert p.max_tokens == numbers["max_soft_tokens"]
+    elif p.rule == "longest_side":
+        assert [p.longest_side, p.patch_size * p.pool_size] == [size["longest_edge"], side(numbers["patch_size"])]
+    elif p.rule == "square":
+        assert p.side == side(size)
+    else:
+        assert [p.tile_size, p.max_tiles] == [side(size), numbers["max_patches"]]
+        assert p.min_tiles == numbers.get("min_patches")
+        assert p.merge_size * p.patch_size == p.tile_size
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_results_of_transformers(name):
+    """The shapes of what the processors return for images."""
+    p, outputs = vlm.processors[name], RECORDED[name]["outputs"]
+    for i, (canvas, count) in enumerate(zip(*(f([x["image"] for x in outputs]) for f in (p.canvas, p.num_patches)))):
+        shape, grid = outputs[i]["shape"], outputs[i]["grid"]
+        if p.rule == "smart_resize":
+            assert [1, *(canvas // p.patch_size).tolist()] == grid
+            numbers = 3 * p.temporal_patch_size * p.patch_size**2
+            assert shape == [count, numbers]
+        elif p.rule == "patch_budget":
+            assert (canvas // p.patch_size).tolist() == grid
+            assert shape == [1, p.max_patches, 3 * p.patch_size**2]
+        elif p.rule == "token_budget":
+            assert count // p.pool_size**2 == grid
+            assert shape == [1, RECORDED[name]["numbers"]["max_soft_tokens"] * p.pool_size**2, 3 * p.patch_size**2]
+        elif p.thumbnail:
+            tiles = shape[0] if p.rule == "tiles" else shape[-4]
+            assert count == tiles * p.merge_size**2
+            assert grid in (None, (canvas // p.tile_size).tolist())
+            assert shape[-3:] == [3, p.tile_size, p.tile_size]
+        else:
+            assert shape == [1, 3, *p.size(outputs[i]["image"]).tolist()]
+
+
+@pytest.mark.parametrize(
+    ("name", "image", "tokens"),
+    [  # by the models' own counts
+        ("qwen2-vl", (480, 640), 17 * 23),
+        ("gemma-3", (480, 640), 256),  # mm_tokens_per_image
+        ("paligemma-224", (480, 640), 256),
+        ("siglip-so400m-patch14-384", (480, 640), 27 * 27),
+        ("mistral-small-3.1", (1540, 1540), 55 * 55),
+        ("internvl3", (448, 448), 256),
+        ("internvl3", (896, 896), 5 * 256),
+        ("llama-4", (336, 336), 144),
+        ("llama-4", (672, 672), 5 * 144),
+    ],
+)
+def test_tokens(name, image, tokens):
+    assert vlm.processors[name].tokens(image) == tokens
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_nodes_and_arrays_agree(name):
+    p = vlm.processors[name]
+    shapes = [np.int64([480, 640, 3]), np.int64([900, 70, 3]), np.int64([31, 32, 1])]
+    sizes, canvases = run(lambda x: tuple(fn.copy(f(x)) for f in (p.size, p.canvas)), shapes)
+    np.testing.assert_array_equal(sizes.as_array(), p.size(np.stack(shapes)))
+    np.testing.assert_array_equal(canvases.as_array(), p.canvas(np.stack(shapes)))
+    assert p.size(shapes[0]).dtype == sizes.as_array().dtype == np.int32
+    assert p.size(np.zeros((4, 0, 3), np.int32)).shape == (4, 0, 2)
+
+
+def test_padded_canvas_of_images():
+    """The line in the docstring of `canvas` pads and crops."""
+    for name, image in (("llama-4", (300, 500)), ("siglip-so400m-patch14-384", (384, 384))):
+        h, w = canvas = vlm.processors[name].canvas(image)
+        arguments = {"start": [0, 0], "shape": canvas, "axis_names": "HW", "out_of_bounds_policy": "pad"}
+        (out,) = run(functools.partial(fn.slice, **arguments), [np.ones((*image, 3), np.uint8)], layouts=["HWC"])
+        expected = np.zeros((h, w, 3), np.uint8)
+        expected[: image[0], : image[1]] = 1
+        np.testing.assert_array_equal(np.asarray(out[0]), expected)
+
+
+def test_images_without_a_size():
+    shapes = np.array([[480, 640, 3], [1, 1000, 3], [0, 7, 3]])
+    assert QWEN.tokens(shapes).tolist() == [391, 0, 0]
+    assert vlm.processors["gemma-3"].tokens(shapes).tolist() == [256, 256, 0]
+    with pytest.raises(ArgumentError, match=r"^smart_resize: image 1: the image is 1x1000 .*; 2 images fail$"):
+        QWEN.size(shapes)
+    with pytest.raises(ArgumentError, match=r"^square: the image is empty, of shape \[0, 7, 3\]$"):
+        vlm.processors["gemma-3"].size(shapes[2])
+    with pytest.raises(ArgumentError, match=r"must be integers .*got 1-D float64"):
+        QWEN.tokens([480.0, 640.0])
+    with pytest.raises(ArgumentTypeError, match=r"known for arrays of shapes; in a pipeline, .* grid of fn.patchify"):
+        run(lambda x: QWEN.tokens(x), [np.int64([480, 640, 3])])
+
+
+def test_other_numbers():
+    small = dataclasses.replace(QWEN, max_pixels=200_704)
+    assert (small.size((3000, 4000)) == [364, 504]).all()
+    assert pickle.loads(pickle.dumps(small)) == small != QWEN
+    assert len({small, QWEN, dataclasses.replace(QWEN)}) == 2
+    for numbers, message in (
+        ({"max_patches": 256}, "the rule 'smart_resize' has no max_patches, its numbers are min_pixels, max_pixels"),
+        ({"max_pixels": None}, "the rule 'smart_resize' needs max_pixels"),
+        ({"max_pixels": 0}, "max_pixels must be at least 1, got 0"),
+        ({"max_pixels": 100}, "min_pixels=3136 is more than max_pixels=100"),
+        ({"rule": "resize"}, "rule must be one of smart_resize, .*, got 'resize'"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            dataclasses.replace(QWEN, **numbers)
+    with pytest.raises(TypeError):
+        vlm.processors["qwen2-vl"] = small  # pyright: ignore[reportIndexIssue]
+
+
+def test_example():
+    assert doctest.testmod(vlm) == (0, 8)
