@@ -4,6 +4,7 @@
 #ifndef JAXDALI_FFI_RESAMPLE_RESAMPLE_H_
 #define JAXDALI_FFI_RESAMPLE_RESAMPLE_H_
 
+#include <functional>
 #include <string>
 #include <tuple>
 
@@ -11,9 +12,10 @@
 
 namespace jaxdali {
 
-// SourceOf and ResizeSome (resize.h) for all conventions but DALI's.
+// SourceOf, ResizeSome and ResizeRows (resize.h) for all conventions but DALI's.
 Status ResampleSourceOf(const ResizeJob& job, ResizePart* part);
 Status ResampleSome(const ResizeJob& job, const ResizePart& part);
+bool ResampleRows(const ResizeJob& job, const ResizePart& part, const std::function<bool(uint8_t*)>& next, bool gray);
 
 // The types that a convention supports. Pillow's images keep their type.
 inline bool ResampleTypes(Convention convention, DType in, DType out) {

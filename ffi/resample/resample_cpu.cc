@@ -3,6 +3,7 @@
 //   Weights      taps and weights of one output, for each convention: WeighPillow, WeighTensorFlow, WeighTorchvision.
 //                Make collects them for an axis.
 //   Passes       a weighted sum along one axis, in double precision; in integers for bytes of Pillow and torchvision.
+//                Images of bytes have faster ones, row by row (resample_u8.h).
 //   One sample   the axes one after the other, with an intermediate array of floats or bytes.
 //
 // Passes are compiled for AVX2 or NEON and for any CPU, from the same source and with the same results.
@@ -15,9 +16,12 @@
 
 #include "ffi/common/simd.h"
 #include "ffi/resample/resample.h"
+#include "ffi/resample/resample_u8.h"
 
 namespace jaxdali {
 namespace {
+
+using resample_u8::kBits;  // of Pillow's weights for uint8, after the point
 
 // --- Weights ---------------------------------------------------------------------------------------------------
 
@@ -29,12 +33,10 @@ struct WeightedTaps {
   std::vector<int32_t> first, count;  // [n]
   std::vector<double> weight;         // [n * k]
   std::vector<int32_t> fixed;         // [n * k], in units of 2^-kBits
-  double largest = 0;                 // of the whole axis's weights; torchvision's only
+  double largest = 0;                 // of the weights; torchvision's only
   int32_t lo = 0, hi = 0;             // the source samples in use are [lo, hi)
   bool wide = false;                  // the weights are so large, outside the image, that sums of 32 bits overflow
 };
-
-constexpr int kBits = 22;  // of Pillow's weights for uint8, after the point
 
 double Cubic(double x, double a = -0.5) {  // Keys
   x = std::fabs(x);
@@ -251,16 +253,17 @@ bool Make(const Line& line, Range outputs, WeightedTaps* taps) {
     taps->lo = std::min(taps->lo, taps->first[k]);
     taps->hi = std::max(taps->hi, taps->first[k] + taps->count[k]);
   }
-  // The largest weight of the whole axis counts, even if only a part of the outputs is made.
-  if (line.convention == Convention::kTorchvision && taps->n < line.n_out)
-    for (int64_t o = 0; o < line.n_out; o++) Weigh(line, o, w.data(), &taps->largest);
   return true;
 }
 
 // The number of bits after the point of integer weights for uint8. Pillow has kBits. torchvision takes the most with
-// which the largest weight fits int16.
-int FixedBits(const ResizeJob& job, double largest) {
-  int bits = job.convention == Convention::kTorchvision ? 0 : kBits;
+// which the largest weight of the whole axis fits int16, even if `taps` has only some of the outputs.
+int FixedBits(const Line& line, const WeightedTaps& taps) {
+  if (line.convention != Convention::kTorchvision) return kBits;
+  double largest = taps.largest;
+  std::vector<double> w(static_cast<size_t>(line.taps()) + 2);
+  for (int64_t o = 0; o < line.n_out && taps.n < line.n_out; o++) Weigh(line, o, w.data(), &largest);
+  int bits = 0;
   while (bits < kBits && 0.5 + largest * (1 << (bits + 1)) < 1 << 15) bits++;
   return bits;
 }
@@ -384,6 +387,7 @@ void Pass(const In* in, int64_t outer, int64_t n_in, const WeightedTaps& t, int6
 // Working memory of a thread, kept between samples.
 struct Scratch {
   WeightedTaps taps[3];
+  U8Resampler u8;
   std::vector<uint8_t> memory[2];  // results of even and of odd passes
 };
 
@@ -450,10 +454,31 @@ void RunFrom(const ResizeJob& job, const ResizePart& part, Scratch& s) {
     Run<In, float, In>(job, part, s);
 }
 
-// Resizes by the types of a job. Pillow and torchvision round bytes to bytes after each pass; all others are floats
-// between the passes.
+// Whether Pillow's or torchvision's bytes are resized, which are rounded to bytes after each pass.
+bool IsOfBytes(const ResizeJob& job) {
+  return job.convention != Convention::kTensorFlow && job.in_type == DType::kU8 && job.out_type == DType::kU8;
+}
+
+// Prepares the resize of an image of bytes by the taps in s.taps. False: only Run can do it.
+bool PrepareBytes(const ResizeJob& job, int64_t channels, Scratch& s) {
+  const WeightedTaps &y = s.taps[0], &x = s.taps[1];
+  if (job.num_axes != 2 || y.wide || x.wide || channels > 4) return false;
+  const auto fixed = [](const WeightedTaps& t) {
+    return resample_u8::Taps{t.n, t.k, t.first.data(), t.count.data(), t.fixed.data()};
+  };
+  return s.u8.Init(fixed(y), fixed(x), static_cast<int>(channels), VerticalFirst(job));
+}
+
+// Resizes by the types of a job. All but bytes of Pillow and torchvision are floats between the passes.
 Status RunTyped(const ResizeJob& job, const ResizePart& part, Scratch& s) {
-  if (job.convention != Convention::kTensorFlow && job.in_type == DType::kU8 && job.out_type == DType::kU8) {
+  if (IsOfBytes(job) && PrepareBytes(job, job.inner, s)) {
+    const int64_t rows = part.source[0].size(), row_size = part.source[1].size() * job.inner;
+    for (int64_t i = 0; i < job.outer; i++)
+      s.u8.RunOnImage(static_cast<const uint8_t*>(job.in) + i * rows * row_size, row_size, rows,
+                      static_cast<uint8_t*>(job.out) + i * s.taps[0].n * s.taps[1].n * job.inner);
+    return kOk;
+  }
+  if (IsOfBytes(job)) {
     Run<uint8_t, uint8_t, uint8_t>(job, part, s);
     return kOk;
   }
@@ -488,15 +513,31 @@ Status MakeTaps(const ResizeJob& job, int a, Range outputs, WeightedTaps* taps) 
   return Make(Line::Of(job, a), outputs, taps) ? kOk : kTooLarge;
 }
 
+// Makes the taps of all axes of a part, counted from the first source sample in memory. kInternal: a tap lies outside
+// the source in memory.
+Status TapsOf(const ResizeJob& job, const ResizePart& part, Scratch& s) {
+  for (int a = 0; a < job.num_axes; a++) {
+    WeightedTaps& taps = s.taps[a];
+    if (Status status = MakeTaps(job, a, part.output[a], &taps); status != kOk) return status;
+    if (taps.lo < part.source[a].begin || taps.hi > part.source[a].end) return kInternal;
+    for (int32_t& first : taps.first) first -= static_cast<int32_t>(part.source[a].begin);
+    if (IsOfBytes(job)) MakeFixed(FixedBits(Line::Of(job, a), taps), &taps);
+  }
+  return kOk;
+}
+
 }  // namespace
 
 // Sets part->source to the source samples that part->output depends on.
 Status ResampleSourceOf(const ResizeJob& job, ResizePart* part) {
   try {
-    WeightedTaps taps;
+    WeightedTaps first, last;
     for (int a = 0; a < job.num_axes; a++) {
-      if (Status status = MakeTaps(job, a, part->output[a], &taps); status != kOk) return status;
-      part->source[a] = {taps.lo, taps.hi};
+      // Along the outputs, the ends of the taps rise or fall, so the first and the last output give the range.
+      const Range& outputs = part->output[a];
+      if (Status status = MakeTaps(job, a, {outputs.begin, outputs.begin + 1}, &first); status != kOk) return status;
+      if (Status status = MakeTaps(job, a, {outputs.end - 1, outputs.end}, &last); status != kOk) return status;
+      part->source[a] = {std::min(first.lo, last.lo), std::max(first.hi, last.hi)};
     }
     return kOk;
   } catch (const std::bad_alloc&) {
@@ -512,17 +553,24 @@ Status ResampleSome(const ResizeJob& job, const ResizePart& part) {
   if (size == 0) return kOk;
   Scratch& s = ScratchOfThread();
   try {
-    for (int a = 0; a < job.num_axes; a++) {
-      WeightedTaps& taps = s.taps[a];
-      if (Status status = MakeTaps(job, a, part.output[a], &taps); status != kOk) return status;
-      if (taps.lo < part.source[a].begin || taps.hi > part.source[a].end) return kInternal;
-      for (int32_t& first : taps.first) first -= static_cast<int32_t>(part.source[a].begin);
-      MakeFixed(FixedBits(job, taps.largest), &taps);
-    }
+    if (Status status = TapsOf(job, part, s); status != kOk) return status;
     return RunTyped(job, part, s);
   } catch (const std::bad_alloc&) {
     return kOutOfMemory;
   }
+}
+
+// ResizeRows (resize.h) for all conventions but DALI's.
+bool ResampleRows(const ResizeJob& job, const ResizePart& part, const std::function<bool(uint8_t*)>& next, bool gray) {
+  if (!IsOfBytes(job) || job.num_axes != 2 || job.outer != 1 || (gray && job.inner != 3)) return false;
+  if (part.output[0].size() * part.output[1].size() * job.inner == 0) return false;
+  Scratch& s = ScratchOfThread();
+  if (TapsOf(job, part, s) != kOk) return false;
+  const int64_t channels = gray ? 1 : job.inner;
+  const WeightedTaps& y = s.taps[0];
+  if (!std::is_sorted(y.first.begin(), y.first.end())) return false;  // mirrored
+  return PrepareBytes(job, channels, s) && s.u8.RunOnRows(next, part.source[1].size() * channels, part.source[0].size(),
+                                                          gray, static_cast<uint8_t*>(job.out));
 }
 
 // The CPU kernel: makes sample i of the output.

@@ -6,7 +6,8 @@
 //         CopyNearest       nearest neighbours along all axes
 //         U8Resizer         bytes to bytes with 1, 3 or 4 channels, and weights that fit 16 bits (resize_u8_cpu.cc)
 //         ResizeFloat       all else, in floats: with AVX2 or NEON (struct Simd), or on any CPU (struct Portable)
-//   ResizeRows    the entry for rows that a decoder makes one by one. It takes the path of U8Resizer, or refuses.
+//   ResizeRows    the entry for rows that a decoder makes one by one. It takes the path of U8Resizer, or refuses. Other
+//                 conventions have ResampleRows.
 //
 // resize.h has the arithmetic of positions and weights, and resize_filters.cc makes the taps that all paths read.
 #include <algorithm>
@@ -465,8 +466,9 @@ Status ResizeSome(const ResizeJob& job, const ResizePart& part) {
 
 // Resizes bytes row by row, see resize.h. False: this resize is not supported, or a row was missing.
 bool ResizeRows(const ResizeJob& job, const ResizePart& part, const std::function<bool(uint8_t*)>& next, bool gray) {
+  if (job.convention != Convention::kDali) return ResampleRows(job, part, next, gray);
   if (job.in_type != DType::kU8 || job.out_type != DType::kU8 || job.num_axes != 2 || job.outer != 1) return false;
-  if (job.convention != Convention::kDali || (gray && job.inner != 3)) return false;
+  if (gray && job.inner != 3) return false;
   if (part.output[0].size() * part.output[1].size() * job.inner == 0) return false;
   Scratch& s = ScratchOfThread();
   Axes axes;

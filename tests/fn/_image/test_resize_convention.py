@@ -2,11 +2,13 @@
 tests/data).
 """
 
+import io
 import json
 
 import numpy as np
 import places
 import pytest
+from PIL import Image
 from pipelines import run
 
 import jaxdali
@@ -197,3 +199,22 @@ def test_unsupported_filter_per_sample_is_refused():
             filters,
             layouts=["HWC", ""],
         )
+
+
+@pytest.mark.parametrize("convention", ["pillow", "torchvision"])
+@pytest.mark.parametrize(("format", "mode"), [("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "RGB")])
+@pytest.mark.parametrize("size", [(20, 150), (97, 301), (331, 40), (240, 170)])
+def test_rows_of_decoders_become_the_same_pixels(format, mode, size, convention):
+    """Rows are resized as they are decoded, here also vertically first, and images in memory as a whole."""
+    picture = Image.fromarray(np.tile(PHOTO, (5, 4, 1))[:240, :170]).convert(mode)
+    file = io.BytesIO()
+    picture.save(file, format)
+    encoded = np.frombuffer(file.getvalue(), np.uint8)
+    decoded = np.asarray(Image.open(file).convert("RGB"))
+    arguments = {"size": size, "interp_type": types.INTERP_CUBIC, "convention": convention}
+    (rows,) = run(lambda x: fn.resize(fn.decoders.image(x), **arguments), [encoded])
+    if convention == "pillow":
+        want = np.asarray(Image.fromarray(decoded).resize(size[::-1], Image.Resampling.BICUBIC))
+    else:
+        (want,) = resize([decoded], **arguments)
+    np.testing.assert_array_equal(rows.at(0), want)
