@@ -398,6 +398,14 @@ class StageOperator(NativeOperator):
         """
         return None
 
+    def informed(self, maker: Operator, consumer: Operator) -> Operator | None:
+        """Returns an operator in place of `maker` that gets the further inputs of `consumer` after its own, because it
+        prepares what `consumer` needs. None: there is none.
+
+        `maker` and `consumer` are as in `narrowed`.
+        """
+        return None
+
     def call(self, ctx: LowerContext) -> _ffi.KernelCall:
         """The kernel's operands and attributes."""
         raise NotImplementedError(self.name)

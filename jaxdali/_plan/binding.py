@@ -18,7 +18,7 @@ from .._core.jax_settings import UserSettings
 from .._core.operator import EagerOperator, HostOperator, Operator, ProgramOperator, SourceOperator
 from .._core.values import Spec
 from .._data.source import Source
-from .passes import compact, cut, fused, narrowed, simplified
+from .passes import compact, cut, fused, informed, narrowed, simplified
 from .plan import Plan, Ref, Step
 from .run_options import RunOptions
 
@@ -95,6 +95,8 @@ class BoundPlan:
         `plan`.
         """
         plan = simplified(bound(plan, self._context))
+        if not self._is_read:
+            plan = informed(plan)
         if self._context.accelerator:
             placed = frozenset(r for i, r in enumerate(plan.outputs) if i in self._context.placed)
             plan = cut(plan, self._context.kernels, placed)

@@ -136,6 +136,9 @@ def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
 # arguments, because the steps are in different phases, or where it has another reader, which includes arguments that
 # depend on its size. The crop's own step remains. It reports the samples that fail in it, and does the rest of its
 # work; if it only cuts, there is none. On the CPU, the chain has the same effect.
+#
+# With `dct_scaling`, the size of a resize decides in the same way at which scale the files are decoded (`informed`). No
+# operator but the parser changes then.
 def narrowed(plan: Plan, kernels: frozenset[str]) -> Plan:
     """Lets an accelerator's decoders make only a part of an image: the part that its only reader needs.
 
@@ -143,6 +146,37 @@ def narrowed(plan: Plan, kernels: frozenset[str]) -> Plan:
 
     Args:
       kernels: the native kernels of the accelerator.
+    """
+
+    def rewrite(parser: Step, decoder: Step, window: Step) -> tuple[Operator, Operator, Operator] | None:
+        if not _on_device(decoder, kernels) or not _on_device(window, kernels):
+            return None
+        assert isinstance(decoder.op, StageOperator)
+        return decoder.op.narrowed(parser.op, window.op, decoder.specs[0], window.specs[0])
+
+    return _with_arguments_in_parsers(plan, rewrite)
+
+
+def informed(plan: Plan) -> Plan:
+    """Lets the steps that parse headers read the arguments of a resize behind the decoder, which chooses the scale by
+    them. See Note [Parts of images].
+    """
+
+    def rewrite(parser: Step, decoder: Step, resize: Step) -> tuple[Operator, Operator, Operator] | None:
+        assert isinstance(decoder.op, StageOperator)
+        op = decoder.op.informed(parser.op, resize.op)
+        return None if op is None else (op, decoder.op, resize.op)
+
+    return _with_arguments_in_parsers(plan, rewrite)
+
+
+def _with_arguments_in_parsers(
+    plan: Plan, rewrite: Callable[[Step, Step, Step], tuple[Operator, Operator, Operator] | None]
+) -> Plan:
+    """Rewrites the pattern parser -> decoder -> reader, so that the parser gets the arguments of the reader.
+
+    Args:
+      rewrite: returns the operators that replace those of the three steps; None: the steps stay as they are.
     """
     readers: dict[int, set[int]] = collections.defaultdict(set)
     for step in plan.steps:
@@ -159,36 +193,33 @@ def narrowed(plan: Plan, kernels: frozenset[str]) -> Plan:
         run_together = maker.known and reader.known and (maker.phase, maker.presence) == (reader.phase, reader.presence)
         return run_together and maker.id not in output_steps and readers[maker.id] == {reader.id}
 
-    # The pattern is parser -> decoder -> window: the step that parses the headers, the one that makes the image, and
-    # the only one that reads it.
+    # The step that parses the headers, the one that makes the image, and the only one that reads it.
     for step in plan.steps:
-        window = steps[step.id] = step
-        decoder = plan.maker(window.inputs[0]) if window.inputs else window
-        if (
-            not isinstance(decoder.op, StageOperator)
-            or not _on_device(decoder, kernels)
-            or not _on_device(window, kernels)
-        ):
+        reader = steps[step.id] = step
+        decoder = plan.maker(reader.inputs[0]) if reader.inputs else reader
+        if not isinstance(decoder.op, StageOperator) or decoder is reader or not decoder.inputs:
             continue
         parser = plan.maker(decoder.inputs[0])
         if (
             decoder.inputs != parser.outputs
             or not is_only_reader(decoder, parser)
-            or not is_only_reader(window, decoder)
+            or not is_only_reader(reader, decoder)
         ):
             continue
-        ops = decoder.op.narrowed(parser.op, window.op, decoder.specs[0], window.specs[0])
+        ops = rewrite(parser, decoder, reader)
         if ops is None:
             continue
-        parser_op, decoder_op, window_op = ops
+        parser_op, decoder_op, reader_op = ops
         # Parser and decoder move behind the steps that make the arguments. Nothing in between reads them.
-        del steps[parser.id], steps[decoder.id], steps[window.id]
-        decoder_inputs, arguments = parser.outputs, window.inputs[1:]
+        del steps[parser.id], steps[decoder.id], steps[reader.id]
+        decoder_inputs, arguments = parser.outputs, reader.inputs[1:]
         parser = _with_operator(parser, parser_op, (*parser.inputs, *arguments), spec)
         steps[parser.id] = parser
         decoder = _with_operator(decoder, decoder_op, decoder_inputs, spec)
         steps[decoder.id] = decoder
-        steps[window.id] = _with_operator(window, window_op, (*decoder.outputs, parser.outputs[-1], *arguments), spec)
+        # The parser may have a further output, for the reader.
+        reader_inputs = (*decoder.outputs, *parser.outputs[len(decoder_inputs) :], *arguments)
+        steps[reader.id] = _with_operator(reader, reader_op, reader_inputs, spec)
     is_unchanged = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
     return plan if is_unchanged else dataclasses.replace(plan, steps=tuple(steps.values()))
 

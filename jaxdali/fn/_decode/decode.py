@@ -268,6 +268,16 @@ class DecodeImage(StageOperator):
         )
         return dataclasses.replace(maker, images=images, reader=window), images, last
 
+    def informed(self, maker: Operator, consumer: Operator) -> Operator | None:
+        """See `StageOperator.informed`. The headers' operator chooses scales by the sizes of a resize, which may come per
+        sample.
+        """
+        if self.resize is None or not self.resize.args.inputs or "roi_start" in self.resize.args:
+            return None
+        if type(maker) is not ImageHeaders or maker.on_gpu or maker.pixels is not None or maker.reads_sizes:
+            return None
+        return dataclasses.replace(maker, images=self, reads_sizes=True)
+
     @property
     def pixel_arguments(self) -> tuple[Any, ...]:
         """The arguments that determine the pixels of an image."""
@@ -402,7 +412,7 @@ class ImageHeaders(HostOperator):
 
     The outputs are the input of the decoding kernel, info rows, and tables for GPU kernels. Failed samples are reported
     or replaced here. With a `reader`, its arguments come after the other inputs, and a fourth output has the place of
-    the part that is decoded.
+    the part that is decoded. With `reads_sizes`, the arguments of the resize that reads the images come there.
 
     With registered decoders the first output may be finished images or volumes; see `register_decoder`.
     """
@@ -418,6 +428,8 @@ class ImageHeaders(HostOperator):
     pixels: Spec | None = None  # the first output if registered decoders make it; known with the first batch
     # The only window that reads the images, if only the region that it reads is decoded.
     reader: ImageWindow | None = None
+    # Whether the resize that reads the images has arguments per sample, which are inputs here.
+    reads_sizes: bool = False
 
     @property
     def num_outputs(self) -> int:
@@ -464,19 +476,25 @@ class ImageHeaders(HostOperator):
     def ahead_of(self, consumers: Sequence[Operator]) -> Operator:
         return dataclasses.replace(self, images=next((r for r in consumers if isinstance(r, DecodeImage)), self.images))
 
-    def _choose_scales(self, ctx: HostContext, info: np.ndarray):
+    def _choose_scales(self, ctx: HostContext, info: np.ndarray, arguments: Sequence[Value]):
         """Chooses the scale, 1/2, 1/4 or 1/8, at which JPEG, WebP and JPEG 2000 images are decoded.
 
         It is the smallest scale at which the image is not smaller than the resized result. The scaled extents are
         written into `info`.
+
+        Args:
+          arguments: those of the resize that come per sample; empty: none, or they are not known.
         """
         op = self.images
         # Images are scaled only for a resize that is their only reader; GPU kernels decode at full size.
         if op.resize is None or self.on_gpu:
             return
         extents = output_shapes(info, op.output_type, op.adjust_orientation)[:, :2]
-        sizes = op.resize.sizes_of(ctx, extents)
-        if sizes is None:  # the resize has regions, or arguments that differ between samples
+        try:
+            sizes = op.resize.sizes_of(dataclasses.replace(ctx, fail=lambda *_: None), extents, arguments)
+        except Exception:  # the set-up of the resize fails in the same way, and reports the reason
+            return
+        if sizes is None:  # the resize has regions, or arguments that are not known here
             return
         kinds = info[:, Info.FORMAT]
         scalable = (kinds == Format.JPEG) | ((kinds == Format.JPEG2000) & (info[:, Info.DEPTH] == 8))
@@ -566,8 +584,11 @@ class ImageHeaders(HostOperator):
         return place
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
-        """See `HostOperator.run`. The inputs are the images, then the operator's arguments, then those of `reader`."""
-        num_inputs = len(values) if self.reader is None else 1 + len(self.args.inputs)
+        """See `HostOperator.run`. The inputs are the images, then the operator's arguments, then those of `reader` or of
+        the resize.
+        """
+        reads_more = self.reader is not None or self.reads_sizes
+        num_inputs = 1 + len(self.args.inputs) if reads_more else len(values)
         values, arguments = values[:num_inputs], values[num_inputs:]
         if self.pixels is not None:
             arrays = self._decode_arrays(ctx, self.pixels, values)
@@ -582,7 +603,7 @@ class ImageHeaders(HostOperator):
         if not is_common:
             reasons |= page_reasons | self._refuse_large(info, lambda i: pages[i] if i in pages else source[i])
         reasons |= self.choose_regions(ctx, info, values)
-        self._choose_scales(ctx, info)
+        self._choose_scales(ctx, info, arguments)
         place = () if self.reader is None else (self._narrow(ctx, info, self.reader, arguments),)
         if is_common and not reasons and not ctx.bad and self.cache is None and not self.on_gpu:
             # The kernels decode all images, and the bytes are not copied. Only GPU kernels have a `reader`, and so a place.

@@ -308,13 +308,18 @@ class Resize(Resampling):
         roi = None if start is None or end is None else (start, end)
         return request, mode, roi, a.vector("max_size", count, one_for_all=True)
 
-    def sizes_of(self, ctx: HostContext, extents: np.ndarray) -> np.ndarray | None:
-        """Extents of the results, ``i64[N, axes]``, for images of these extents. None if regions are resized, or if
-        there are arguments per sample.
+    def sizes_of(self, ctx: HostContext, extents: np.ndarray, arguments: Sequence[Value]) -> np.ndarray | None:
+        """Extents of the results, ``i64[N, axes]``, for images of these extents.
+
+        Args:
+          arguments: the inputs that are arguments; empty: they are not known.
+
+        Returns:
+          The extents; None if regions are resized, or if the arguments are not known.
         """
-        if self.args.inputs or "roi_start" in self.args:
+        if "roi_start" in self.args or (self.args.inputs and not arguments):
             return None
-        _, sizes, _, _ = self._planned(extents, self.arguments(ctx, ()))
+        _, sizes, _, _ = self._planned(extents, self.arguments(ctx, arguments))
         return sizes
 
     def output_windows(

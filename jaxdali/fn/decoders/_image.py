@@ -93,8 +93,8 @@ def image(
         size, in less time (a WebP gains little), if a following `resize` or `resize_crop_mirror` shrinks it anyway. The
         decoded image is never smaller than the result of the resize. This changes pixels a little (a JPEG 2000 moves by
         up to half a decoded pixel), and it changes sizes that follow from the image's, as with `resize_shorter`, by at
-        most one. It has no effect where something else reads the images, where the resize has regions or sizes per
-        sample, or where a GPU's kernels decode. Not in DALI.
+        most one. It has no effect where something else reads the images, where the resize has regions, or sizes per
+        sample that a program makes, or where a GPU's kernels decode. Not in DALI.
       cache: how many bytes of decoded images to keep in memory between epochs: a number, or a string with a unit such
         as "256MB". The least recently used images are dropped first. An image is identified by the bytes of its file
         and by the arguments that determine its pixels. All decoders of the process with equal cache arguments share one

@@ -7,6 +7,7 @@ import pytest
 from images import encode, picture
 from PIL import Image, ImageOps
 
+import jaxdali.dynamic as jd
 from jaxdali import SampleError, _cpu, fn, pipeline_def, types
 from jaxdali._cpu import Info
 from jaxdali.fn._decode.decode import ImageHeaders
@@ -125,6 +126,11 @@ def test_turned_images():
     assert [psnr(x, y) > 34 for x, y in zip(scaled, upright, strict=True)] == [True] * 3
 
 
+def size_of_a_program():
+    noise = fn.random.uniform(range=(60.0, 64.0), shape=(4, 4, 1))
+    return fn.reductions.max(fn.resize(noise, size=(2, 2)))
+
+
 @pytest.mark.parametrize(
     "then",
     [
@@ -132,7 +138,7 @@ def test_turned_images():
         lambda x: (fn.resize(x, size=(64, 64)), x),
         lambda x: (fn.resize(x, size=(64, 64)), fn.shapes(x)),
         lambda x: (fn.resize(fn.flip(x), size=(64, 64)),),
-        lambda x: (fn.resize(x, size=fn.random.uniform(range=(60.0, 64.0))),),
+        lambda x: (fn.resize(x, size=size_of_a_program()),),
         lambda x: (fn.resize(x, size=(64, 64), roi_start=(0, 0), roi_end=(100, 100)),),
         lambda x: (fn.random_resized_crop(x, size=(64, 64)),),
     ],
@@ -140,6 +146,82 @@ def test_turned_images():
 def test_whole_images_for_other_readers(then, decoded):
     run(FILES, then, dct_scaling=True)
     assert decoded[-1] == SIZES
+
+
+def scaled_by_pillow(file: bytes, scale: int, size: tuple[int, int]) -> np.ndarray:
+    """A JPEG in Pillow's draft mode at 1/scale of its size, resized to `size` (height, width)."""
+    image = Image.open(io.BytesIO(file))
+    image.draft("RGB", (image.width // scale, image.height // scale))
+    return np.asarray(image.convert("RGB").resize(size[::-1], Image.Resampling.BICUBIC))
+
+
+CUBIC = {"interp_type": types.INTERP_CUBIC, "convention": "pillow"}
+SAMPLE_SIZES = {  # per sample, and the scales for them
+    (113, 151): 8,
+    (110, 150): 2,
+    (20, 90): 1,
+    (8, 8): 8,
+}
+
+
+def resized_to_samples(encoded, sizes):
+    return fn.resize(fn.decoders.image(encoded, dct_scaling=True), size=sizes, **CUBIC)
+
+
+def resized_by_headers(encoded, sizes):
+    """The same sizes by a rule from the headers' extents, which runs on the host."""
+    return resized_to_samples(encoded, sizes + 0 * fn.peek_image_shape(encoded)[:2])
+
+
+def resized_in_a_branch(encoded, sizes):
+    if sizes[0] > 0:
+        return resized_to_samples(encoded, sizes)
+    return fn.decoders.image(encoded)
+
+
+@pytest.mark.parametrize("define", [resized_to_samples, resized_by_headers, resized_in_a_branch])
+def test_sizes_of_samples_choose_scales(define, decoded):
+    @pipeline_def(batch_size=len(FILES), num_threads=2, enable_conditionals=True)
+    def definition():
+        encoded = fn.external_source(lambda: [np.frombuffer(f, np.uint8) for f in FILES])
+        return define(encoded, fn.external_source(lambda: [np.float32(size) for size in SAMPLE_SIZES]))
+
+    (images,) = definition().run()
+    scales = SAMPLE_SIZES.values()
+    assert [(-(-h // d), -(-w // d)) for (h, w), d in zip(SIZES, scales, strict=True)] in decoded
+    for i, (size, scale) in enumerate(SAMPLE_SIZES.items()):
+        np.testing.assert_array_equal(images.at(i), scaled_by_pillow(FILES[i], scale, size))
+
+
+def test_sizes_of_samples_in_jit(decoded):
+    @jd.jit
+    def resized(encoded, sizes):
+        return jd.resize(jd.decoders.image(encoded, dct_scaling=True), size=sizes, **CUBIC)
+
+    images = resized(jd.batch([np.frombuffer(f, np.uint8) for f in FILES]), np.float32([*SAMPLE_SIZES]))
+    for i, (size, scale) in enumerate(SAMPLE_SIZES.items()):
+        np.testing.assert_array_equal(images[i], scaled_by_pillow(FILES[i], scale, size))
+
+
+def test_failing_size_is_its_samples_error():
+    sizes = [np.float32([64, 64]), np.float32([np.nan, 64])]
+
+    @pipeline_def(batch_size=2, num_threads=2)
+    def definition():
+        encoded = fn.external_source(lambda: [np.frombuffer(f, np.uint8) for f in FILES[:2]])
+        return resized_to_samples(encoded, fn.external_source(lambda: sizes))
+
+    with pytest.raises(SampleError, match=r"resize.*sample 1") as error:
+        definition().run()
+    assert "decoders.image" not in str(error.value)
+
+
+def test_mirroring_of_samples_allows_scales(decoded):
+    def then(x):
+        return (fn.resize_crop_mirror(x, resize_shorter=60, crop=(50, 50), mirror=fn.random.coin_flip()),)
+
+    run(FILES, then, dct_scaling=True)
+    assert decoded[-1] == [(113, 151), (101, 75), (130, 97), (64, 64)]
 
 
 def test_beside_a_cache_and_other_formats(decoded):
