@@ -97,8 +97,10 @@ def absorb(plan: Plan) -> Plan:
 # Note [The chain]
 # If a photo is decoded, cropped, resized and normalised by one operator after the other, main memory holds each
 # intermediate image. So steps on the CPU whose image only one other step reads become one native call, which processes
-# image by image, and row by row where possible; intermediate results stay in the cache. The steps remain steps of the
-# plan with their own set-up, status and statistics, but their image has no buffer. The native part is in `ffi/chain`.
+# image by image, and row by row where possible; intermediate results stay in the cache. The last one may make patches
+# of the image (`patchify`). A step that reads only the shape of an image does not count as its reader, because the host
+# knows shapes. The steps remain steps of the plan with their own set-up, status and statistics, but their image has no
+# buffer. The native part is in `ffi/chain`.
 # On a GPU, where each kernel works on all images at once, the kernel of a resize or of a warp makes the window that
 # alone reads its images (`makes_windows`): a crop, mirrored and normalised. All other kernels are launched one by one;
 # for a decoder and a window see Note [Parts of images].
@@ -109,7 +111,10 @@ def fused(plan: Plan, kernels: frozenset[str]) -> Plan:
     Args:
       kernels: the native kernels of the accelerator.
     """
-    num_uses = collections.Counter(r for s in plan.steps for r in s.needs)
+    # Steps that read only the shapes of an image, which the host has, do not need its data.
+    num_uses = collections.Counter(
+        r for s in plan.steps for i, r in enumerate(s.needs) if i >= len(s.inputs) or not s.reads_shape_only(i)
+    )
     num_uses.update((*plan.outputs, *plan.sinks))
     steps = {s.id: s for s in plan.steps}
     num_fused_before = collections.Counter[int]()  # by step: stages before it in its call
@@ -231,7 +236,7 @@ def _with_operator(step: Step, op: Operator, inputs: tuple[Ref, ...], spec: Call
 
 def _chained_on_cpu(plan: Plan, first: Step, step: Step, kernels: frozenset[str]) -> bool:
     """Whether the CPU can run two steps in one native call. `first` makes the image that `step` reads."""
-    return _is_stage(plan, first, kernels) and _is_stage(plan, step, kernels)
+    return _is_stage(plan, first, kernels) and _is_stage(plan, step, kernels, is_last=True)
 
 
 def _chained_on_device(plan: Plan, first: Step, step: Step, kernels: frozenset[str]) -> bool:
@@ -248,15 +253,19 @@ def _chained_on_device(plan: Plan, first: Step, step: Step, kernels: frozenset[s
     return on_device and first.op.makes_windows(image, intermediate) and step.op.is_made_in_place(intermediate, out)
 
 
-def _is_stage(plan: Plan, step: Step, kernels: frozenset[str]) -> bool:
+def _is_stage(plan: Plan, step: Step, kernels: frozenset[str], is_last: bool = False) -> bool:
     """Whether a step's call can be part of a fused call: on the CPU, from a value of three axes or a file, to a value
     of three axes.
+
+    Args:
+      is_last: whether it may also be a stage that can only be the last one.
     """
     op = step.op
     if not isinstance(op, StageOperator) or not step.known or op.num_outputs > 1:
         return False
-    # The kernel "decode" reads a file, which has one axis.
-    if step.specs[0].ndim != 3 or (plan.spec(step.inputs[0]).ndim != 3 and op.kernel != "decode"):
+    # The kernel "decode" reads a file, which has one axis, and "patchify" makes rows of patches.
+    makes_image = step.specs[0].ndim == 3 or (is_last and op.kernel == "patchify")
+    if not makes_image or (plan.spec(step.inputs[0]).ndim != 3 and op.kernel != "decode"):
         return False
     # A step for an accelerator without its kernel runs on the CPU, too.
     return step.stage == "cpu" or (step.stage == "device" and op.kernel not in kernels)

@@ -72,6 +72,7 @@ from ._image.laplacian import laplacian as laplacian
 from ._image.multi_paste import multi_paste as multi_paste
 from ._image.pad import pad as pad
 from ._image.paste import paste as paste
+from ._image.patchify import patchify as patchify
 from ._image.random_crop_generator import random_crop_generator as random_crop_generator
 from ._image.random_resized_crop import random_resized_crop as random_resized_crop
 from ._image.resize import resize as resize
