@@ -162,6 +162,7 @@ def _select_rows(old: jax.Array, new: jax.Array, is_new: jax.Array) -> jax.Array
 
 def sample_error(step: Step, batch: InFlightBatch, i: int, code: int, reason: str) -> SampleError:
     """The error for sample `i`, which failed in a step with a status code. `reason`: details, or ""."""
+    code %= _cpu.STATUSES_OF_STAGE  # an operator may add to it what only its `reason` reads
     text, path = _ffi.STATUS.get(code, f"status {code}"), batch.path_of(step.node, i)
     reason = redacted(reason).removeprefix(f"{path}: ") or text
     advice = unpacking_hint(step.node)

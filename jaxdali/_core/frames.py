@@ -29,8 +29,8 @@ def per_frame(op: Operator, *specs: Spec) -> Operator:
     Raises:
       ArgumentError: an argument is a sequence but may not be, or the inputs it applies to are not sequences.
     """
-    if op.name not in declared or not any(s.layout.startswith("F") for s in specs):
-        return op  # it has no public function, or there is no sequence
+    if op.takes_sequences or op.name not in declared or not any(s.layout.startswith("F") for s in specs):
+        return op  # it reads frames itself, it has no public function, or there is no sequence
     declarations = _declarations(op, len(specs))
     sequences = tuple(_layout(s, a).startswith("F") for s, a in zip(specs, declarations, strict=True))
     sequence_indices = [i for i, a in enumerate(declarations) if sequences[i] and (a.per_frame or not a.is_input)]

@@ -65,6 +65,9 @@ class Operator:
     # Whether an input that is not a sequence is repeated for all frames, if an argument comes per frame.
     repeats_input: ClassVar[bool] = False
 
+    # Whether it reads sequences itself, also as arguments, so that their frames never become its samples.
+    takes_sequences: ClassVar[bool] = False
+
     # Whether it stands for an array that is passed to a function of values (`jaxdali.dynamic`).
     of_values: ClassVar[bool] = False
 

@@ -19,7 +19,7 @@ from ._functions import MAX_COMPILED, CompiledCache, Inputs, evaluate, hashable,
 from ._keys import RNG, is_key, number_of_keys
 from ._singles import JaxTensor
 from ._threads import check_pool
-from ._values import FILE, is_column, value_of
+from ._values import FILE, is_column, is_files_of_samples, value_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,9 +43,9 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
 
     Args:
       function: a function of values and keys that returns a batch, or a pytree of batches. The result is called with
-        batches, lists of arrays, lists and tuples of files' bytes, arrays ``[N, ...]``, columns of other libraries,
-        single files, and keys; Python values are static. Keys can be passed to functions, and to `random.split` and
-        `random.fold_in` of this module; arrays of keys have subscripts.
+        batches, lists of arrays, lists and tuples of files' bytes, lists of these (the files of each sample), arrays
+        ``[N, ...]``, columns of other libraries, single files, and keys; Python values are static. Keys can be passed to
+        functions, and to `random.split` and `random.fold_in` of this module; arrays of keys have subscripts.
       enable_conditionals: whether `if`, `and`, `or` and `not` work on values, sample by sample, as in a pipeline.
 
     Returns:
@@ -137,7 +137,9 @@ def _is_leaf(x: Any) -> bool:
     """
     if isinstance(x, tuple):  # a tuple of files is a batch, one of arrays is a structure
         return bool(x) and all(isinstance(e, FILE) for e in x)
-    if isinstance(x, list):  # a list of arrays is a batch, one of keys is a structure
+    if isinstance(x, list):  # a list of arrays, or of lists of files, is a batch, one of keys is a structure
+        if is_files_of_samples(x):
+            return True
         return bool(x) and all(map(_is_sample, x)) and not all(isinstance(e, jax.Array) and is_key(e) for e in x)
     return isinstance(x, (Batch, JaxTensor))
 

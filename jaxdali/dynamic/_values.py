@@ -14,6 +14,7 @@ from .._core.declaration import Argument
 from .._core.errors import ArgumentTypeError
 from .._core.kinds import is_foreign
 from .._core.words import of_values, sample_advice
+from .._data.source_worker import file_rows
 from ..types import ScalarConstant, to_dali_type
 from ._batch import Batch, Draw, Tensor, of_samples
 from ._singles import JaxTensor, is_drawn
@@ -27,8 +28,10 @@ def batch(samples: Any, layout: str | None = None) -> Batch:
     """Makes a batch of samples.
 
     Args:
-      samples: a list of arrays of one type and number of dimensions, or of files' bytes; an array ``[N, ...]`` of
-        NumPy, JAX or another framework with DLPack; a column of Arrow, pandas or Hugging Face's `datasets`; or a batch.
+      samples: a list of arrays of one type and number of dimensions, of files' bytes, or of lists of these, the files of
+        each sample, which become rows of layout "F*"; an array ``[N, ...]`` of NumPy, JAX or another framework with
+        DLPack; a column of Arrow, pandas or Hugging Face's `datasets`; or a batch. If no sample has files, only the
+        layout "F*" tells that the empty lists are for files.
       layout: a letter for each axis of a sample, e.g. "HWC". Default: the layout of the batch, or of tensors in a
         list, else none.
 
@@ -37,6 +40,8 @@ def batch(samples: Any, layout: str | None = None) -> Batch:
         letters.
       TypeError: the samples are not arrays, or have a type that DALI does not have.
     """
+    if layout == "F*" and _are_empty(samples):
+        return of_samples([file_rows([])] * len(samples), layout)
     result = _as_batch(samples)
     if layout is not None and layout != result.layout:
         if layout and len(layout) != result.ndim:
@@ -87,6 +92,8 @@ def _as_batch(x: Any, roomy: bool = False) -> Batch:
         if isinstance(x, (list, tuple)):
             if is_numbers(x):
                 return Batch(_supported_array(np.asarray(x)))
+            if is_files_of_samples(x):
+                return of_samples([file_rows(list(map(_array, e))) for e in x], "F*", roomy=roomy)
             return of_samples(list(map(_sample, x, range(len(x)))), _layout_of(x), roomy=roomy)
         array = _array(x)
     if array.ndim == 0:
@@ -153,6 +160,21 @@ def is_numbers(x: Any) -> bool:
     return isinstance(x, (list, tuple)) and len(x) > 0 and all(isinstance(e, (bool, int, float, np.generic)) for e in x)
 
 
+def _is_files(x: Any) -> bool:
+    """Whether `x` is a list or a tuple of files' bytes, the images of one sample."""
+    return isinstance(x, (list, tuple)) and len(x) > 0 and all(isinstance(e, FILE) for e in x)
+
+
+def is_files_of_samples(x: Sequence[Any]) -> bool:
+    """Whether a list has the files of each sample, of which at least one has files."""
+    return any(map(_is_files, x)) and all(_is_files(e) or (isinstance(e, (list, tuple)) and not e) for e in x)
+
+
+def _are_empty(x: Any) -> bool:
+    """Whether `x` is a list of empty lists, which have no type."""
+    return isinstance(x, (list, tuple)) and len(x) > 0 and all(isinstance(e, (list, tuple)) and not e for e in x)
+
+
 def _supported_array(array: Any) -> Any:
     """Checks that operators support the type of an array. Returns it in the machine's byte order."""
     if array.dtype in _COMMON_TYPES:
@@ -192,6 +214,10 @@ def value_of(x: Any) -> tuple[Batch, bool] | None:
     if isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 0:
         _supported_array(x)
         return None
+    if _are_empty(x):
+        raise TypeError(
+            of_values('the samples are empty lists, which have no type; of files give jd.batch(samples, layout="F*")')
+        )
     # Only a function sees this batch, so its buffer is as large as a program's, which then reads it in place.
     single = isinstance(x, FILE) or (not isinstance(x, (list, tuple)) and _is_sample(x))
     return (of_samples([_array(x)], roomy=True) if single else _as_batch(x, roomy=True)), single

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Unpack
+from typing import Annotated, Any, Literal, Unpack
 
 import numpy as np
 
@@ -12,10 +12,13 @@ from ..._core.declaration import DType, OneOf
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator
 from ..._core.operator_function import Hints, Input, operator_function
+from ..._core.ragged import Packed
 from ..._core.values import Spec, Value
 from ..._cpu import Format, Info, Status
+from .._families.layouts import spec_of
 from . import decode as _decode
 from . import registered
+from .image_sequence import ImageSlots
 
 DTYPES = tuple(np.dtype(t) for t in (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64))
 
@@ -28,13 +31,29 @@ class PeekImageShape(HostOperator):
     image_type: types.DALIImageType
     adjust_orientation: bool
 
+    takes_sequences = True
+
     def infer(self, encoded: Spec) -> tuple[Spec, ...]:
         _decode.check_encoded(encoded)
+        if _decode.is_sequence(encoded):
+            return (spec_of(self.dtype, (encoded.extent(0), 3), "F*"),)
         return (Spec(self.dtype, 1, (3,)),)
 
-    def run(self, ctx: HostContext, encoded: Value) -> tuple[np.ndarray]:
-        """See `HostOperator.run`: height, width and channels of each image, ``[N, 3]``."""
-        source = _decode.packed(ctx, encoded)
+    def run(self, ctx: HostContext, encoded: Value) -> tuple[Any]:
+        """See `HostOperator.run`: height, width and channels of each image, ``[N, 3]`` or, of sequences, a list of
+        ``[F, 3]``.
+        """
+        slots, source = ImageSlots.of_encoded(ctx, encoded)
+        shapes = self._shapes(slots.ctx, source)
+        if not _decode.is_sequence(encoded.spec):
+            return (shapes,)
+        shapes = shapes.reshape(ctx.N, slots.K, 3)
+        if ctx.spec.shape is not None:
+            return (shapes[:, : ctx.spec.shape[0]],)
+        return ([x[:n] for x, n in zip(shapes, np.where(ctx.present, slots.counts, 0).tolist(), strict=True)],)
+
+    def _shapes(self, ctx: HostContext, source: Packed) -> np.ndarray:
+        """Height, width and channels of each file, ``[N, 3]``."""
         info, _ = _decode.parse_headers(ctx, source)
         # Files that registered decoders decode have rows of zeros, so that no other error is reported for them.
         registered_shapes = dict[int, tuple[int, ...]]()
@@ -57,7 +76,7 @@ class PeekImageShape(HostOperator):
                 shapes[i, 2] = _components(source[i].tobytes())
         for i, shape in registered_shapes.items():
             shapes[i] = shape
-        return (shapes.astype(self.dtype),)
+        return shapes.astype(self.dtype)
 
 
 def _components(jpeg: bytes) -> int:
@@ -96,18 +115,20 @@ def peek_image_shape(
     """Reads the shape that an image will have after decoding from its header.
 
     Args:
-      input: encoded images, 1-D uint8. A host value.
+      input: encoded images, 1-D uint8. A host value. Sequences of encoded images (not in DALI) are 2-D uint8 with a
+        layout that begins with F, a row of bytes for each, in which anything may follow the file.
       dtype: INT32, UINT32, INT64, UINT64, FLOAT or FLOAT64.
       adjust_orientation: whether the shape is that after the EXIF orientation is applied.
       image_type: as `output_type` of `decoders.image`; it determines the number of channels. With `types.ANY_DATA`,
         CMYK and YCCK JPEG files have 4 channels, as in DALI, although `decoders.image` converts them to RGB.
 
     Returns:
-      1-D: height, width and channels. This is a host value, so it can be an argument of other operators.
+      1-D: height, width and channels; of sequences ``[F, 3]``. This is a host value, so it can be an argument of other
+      operators.
 
     Raises:
       ValueError: an unknown `image_type`.
-      TypeError: an unsupported `dtype`, or the input is not 1-D uint8.
+      TypeError: an unsupported `dtype`, or the input is not encoded images.
 
     Example:
       >>> shape = fn.peek_image_shape(jpegs)

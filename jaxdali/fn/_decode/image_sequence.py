@@ -1,0 +1,108 @@
+"""Encoded images of sequences as the samples of a larger batch, for operators that read all images of a sample."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from ..._core import ffi as _ffi
+from ..._core.context import HostContext
+from ..._core.ragged import Packed
+from ..._core.values import Spec, Value
+from ..._cpu import Status
+from . import decode as _decode
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageSlots:
+    """Places for the images of a batch: K for each sample, of which the first ones are used. A sample that is one image
+    has one place.
+
+    Attributes:
+      batch: the context of the batch.
+      ctx: the context of a batch whose samples are the places. An error names the image of its sample.
+      K: places of each sample, a power of two unless all samples have the same number, so that few programs are
+        compiled.
+      counts: ``i64[N]``, images of each sample.
+    """
+
+    batch: HostContext
+    ctx: HostContext
+    K: int
+    counts: np.ndarray
+
+    @staticmethod
+    def of(ctx: HostContext, counts: np.ndarray, static_count: int | None) -> ImageSlots:
+        """The places for sequences.
+
+        Args:
+          counts: ``i64[N]``, images of each sample.
+          static_count: the number of images that all samples have; None: it differs.
+        """
+        largest_count = int(counts[ctx.present].max(initial=1))
+        K = (1 << (largest_count - 1).bit_length() if static_count is None else static_count) or 1
+        present = (ctx.present[:, None] & (np.arange(K) < counts[:, None])).reshape(-1)
+
+        def fail(i: int, code: int, reason: str = ""):
+            if present[i]:
+                ctx.fail(i // K, code, f"image {i % K} of the sample: {reason or _ffi.STATUS.get(code, code)}")
+
+        inner = dataclasses.replace(
+            ctx,
+            B=ctx.B * K,
+            N=ctx.N * K,
+            frames=K,
+            epoch=np.repeat(ctx.epoch, K),
+            position=np.repeat(ctx.position, K),
+            present=present,
+            bad={},
+            fail=fail,
+            report_bad=lambda i, code, reason="": ctx.report_bad(i // K, code, reason),
+            source_of=lambda i: ctx.source_of(i // K),
+        )
+        return ImageSlots(ctx, inner, K, counts)
+
+    @staticmethod
+    def of_single(ctx: HostContext) -> ImageSlots:
+        """The places for samples that are one image."""
+        return ImageSlots(ctx, ctx, 1, np.ones(ctx.N, np.int64))
+
+    @staticmethod
+    def of_encoded(ctx: HostContext, encoded: Value) -> tuple[ImageSlots, Packed]:
+        """The places for encoded images, or for sequences of them, and the files as the batch of the places."""
+        if not _decode.is_sequence(encoded.spec):
+            return ImageSlots.of_single(ctx), _decode.packed(ctx, encoded)
+        slots = ImageSlots.of(ctx, encoded.shapes[:, 0], encoded.spec.extent(0))
+        nothing = np.zeros(0, np.uint8)
+        rows = [
+            [_decode.file_of(row) for row in encoded.sample(i)] if is_present else []
+            for i, is_present in enumerate(ctx.present.tolist())
+        ]
+        return slots, _decode.repack(slots.ctx, [r[k] if k < len(r) else nothing for r in rows for k in range(slots.K)])
+
+    def repeated(self, value: Value, name: str, per_image: bool) -> Value:
+        """An argument per sample as one per place.
+
+        Args:
+          name: of the argument.
+          per_image: whether it may have a row for each image. A sample with another number of rows fails.
+        """
+        K, present = self.K, self.batch.present & (self.counts > 0)
+        if not per_image or value.spec.ndim < 2:
+            x = value.dense(f"argument {name}", self.batch.present)
+            return Value(
+                dataclasses.replace(value.spec, shape=x.shape[1:], layout="", dims=None),
+                np.repeat(value.shapes, K, axis=0),
+                np.repeat(x, K, axis=0),
+            )
+        width = int(value.shapes[present, 1].max(initial=1))
+        x = np.ones((len(present), K, width), value.spec.dtype)
+        for i in np.flatnonzero(present).tolist():
+            rows = value.sample(i)
+            if rows.shape == (self.counts[i], width):
+                x[i, : len(rows)] = rows
+            else:
+                text = f"argument {name} has the shape {rows.shape}, and the sample {self.counts[i]} images: they must be equally many"
+                self.batch.fail(i, Status.ARGUMENT, text)
+        return Value(Spec(value.spec.dtype, 1, (width,)), np.full((len(x) * K, 1), width), x.reshape(-1, width))
