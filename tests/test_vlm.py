@@ -12,6 +12,7 @@ import pytest
 from pipelines import run
 
 from jaxdali import ArgumentError, ArgumentTypeError, fn, types, vlm
+from jaxdali import dynamic as jd
 
 RECORDED = json.loads((places.DATA / "vlm_processors.json").read_text())
 QWEN = vlm.processors["qwen2-vl"]
@@ -89,6 +90,7 @@ def test_results_of_transformers(name):
         ("qwen2-vl", (480, 640), 17 * 23),
         ("gemma-3", (480, 640), 256),  # mm_tokens_per_image
         ("paligemma-224", (480, 640), 256),
+        ("siglip-base-patch16-224", (480, 640), 14 * 14),
         ("siglip-so400m-patch14-384", (480, 640), 27 * 27),
         ("mistral-small-3.1", (1540, 1540), 55 * 55),
         ("internvl3", (448, 448), 256),
@@ -145,14 +147,90 @@ def test_other_numbers():
     for numbers, message in (
         ({"max_patches": 256}, "the rule 'smart_resize' has no max_patches, its numbers are min_pixels, max_pixels"),
         ({"max_pixels": None}, "the rule 'smart_resize' needs max_pixels"),
-        ({"max_pixels": 0}, "max_pixels must be at least 1, got 0"),
+        ({"max_pixels": 0}, "max_pixels must be a whole number, at least 1, got 0"),
+        ({"patch_size": 14.0}, "patch_size must be a whole number, at least 1, got 14.0"),
+        ({"merge_size": None}, "the rule 'smart_resize' needs merge_size"),
+        ({"convention": "pil"}, "convention must be one of dali, pillow, .*, got 'pil'"),
+        (
+            {"patch_layout": "CHW"},
+            "with temporal_patch_size=2, patch_layout must have the letters C, F, H, W, got 'CHW'",
+        ),
+        ({"mean": (), "std": 1.0}, r"mean must be a tuple of numbers, got \(\)"),
+        ({"std": (1.0, 0.0, 1.0)}, "std divides, so it must not be 0"),
+        (
+            {"merge_size": 4},
+            r"multiples of 28 pixels \(patch_size \* pool_size\), .* of 56: change merge_size, or pool_size",
+        ),
         ({"max_pixels": 100}, "min_pixels=3136 is more than max_pixels=100"),
         ({"rule": "resize"}, "rule must be one of smart_resize, .*, got 'resize'"),
     ):
         with pytest.raises(ArgumentError, match=message):
             dataclasses.replace(QWEN, **numbers)
+    for name, numbers, message in (
+        (
+            "internvl3",
+            {"tile_size": 336},
+            r"of 336 pixels \(tile_size\), .* multiples of 448: change merge_size, or tile_size",
+        ),
+        (
+            "gemma-3",
+            {"side": 470},
+            r"of 462 pixels \(side\), but .*pool_size=4 need multiples of 56: change pool_size, or side",
+        ),
+        ("gemma-3", {"side": 13}, "multiples of 0 pixels"),
+        ("siglip2-naflex", {"pool_size": 2}, r"of 16 pixels \(patch_size\), .* 32: change pool_size, or patch_size"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            dataclasses.replace(vlm.processors[name], **numbers)
     with pytest.raises(TypeError):
         vlm.processors["qwen2-vl"] = small  # pyright: ignore[reportIndexIssue]
+
+
+def test_unknown_names():
+    with pytest.raises(KeyError, match=r"no 'qwen3vl'; it has qwen3-vl, qwen2-vl"):
+        vlm.processors["qwen3vl"]
+    assert vlm.processors.get("qwen3vl") is None
+
+
+def test_numbers_of_batches():
+    """A number for each sample of a batch, which may have several images or none."""
+    shapes = [np.int64([[480, 640, 3], [100, 100, 3]]), np.zeros((0, 3), np.int64), np.int64([[900, 900, 3]])]
+    p = vlm.processors["internvl3"]
+    for batch in (
+        jd.batch(shapes, layout="F*"),
+        jd.batch([shapes[0]] * 3, layout="F*"),
+        jd.batch([x[0] for x in shapes[::2]]),
+    ):
+        expected = [p.num_patches(np.asarray(x)).sum() for x in batch]
+        assert p.num_patches(batch).tolist() == expected
+        assert (4 * p.tokens(batch)).tolist() == expected
+
+
+def test_files_instead_of_shapes():
+    files = [path.read_bytes() for path in sorted(places.PHOTOS.glob("*/*.jpg"))[:2]]
+    vectors = [np.frombuffer(x, np.uint8) for x in files]
+    for x in (files, files[0], vectors[0], jd.batch(files)):
+        with pytest.raises(ArgumentError, match=r"got encoded files: give peek_image_shape\(files\)"):
+            QWEN.size(x)
+    with pytest.raises(ArgumentError, match=r"rows differ in length: give jd\.peek"):
+        QWEN.tokens(vectors)
+    with pytest.raises(ArgumentError, match=r"with 4 numbers there; of a video take shape\[1:\]"):
+        QWEN.size([8, 480, 640, 3])
+
+
+def test_thumbnail_as_second_image():
+    """The lines in the docstring of `ImageProcessor`."""
+    p = vlm.processors["internvl3"]
+    files = [path.read_bytes() for path in sorted(places.PHOTOS.glob("*/*.jpg"))]
+    shapes = jd.peek_image_shape(files).numpy()
+    count, k = min((n, k) for k, n in enumerate(p.num_patches(shapes).tolist()) if n > p.merge_size**2)
+    file, shape = files[k], shapes[k]
+    sizes = np.array([p.size(shape), [p.tile_size, p.tile_size]])
+    options = {**p.resize, **p.patches}
+    patches, segments, *_ = jd.decoders.image_patches([[file, file]], size=sizes[None], length=count, **options)
+    assert (np.asarray(segments[0]) > 0).all()
+    of_tile = jd.decoders.image_patches([file], size=sizes[1], **options)[0][0]
+    np.testing.assert_array_equal(np.asarray(patches[0])[np.asarray(segments[0]) == 2], of_tile)
 
 
 def test_example():

@@ -136,6 +136,7 @@ hub = {
     ),
     "glm-4.1v": (glm4v.Glm4vImageProcessor, {"size": {"shortest_edge": 12544, "longest_edge": 9633792}}),
     "siglip2-naflex": (siglip2.Siglip2ImageProcessor, {}),
+    "siglip-base-patch16-224": (SiglipImageProcessor, {}),
     "siglip-so400m-patch14-384": (SiglipImageProcessor, {"size": {"height": 384, "width": 384}}),
     "gemma-3": (Gemma3ImageProcessor, {"size": {"height": 896, "width": 896}}),
     "gemma-4": (gemma4.Gemma4ImageProcessor, {}),

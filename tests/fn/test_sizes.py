@@ -5,7 +5,7 @@ import places
 import pytest
 from pipelines import run
 
-from jaxdali import ArgumentError, OperatorError, SampleError, fn
+from jaxdali import ArgumentError, OperatorError, SampleError, fn, types
 from jaxdali import dynamic as jd
 
 RECORDED = dict(np.load(places.DATA / "vlm_sizes.npz"))
@@ -111,6 +111,14 @@ def test_images_without_a_size():
             "begins with height and width, .*got 0-D int32, a scalar",
         ),
         (lambda x: fn.sizes.tiles(x * 1.5, tile_size=448, max_tiles=2), "must be integers .*got 1-D float32"),
+        (
+            lambda _: fn.sizes.tiles(np.int32([8, 480, 640, 3]), tile_size=448, max_tiles=2),
+            r"with 4 numbers there; of a video take shape\[1:\]",
+        ),
+        (
+            lambda x: fn.sizes.tiles(fn.cast(x, dtype=types.UINT8), tile_size=448, max_tiles=2),
+            r"got encoded files: give peek_image_shape\(files\)",
+        ),
         (lambda x: fn.sizes.pan_and_scan(fn.stack(x, x)), "the shape of one image, 1-D, .* got 2-D"),
     ],
 )

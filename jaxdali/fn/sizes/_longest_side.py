@@ -50,7 +50,8 @@ def longest_side(
       shapes: integers whose last axis begins with height and width, as of `peek_image_shape`: one image, or a sequence
         of images. A host value.
       size: the largest side in pixels, before it is rounded up.
-      patch_size: what sides are multiples of, in pixels: the side of a patch times that of a block of patches.
+      patch_size: the number of pixels that sides are multiples of: 16 for Pixtral; if the model merges patches, that of
+        a merged one, 14 * 2 = 28 for Mistral Small 3.1.
 
     Returns:
       Height and width, int32 of the shape of the input, with 2 elements in the last axis. A host value. `resize` takes it
@@ -58,7 +59,7 @@ def longest_side(
 
     Raises:
       ArgumentError: the input is not integers.
-      OperatorError: an image is empty, or so long that its shorter side would have less than one pixel.
+      SampleError: an image is empty, or so long that its shorter side would have less than one pixel.
 
     Example:
       >>> size = fn.sizes.longest_side(fn.peek_image_shape(jpegs), size=1024, patch_size=16)

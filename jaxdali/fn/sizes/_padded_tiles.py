@@ -97,7 +97,7 @@ def padded_tiles(
 
     Raises:
       ArgumentError: the input is not integers.
-      OperatorError: an image is empty.
+      SampleError: an image is empty.
 
     Example:
       >>> size, canvas = fn.sizes.padded_tiles(fn.peek_image_shape(jpegs), tile_size=336, max_tiles=16)

@@ -98,7 +98,7 @@ def pan_and_scan(
 
     Raises:
       ArgumentError: the input is not integers, or not 1-D.
-      OperatorError: an image is empty, or a window would be.
+      SampleError: an image is empty, or a window would be.
 
     Example:
       >>> windows = fn.sizes.pan_and_scan(fn.peek_image_shape(jpegs))

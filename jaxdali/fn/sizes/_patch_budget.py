@@ -73,7 +73,7 @@ def patch_budget(
 
     Raises:
       ArgumentError: the input is not integers.
-      OperatorError: an image is empty.
+      SampleError: an image is empty, or has more than `max_patches` patches even if it is scaled by 1e-6.
 
     Example:
       >>> size = fn.sizes.patch_budget(fn.peek_image_shape(jpegs), patch_size=16, max_patches=256)

@@ -101,9 +101,12 @@ class SizeRule(HostOperator):
 def check_shapes(shapes: Spec) -> None:
     """Raises ArgumentError unless values of this spec can be shapes of images."""
     extent = shapes.extent(shapes.ndim - 1) if shapes.ndim else 0
-    if shapes.dtype.kind not in "iu" or (extent is not None and extent < 2):
+    if shapes.dtype.kind == "S" or (shapes.dtype == np.uint8 and extent not in (0, 2, 3)):
+        raise ArgumentError("the input must be shapes of images, got encoded files: give peek_image_shape(files)")
+    if shapes.dtype.kind not in "iu" or (extent is not None and extent not in (2, 3)):
         numbers = "" if extent is None else f" with {extent} numbers there" if shapes.ndim else ", a scalar"
+        video = "; of a video take shape[1:]" if extent == 4 else ""
         raise ArgumentError(
             "the input must be integers whose last axis begins with height and width, as those of fn.peek_image_shape, "
-            f"got {shapes.ndim}-D {shapes.dtype}{numbers}"
+            f"got {shapes.ndim}-D {shapes.dtype}{numbers}{video}"
         )

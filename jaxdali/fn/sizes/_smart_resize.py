@@ -74,7 +74,7 @@ def smart_resize(
     Args:
       shapes: integers whose last axis begins with height and width, as of `peek_image_shape`: one image, or a sequence
         of images. A host value.
-      factor: what sides are multiples of, in pixels: the side of a patch times that of a block of patches.
+      factor: the number of pixels that sides are multiples of, ``patch_size * merge_size``: 28 for Qwen2-VL.
       min_pixels: the least number of pixels.
       max_pixels: the largest number of pixels.
       min_side: images with a shorter side are first enlarged to it, as in GLM-4V's processor; 0: they are not.
@@ -85,7 +85,7 @@ def smart_resize(
 
     Raises:
       ArgumentError: the input is not integers, or `min_pixels` is more than `max_pixels`.
-      OperatorError: an image is empty, or one side is more than 200 times the other.
+      SampleError: an image is empty, or one side is more than 200 times the other.
 
     Example:
       >>> size = fn.sizes.smart_resize(fn.peek_image_shape(jpegs), factor=28, min_pixels=3136, max_pixels=1003520)

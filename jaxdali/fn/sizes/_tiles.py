@@ -77,7 +77,7 @@ def tiles(
 
     Raises:
       ArgumentError: the input is not integers, or `min_tiles` is more than `max_tiles`.
-      OperatorError: an image is empty.
+      SampleError: an image is empty.
 
     Example:
       >>> size = fn.sizes.tiles(fn.peek_image_shape(jpegs), tile_size=448, max_tiles=12)

@@ -66,7 +66,7 @@ def token_budget(
 
     Raises:
       ArgumentError: the input is not integers.
-      OperatorError: an image is empty, or its size is rounded down to 0.
+      SampleError: an image is empty, or its size can't be rounded to a whole number of tokens, at most `max_tokens`.
 
     Example:
       >>> size = fn.sizes.token_budget(fn.peek_image_shape(jpegs), patch_size=16, pool_size=3, max_tokens=280)
