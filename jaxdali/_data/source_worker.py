@@ -57,14 +57,16 @@ def _array(x, subject):
         x = x["bytes"]
     if isinstance(x, str):
         x = x.encode()
-    if isinstance(x, (bytes, bytearray, memoryview)):
+    if _is_bytes(x):
         return np.frombuffer(x, np.uint8)
-    if isinstance(x, (list, tuple)) and x and all(isinstance(e, bytes) or _is_undecoded(e) for e in x):
+    if isinstance(x, (list, tuple)) and x and all(_is_bytes(e) or _is_undecoded(e) for e in x):
         return file_rows([_array(e, subject) for e in x])
     if (torch := sys.modules.get("torch")) is not None and isinstance(x, torch.Tensor):
         return _tensor_array(x, torch, subject)
     if torch is not None and isinstance(x, (list, tuple)):
         x = [_tensor_array(e, torch, subject) if isinstance(e, torch.Tensor) else e for e in x]
+    if isinstance(x, (list, tuple)) and x and all(map(_is_vector, x)):
+        return file_rows(x)
     if x is None or isinstance(x, collections.abc.Mapping):
         raise TypeError(_refusal(x, subject))
     try:
@@ -89,6 +91,15 @@ def file_rows(files):
     return rows
 
 
+def _is_bytes(x):
+    return isinstance(x, (bytes, bytearray, memoryview))
+
+
+def _is_vector(x):
+    """Whether a value is an array of bytes, such as ``np.fromfile(path, np.uint8)``."""
+    return isinstance(x, np.ndarray) and x.dtype == np.uint8 and x.ndim == 1
+
+
 def _is_undecoded(x):
     """Whether a value is an undecoded image or sound of Hugging Face's datasets."""
     return isinstance(x, dict) and x.keys() == {"bytes", "path"}
@@ -105,6 +116,11 @@ def _tensor_array(x, torch, subject):
         # NumPy itself has no such type, so PyTorch hands over the bits as another one.
         return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     return _array(x.numpy(), subject)
+
+
+def _is_image(x):
+    """Whether a value is an image of Pillow."""
+    return hasattr(x, "__array_interface__") and hasattr(x, "getbands")
 
 
 def _refusal(x, subject, dtype=None):
@@ -125,6 +141,8 @@ def _refusal(x, subject, dtype=None):
             f"a {type(x).__name__} of dictionaries",
             "flatten it, e.g. to an array for each of their keys",
         )
+    elif isinstance(x, (list, tuple)) and any(_is_image(e) for e in x):
+        description, remedy = f"a {type(x).__name__} of images", "give the bytes of their files, as a list of bytes"
     elif isinstance(x, list) and subject == "it":
         description, remedy = "a list of different things", "return a tuple for several values"
     elif isinstance(x, (list, tuple)) and dtype is None:

@@ -213,6 +213,10 @@ def refused(photos: pathlib.Path) -> dict[str, tuple[Any, str]]:
             "external_source .* no list",
         ),
         "Python source": (lambda: fn.readers.source([1, 2]), "grain.MapDataset.source"),
+        "packed source": (
+            lambda: fn.readers.source([{"tokens": [1]}], lengths=[1], length=2, packing="first_fit")["tokens"],
+            "its packing is for the iterators of jaxdali",
+        ),
         "random": (lambda: fn.decoders.image_random_crop(files()[0]), "draws random numbers.*BatchTransform"),
         "array": (lambda: np.zeros(3), "takes what a reader .* got ndarray"),
     }

@@ -40,6 +40,7 @@ class DataSet:
       parts: the data sets.
       layouts, shapes: the reader's arguments `layout` and `shape`.
       metadata: see below.
+      tokens: keys of values that are packed as tokens, which may have any integer type.
 
     Attributes:
       bounds: the first record of each data set, and the record after the last.
@@ -54,8 +55,10 @@ class DataSet:
 
     lengths: np.ndarray | None = None
 
-    def __init__(self, parts: Sequence[Any], layouts: Any, shapes: Any, metadata: Sequence[str] = ()):
-        self.parts, self.metadata = tuple(parts), tuple(metadata)
+    def __init__(
+        self, parts: Sequence[Any], layouts: Any, shapes: Any, metadata: Sequence[str] = (), tokens: Sequence[str] = ()
+    ):
+        self.parts, self.metadata, self._tokens = tuple(parts), tuple(metadata), tuple(tokens)
         sizes = [0]
         for part in self.parts:
             if not (hasattr(part, "__len__") and hasattr(part, "__getitem__")):
@@ -76,7 +79,11 @@ class DataSet:
                 f"{NAME}: item 0 of {self.description} is empty{', but for its metadata' if metadata else ''}"
             )
         layouts, shapes = self._per_value("layout", layouts, str), self._per_value("shape", shapes, tuple)
-        arrays = [_no_files(a, t) for a, t in zip(arrays, layouts, strict=True)]
+        keys = self.keys if isinstance(self.keys, tuple) else [None] * len(arrays)
+        arrays = [
+            _typed(a, np.dtype(np.int32) if key in self._tokens else a.dtype, 1, layout)
+            for key, a, layout in zip(keys, arrays, layouts, strict=True)
+        ]
         self.seen_shapes = tuple(a.shape for a in arrays)
         self.specs = tuple(
             _spec(self.output_name(k), a, t, s) for k, (a, t, s) in enumerate(zip(arrays, layouts, shapes))
@@ -126,12 +133,16 @@ class DataSet:
             arrays = [by_key[k] for k in self.keys]
         elif keys != self.keys:
             raise ValueError(f"it has {_form(keys)}, the first item has {_form(self.keys)}")
-        arrays = [_no_files(a, spec.layout) for a, spec in zip(arrays, self.specs, strict=True)]
+        arrays = [_typed(a, spec.dtype, spec.ndim, spec.layout) for a, spec in zip(arrays, self.specs, strict=True)]
         for k, (a, spec) in enumerate(zip(arrays, self.specs)):
-            if (a.dtype, a.ndim) != (spec.dtype, spec.ndim):
+            is_token = isinstance(self.keys, tuple) and self.keys[k] in self._tokens and a.dtype.kind in "iu"
+            if (a.dtype, a.ndim) != (a.dtype if is_token else spec.dtype, spec.ndim):
                 is_other_mode = {a.dtype.name, spec.dtype.name} <= {"uint8", "bool"} and {a.ndim, spec.ndim} == {2, 3}
                 # Gray (2-D) and coloured (3-D) images of Pillow, or bitmaps.
                 advice = '; image.convert("RGB") gives images of Pillow one mode' if is_other_mode else ""
+                if (0,) in (a.shape, self.seen_shapes[k]) and np.uint8 in (a.dtype, spec.dtype):
+                    layout = f"{{{self.keys[k]!r}: 'F*'}}" if isinstance(self.keys, tuple) else "'F*'"
+                    advice = f"; layout={layout} says that it is lists of files, which may be empty"
                 forms = f"{a.ndim}-D {a.dtype}, in the first item it is {spec.ndim}-D {spec.dtype}"
                 raise ValueError(f"{self.output_name(k)} is {forms}: all items must agree{advice}")
             extents = [spec.extent(axis) for axis in range(spec.ndim)]
@@ -175,9 +186,11 @@ def _form(keys: Any) -> str:
     return f"the keys {keys}" if isinstance(keys, tuple) else f"{keys} values"
 
 
-def _no_files(a: np.ndarray, layout: str | None) -> np.ndarray:
-    """The value `a`; files of an empty list, which has no type, as ``uint8[0, 0]``."""
-    return np.zeros((0, 0), np.uint8) if layout == "F*" and a.shape == (0,) else a
+def _typed(a: np.ndarray, dtype: np.dtype, ndim: int, layout: str | None) -> np.ndarray:
+    """The value `a`; an empty list, which has no type, as the vector or the files that are expected in its place."""
+    if a.shape == (0,) and layout == "F*":
+        return np.zeros((0, 0), np.uint8)
+    return np.zeros(0, dtype) if a.shape == (0,) and a.dtype == np.float64 and ndim == 1 else a
 
 
 def _describe(part: Any) -> str:
@@ -188,7 +201,8 @@ def _spec(name: str, a: np.ndarray, layout: str | None, shape: Sequence[int | No
     """The spec of a value by the first item's array `a`, with the extents that `shape` fixes."""
     layout = layout or ""
     if layout and len(layout) != a.ndim:
-        raise ArgumentError(f"{NAME}: layout {layout!r} describes {len(layout)} dimensions, {name} has {a.ndim}")
+        files = "; F* is for files, lists of bytes" if layout == "F*" and a.ndim > 1 else ""
+        raise ArgumentError(f"{NAME}: layout {layout!r} describes {len(layout)} dimensions, {name} has {a.ndim}{files}")
     if a.ndim == 0:
         return Spec(a.dtype, 0, (), layout)
     if shape is not None:
@@ -422,11 +436,13 @@ class _Sequences(Sequences):
                 for i, x in zip(items, column, strict=True):
                     if x.shape != column[0].shape:
                         files = f'layout={{{key!r}: "F*"}} if its rows are files, '
+                        images = "of images the bytes of their files (datasets.Image(decode=False)), "
                         raise ValueError(
                             f"{self._data.name(i)}: key {key!r} has the shape {x.shape}, in {self._data.name(items[0])} "
                             f"of the same sequence it is {column[0].shape}: values of the items of a sequence are "
-                            f"stacked; give all one shape, {files * (spec.dtype == np.uint8 and spec.ndim == 2)}or take "
-                            f"them out of the arrays by metadata=[{key!r}]"
+                            f"stacked; give all one shape, {files * (spec.dtype == np.uint8 and spec.ndim == 2)}"
+                            f"{images * (spec.dtype == np.uint8 and spec.ndim == 3)}or take them out of the arrays by "
+                            f"metadata=[{key!r}]"
                         )
                 outputs.append(np.stack(column))
         return outputs
@@ -544,8 +560,8 @@ class ReadSource(Reader):
             raise ArgumentError(f"pad_id must be an int32, got {self.pad_id}")
         if self.packing == "none":
             defaults = {"packing_seed": None, "pad_id": 0, "tokens": ("tokens",)}
-            if given := [name for name, default in defaults.items() if getattr(self, name) != default]:
-                raise ArgumentError(f'{given[0]} is for packing="first_fit" or "sequential"')
+            if names := [name for name, default in defaults.items() if getattr(self, name) != default]:
+                raise ArgumentError(f'{names[0]} is for packing="first_fit" or "sequential"')
             return
         if self.weights is not None:
             raise ArgumentError(
@@ -610,6 +626,11 @@ def _check_lengths(
                 f"lengths must have a number for each of the {num_items} items, got shape {array.shape} of {array.dtype}"
             )
         return array
+    if array.ndim == 2 and array.shape[1] != len(length):
+        raise ArgumentError(
+            f"lengths has {array.shape[1]} columns, and length {len(length)} limit{'s' * (len(length) > 1)}: there "
+            "must be equally many"
+        )
     shapes = [(num_items, len(length))] + [(num_items,)] * (len(length) == 1)
     if array.shape not in shapes or array.dtype.kind not in "iu":
         raise ArgumentError(
@@ -618,6 +639,8 @@ def _check_lengths(
         )
     if array.size and array.min() < 0:
         raise ArgumentError(f"lengths must not be negative, got {array.min()}")
+    if array.size and array.max() > np.iinfo(np.int64).max:
+        raise ArgumentError(f"lengths must fit into int64, got {array.max()}")
     return np.ascontiguousarray(array.reshape(shapes[0]), np.int64)
 
 
@@ -645,10 +668,11 @@ def source(
 
     An item is a value, a tuple of values, or a dictionary of values. A value is an array (NumPy, or something that
     NumPy converts: a torch tensor, without its gradient; a PIL image; a list of numbers), a number, a string, or bytes.
-    A list of bytes is ``uint8[files, longest]``, in which zeros follow shorter ones; ``layout={key: "F*"}`` says that
-    they are files, and allows an empty list. Hugging Face's ``datasets`` represent images that are not decoded by a
-    dictionary with ``bytes`` and ``path``; its value is the bytes. The first item is read while the pipeline is
-    defined. It determines how many values there are, their types and their dimensions; a later item that differs fails.
+    A list of bytes, or of uint8 vectors, is ``uint8[files, longest]``, in which zeros follow shorter ones;
+    ``layout={key: "F*"}`` says that they are files, and allows an empty list. Hugging Face's ``datasets`` represent
+    images that are not decoded by a dictionary with ``bytes`` and ``path``; its value is the bytes. The first item is
+    read while the pipeline is defined. It determines how many values there are, their types and their dimensions; a
+    later item that differs fails.
 
     With ``num_workers=0``, items are read one after another in a thread of the pipeline, beside the training loop. This
     suits data sets that are fast, or whose work is done in libraries that release the interpreter's lock. Work that
@@ -666,9 +690,11 @@ def source(
     * those in `tokens`, 1-D integers: one after another, ``int32[length]``, padded by `pad_id`. Beside each come
       ``<key>_segment_ids``, the number of the item that a token belongs to, from 1, 0 in the padding; and
       ``<key>_positions``, the place of the token in its item, from 0; both ``int32[length]``.
-    * bytes, one file per item: ``uint8[F, longest]`` of layout "F*", where zeros follow shorter files.
+    * bytes, one file per item: ``uint8[F, longest]`` of layout "F*", where zeros follow shorter files. A long file makes
+      all rows of its sequence long, so files of similar sizes take the least memory.
     * several files per item, or none, with ``layout={key: "F*"}``: the files of all items, and
-      ``<key>_segment_ids``, ``int32[files]``, the number of the item that a file belongs to, from 1.
+      ``<key>_segment_ids``, ``int32[files]``, the number of the item that a file belongs to, from 1, which
+      ``fn.decoders.image_patches(..., segments=...)`` takes.
     * numbers ``[F]``, and arrays of equal shape ``[F, ...]``, with "F" before their layout.
 
     Args:
@@ -687,8 +713,8 @@ def source(
         which are then shuffled. With `pad_last_batch`, the batches remain aligned in all epochs. 0: items come in the
         shuffled order.
       packing: "none": a sample is an item. "first_fit": an item goes to the first of 64 open sequences that has room
-        for it in every limit; if none has, the fullest one is closed, which is the one with the least room in one of
-        the limits. "sequential": items stay in order, and one that does not fit begins the next sequence.
+        for it in every limit; if none has, the one with the least room left, in whichever limit is tightest, is closed.
+        "sequential": items stay in order, and one that does not fit begins the next sequence.
       length: the length of a packed sequence, in the unit of `lengths`; or a list of limits, e.g. of tokens and of
         patches, ``(2048, 4096)``, of which the first is the number of tokens.
       tokens: the key or keys of the values that are concatenated; an empty list: none.
@@ -710,9 +736,8 @@ def source(
 
     Returns:
       One output, a list of outputs, or a dictionary of outputs, in the form of the items, with `packing` also segments
-      and positions. Strings and bytes are
-      ``uint8[bytes]``, numbers have the shape (). Their source_info is the class of the data set and the number of the
-      item, of packed ones that of the sequence's first and how many more there are.
+      and positions. Strings and bytes are ``uint8[bytes]``, numbers have the shape (). Their source_info is the class of
+      the data set and the number of the item, of packed ones that of the sequence's first and how many more there are.
 
     Raises:
       TypeError: `dataset` has no ``__len__`` or no ``__getitem__``.
@@ -733,11 +758,15 @@ def source(
       ... def iterator_fn(num_shards=1, shard_id=0):
       ...     item = fn.readers.source(Squares(), name="squares", shuffle="global", num_shards=num_shards, shard_id=shard_id)
       ...     return fn.flip(item["image"]), item["label"]
+      >>> model = jaxdali.vlm.processors["qwen2-vl"]
       >>> photos = [{"photo": open(path, "rb").read(), "tokens": tokenizer.encode(caption)} for path, caption in captions]
-      >>> lengths = [(len(x["tokens"]), num_patches(x["photo"])) for x in photos]
-      >>> packed = fn.readers.source(photos, lengths=lengths, length=(2048, 4096), packing="first_fit", shuffle="global")
+      >>> num_patches = model.num_patches(jd.peek_image_shape([x["photo"] for x in photos]))
+      >>> lengths = [(len(x["tokens"]), n) for x, n in zip(photos, num_patches)]
+      >>> packed = fn.readers.source(photos, lengths=lengths, length=(2048, 16384), packing="first_fit", shuffle="global")
       >>> tokens, segments = packed["tokens"], packed["tokens_segment_ids"]
-      >>> patches, patch_segments, *_ = fn.decoders.image_patches(packed["photo"], size=224, patch_size=14, length=4096)
+      >>> size = model.size(fn.peek_image_shape(packed["photo"]))
+      >>> patches, patch_segments, *_ = fn.decoders.image_patches(
+      ...     packed["photo"], size=size, length=16384, **model.resize, **model.patches)
     """
     weights = order.get("weights")
     if weights is None:
@@ -759,7 +788,8 @@ def source(
                 f"{NAME}: the items are names of files, which are read as text: fn.readers.file(files=...) reads the files"
             )
     names = as_list(order.get("metadata") or ())
-    data = DataSet(parts, layout, shape, [n for n in names if n not in ("index", "source_info")])
+    keys = [n for n in names if n not in ("index", "source_info")]
+    data = DataSet(parts, layout, shape, keys, as_list(tokens) if packing != "none" else ())
     limits = () if length is None else tuple(as_list(length))
     data.lengths = _check_lengths(lengths, group_by_length, packing, limits, len(data))
     op = ReadSource(

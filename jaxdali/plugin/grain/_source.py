@@ -306,9 +306,10 @@ def _check_reader(node: Node, line: str):
     if not isinstance(op, Reader):
         raise ArgumentError(f"{_NAME}: {op.name} (created at {node.where}) has no list of records (called at {line})")
     if op.name == "readers.source":
+        packs = getattr(op, "packing", "none") != "none"
         raise ArgumentError(
             f"{_NAME}: {op.name} (created at {node.where}) reads a data set of Python, which Grain takes itself: "
-            f"grain.MapDataset.source(dataset) (called at {line})"
+            f"grain.MapDataset.source(dataset){'; its packing is for the iterators of jaxdali' * packs} (called at {line})"
         )
     for f in dataclasses.fields(Order):
         value = getattr(op, f.name)

@@ -117,15 +117,25 @@ def test_bytes_of_undecoded_images():
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_lists_of_files(workers):
-    pictures = [[], [b"a", b"", b"long"], [{"bytes": b"png", "path": "x.png"}], []]
-    pipe = pipeline([{"pictures": x} for x in pictures], layout={"pictures": "F*"}, num_workers=workers)
+    torch = pytest.importorskip("torch")
+    pictures = [
+        [],
+        [b"a", b"", b"long"],
+        [{"bytes": b"png", "path": "x.png"}],
+        [bytearray(b"ab"), memoryview(b"c")],
+        [np.uint8([1, 2]), np.uint8([3])],
+        [torch.tensor([1, 2], dtype=torch.uint8), torch.tensor([3], dtype=torch.uint8)],
+    ]
+    pipe = pipeline([{"pictures": x} for x in pictures], layout={"pictures": "F*"}, num_workers=workers, batch_size=6)
     (out,) = pipe.run()
     assert out.layout() == "F*"
     assert [np.asarray(x).tolist() for x in out] == [
         [],
         [[97, 0, 0, 0], [0] * 4, [*b"long"]],
         [[*b"png"]],
-        [],
+        [[*b"ab"], [*b"c\0"]],
+        [[1, 2], [3, 0]],
+        [[1, 2], [3, 0]],
     ]
     pipe.close()
 

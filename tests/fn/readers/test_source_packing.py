@@ -263,10 +263,11 @@ def test_long_items():
         ({"lengths": None}, 'packing="first_fit" needs length, and lengths'),
         ({"length": None}, 'packing="first_fit" needs length, and lengths'),
         ({"length": 0}, "length must be"),
-        ({"length": 32}, r"integers of shape \(300, 1\) or \(300,\).*got shape \(300, 2\)"),
+        ({"length": 32}, "lengths has 2 columns, and length 1 limit"),
         ({"lengths": LENGTHS[1:]}, r"integers of shape \(300, 2\).*got shape \(299, 2\)"),
         ({"lengths": LENGTHS * 1.0}, "got shape .* of float64"),
         ({"lengths": -LENGTHS}, "must not be negative"),
+        ({"lengths": np.full((300, 2), 2**63, np.uint64)}, "must fit into int64"),
         ({"lengths": [[1, 2], [3]] * 150}, "equally many numbers"),
         ({"packing": "none"}, 'length is for packing="first_fit" or "sequential"'),
         ({"packing": "none", "length": None}, "given together"),
@@ -289,11 +290,35 @@ def test_arguments(arguments, message):
         read(1, **arguments)
 
 
-def test_rows_that_are_no_files():
+def test_rows_of_other_data():
     with pytest.raises(
         SampleError, match=r"key 'files' has the shape .*layout=\{'files': \"F\*\"\} if its rows are files"
     ):
         read(1, [x | {"files": np.zeros((i % 3, 2), np.uint8)} for i, x in enumerate(ITEMS)], layout=None)
+
+
+@pytest.mark.parametrize("tokens", [[[], [1, 2], [3]], [[1, 2], np.int16([3]), []], [[], [], []]])
+def test_empty_lists_have_no_type(tokens):
+    items = [{"tokens": x} for x in tokens]
+    samples, _ = read(1, items, batch_size=1, lengths=[2] * 3, length=8, layout=None)
+    expected = [n for x in tokens for n in x]
+    assert samples[0]["tokens"].tolist() == expected + [0] * (8 - len(expected))
+    assert samples[0]["tokens_segment_ids"].tolist()[: len(expected)] == [k + 1 for k in range(3) for _ in tokens[k]]
+
+
+@pytest.mark.parametrize(
+    ("values", "layout", "message"),
+    [
+        ([[], [b"a"]], None, r"layout=\{'image': 'F\*'\} says that it is lists of files"),
+        ([[b"a"], []], None, r"layout=\{'image': 'F\*'\} says that it is lists of files"),
+        ([np.zeros((4, 5, 3), np.uint8), np.zeros((4, 6, 3), np.uint8)], None, r"datasets\.Image\(decode=False\)"),
+        ([np.zeros((4, 5, 3), np.uint8)] * 2, "F*", r"F\* is for files, lists of bytes"),
+    ],
+)
+def test_images_in_place_of_files(values, layout, message):
+    items = [{"tokens": [1], "image": x} for x in values]
+    with pytest.raises((SampleError, ValueError), match=message):
+        read(1, items, batch_size=1, lengths=[1] * 2, length=8, layout=layout and {"image": layout})
 
 
 def test_packing_without_tokens():
