@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import places
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 from programs import load
 
@@ -272,6 +273,33 @@ def test_language_model(language_model, tmp_path):
         assert np.abs(first[0, :20] - second[0, :20]).max() > 0.1
         single = np.asarray(result.model(tokens[:, 20:50], segments[:, 20:50], positions[:, 20:50]))
         np.testing.assert_allclose(first[:, 20:50], single, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_vlm_train(tmp_path):
+    """It learns what images show, and a resumed run has equal losses; a caption depends on its own image alone."""
+    for package in ("flax", "optax", "orbax.checkpoint"):
+        pytest.importorskip(package)
+    vlm_train = load("vlm_train")
+    dataset = vlm_train.make_dataset(items=300)
+    with jax.numpy_dtype_promotion("standard"):  # optax relies on it
+        losses = vlm_train.train(dataset, tmp_path / "whole", steps=100)
+        first = vlm_train.train(dataset, tmp_path / "parts", steps=20)
+        assert first + vlm_train.train(dataset, tmp_path / "parts", steps=40) == losses[:40]
+    # A thing has four tokens, of which a model that sees no pixels guesses the colour and the shape.
+    assert np.mean(losses[-10:]) < 0.9 * np.log(3 * 2) / 4
+
+    sharding = NamedSharding(Mesh(jax.devices(), ("batch",)), PartitionSpec("batch"))
+    with vlm_train.make_iterator(dataset, sharding, batch_size=8) as iterator:
+        batch = {name: np.asarray(array) for name, array in next(iterator).items()}
+    segments, patch_segments = batch["segments"], batch["patch_segments"]
+    np.testing.assert_array_equal(segments.max(axis=1), patch_segments.max(axis=1))
+    assert segments.max() > 2
+    assert (patch_segments > 0).mean() > 0.8
+    model = jax.jit(vlm_train.Model(vlm_train.nnx.Rngs(0)))
+    changed = {**batch, "patches": np.where(patch_segments[..., None] == 2, 0, batch["patches"])}
+    differing = (np.asarray(model(**batch)) != np.asarray(model(**changed))).any(axis=2)
+    np.testing.assert_array_equal(differing, segments == 2)
 
 
 def test_array_record_writer(tmp_path):

@@ -42,6 +42,12 @@ EXAMPLES = {
     ),
     "torch_train": Example("Training", "python examples/torch_train.py --epochs 4", "torch"),
     "language_model": Example("Training", "python examples/language_model.py --epochs 2", "flax optax"),
+    "vlm_train": Example(
+        "Training",
+        "python examples/vlm_train.py",
+        "flax optax orbax-checkpoint",
+        note="The guide [Images for language models and robots](../guides/port_vlm.md) explains its input.",
+    ),
     "augment_with_jax": Example(
         "Augmentation",
         "python examples/augment_with_jax.py --output augment_with_jax.png",
