@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import sys
 from collections.abc import Mapping
 from numbers import Integral, Real
 from types import MappingProxyType
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from . import dynamic, fn
+from . import fn
 from ._core import names
 from ._core.building import is_node
 from ._core.errors import ArgumentError, ArgumentTypeError
@@ -170,6 +171,12 @@ class ImageProcessor:
             values = getattr(self, name)
             if not (isinstance(values, tuple) and values and all(isinstance(x, Real) for x in values)):
                 raise ArgumentError(f"ImageProcessor: {name} must be a tuple of numbers, got {values!r}")
+        if len(self.mean) != len(self.std):
+            raise ArgumentError(
+                f"ImageProcessor: mean and std must have equally many numbers, got {self.mean} and {self.std}"
+            )
+        if not isinstance(self.interp_type, DALIInterpType):
+            raise ArgumentError(f"ImageProcessor: interp_type must be a DALIInterpType, got {self.interp_type!r}")
         if 0 in self.std:
             raise ArgumentError(f"ImageProcessor: std divides, so it must not be 0, got {self.std}")
         if self.side is not None:
@@ -243,7 +250,7 @@ class ImageProcessor:
           Of an array ``i64[...]``; of a batch of N samples ``i64[N]``, for samples with several images ``[F, 3]`` their
           sums. 0 for an image that the rule can't serve, which is an error where it is resized.
         """
-        if isinstance(shapes, dynamic.Batch) and shapes.ndim > 1:
+        if _is_batch(shapes) and shapes.ndim > 1:
             samples = [np.asarray(x) for x in shapes]
             counts = self.num_patches(np.concatenate(samples))
             return np.array([x.sum() for x in np.split(counts, np.cumsum([len(x) for x in samples])[:-1])])
@@ -264,7 +271,7 @@ class ImageProcessor:
           shapes: as of `num_patches`.
 
         Returns:
-          Integers of the shape of `num_patches`, which is `pool_size` squared times as many.
+          Integers of the shape of `num_patches`, which are divided by the square of `pool_size`.
         """
         return self.num_patches(shapes) // self.pool_size**2
 
@@ -289,10 +296,10 @@ class ImageProcessor:
 
     def _sizes(self, shapes: Any) -> tuple[Any, Any]:
         """`size` and `canvas`."""
-        if is_node(shapes) or isinstance(shapes, dynamic.Batch):
+        if is_node(shapes) or _is_batch(shapes):
             if self.side is not None:
                 return np.full(2, self.side, np.int32), np.full(2, self._square_canvas, np.int32)
-            rules = fn.sizes if is_node(shapes) else dynamic.sizes
+            rules = fn.sizes if is_node(shapes) else sys.modules[_DYNAMIC].sizes
             sizes = getattr(rules, self.rule)(shapes, **self._arguments())
             size, canvas = sizes if isinstance(sizes, list) else (sizes, sizes)
             return size, canvas
@@ -340,6 +347,14 @@ class ImageProcessor:
             sizes = np.where((rows[:, :2] >= 1).all(axis=1, keepdims=True), square, np.int32(0))
         # Without a canvas of its own, the size is the canvas.
         return sizes[:, np.arange(4) % sizes.shape[1]].reshape(*shapes.shape[:-1], 4)
+
+
+_DYNAMIC = f"{__package__}.dynamic"
+
+
+def _is_batch(x: Any) -> bool:
+    """Whether `x` is a batch of `jaxdali.dynamic`. That is not loaded for this question alone, as it takes long."""
+    return _DYNAMIC in sys.modules and isinstance(x, sys.modules[_DYNAMIC].Batch)
 
 
 _CLIP_MEAN, _CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)

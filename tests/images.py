@@ -61,6 +61,18 @@ def pillow(data, mode="RGB", upright=True):
     return pixels if pixels.ndim == 3 else pixels[..., None]
 
 
+def resize_by_pillow(image, size, resample):
+    """Pillow's image resized to `size` (height, width), with any version in the order of Pillow 13.
+
+    Older versions always begin with the horizontal pass, and bytes are rounded after each pass.
+    """
+    height, width = size
+    rows_shrink, columns_shrink = image.height - height, image.width - width
+    if rows_shrink > 0 and rows_shrink > 2 * columns_shrink:
+        image = image.resize((image.width, height), resample)
+    return image.resize((width, height), resample)
+
+
 def decode_pipeline(files, operator=None, **arguments):
     """A pipeline that decodes `files`, one batch after another."""
     batch = [np.frombuffer(f, np.uint8) for f in files]

@@ -180,7 +180,7 @@ ffi::Error WriteTimes(int32_t elapsed, const std::vector<std::atomic<int64_t>>& 
 }
 
 // ForEachSample where several samples of the input become one of the output, which is dense: chain.place says where.
-// Samples of the output that get none of those that are present are filled with zeros.
+// Samples of the output without a present image are filled with zeros.
 template <class Task>
 ffi::Error ForEachPlaced(I32 control, const Chain& chain, ffi::ResultBuffer<ffi::S32> status, Task task) {
   const Batch &in = chain.values.front(), &out = chain.values.back();

@@ -173,34 +173,10 @@ class Frames(Operator):
                 for k in np.flatnonzero(differs & ctx.present):
                     reason = _frame_counts_differ(declarations[i], v.shapes[k, 0], declarations[first], counts[k])
                     ctx.fail(int(k), Status.INPUT, reason)
-        static_count = values[first].spec.extent(0)
-        largest_count = int(counts[ctx.present].max(initial=1))
-        # Rounded up to a power of two, so that few programs are compiled.
-        K = (1 << (largest_count - 1).bit_length() if static_count is None else static_count) or 1
-        present = ctx.present[:, None] & (np.arange(K) < counts[:, None])
-
-        def fail(i: int, code: int, reason: str = ""):
-            """Fails the sample of frame `i`, unless the frame is missing."""
-            if present[divmod(i, K)]:  # (sample, frame)
-                ctx.fail(i // K, code, f"frame {i % K}: {reason or _ffi.STATUS.get(code, code)}")
-
-        inner_ctx = dataclasses.replace(
-            ctx,
-            B=ctx.B * K,
-            N=ctx.N * K,
-            frames=K,
-            epoch=np.repeat(ctx.epoch, K),
-            position=np.repeat(ctx.position, K),
-            present=present.reshape(-1),
-            specs=(out,),
-            bad={},
-            fail=fail,
-            report_bad=lambda i, code, reason="": ctx.report_bad(i // K, code, reason),
-            source_of=lambda i: ctx.source_of(i // K),
-        )
+        inner_ctx = context_of_frames(ctx, counts, values[first].spec.extent(0), "frame {}")
         specs = self.frames([v.spec for v in values])
-        inner_values = [self._value(ctx, i, v, specs[i], K) for i, v in enumerate(values)]
-        return inner_ctx, inner_values, counts
+        inner_values = [self._value(ctx, i, v, specs[i], inner_ctx.frames) for i, v in enumerate(values)]
+        return dataclasses.replace(inner_ctx, specs=(out,)), inner_values, counts
 
     def _value(self, ctx: HostContext, i: int, value: Value, spec: Spec, K: int) -> Value:
         """Input `i` of `inner`. Missing frames of a sample repeat its last frame."""
@@ -224,6 +200,39 @@ class Frames(Operator):
             return Value(spec, shapes, pack(frames, ctx.S, lambda n, dtype: np.empty((ctx.S, n), dtype)), present)
         missing = np.zeros(spec.shape, spec.dtype)  # in place of frames of absent samples, whose shapes may differ
         return Value(spec, shapes, np.stack([f if f.shape == spec.shape else missing for f in frames]), present)
+
+
+def context_of_frames(ctx: HostContext, counts: np.ndarray, static_count: int | None, subject: str) -> HostContext:
+    """The context of a batch whose samples are the frames of sequences, K for each: `HostContext.frames`.
+
+    Args:
+      counts: ``i64[N]``, the frames of each sample.
+      static_count: the number of frames that all samples have; None: it differs, and K is rounded up to a power of two,
+        so that few programs are compiled.
+      subject: in errors, a frame, for ``subject.format(number)``.
+    """
+    largest_count = int(counts[ctx.present].max(initial=1))
+    K = (1 << (largest_count - 1).bit_length() if static_count is None else static_count) or 1
+    present = ctx.present[:, None] & (np.arange(K) < counts[:, None])
+
+    def fail(i: int, code: int, reason: str = ""):
+        """Fails the sample of frame `i`, unless the frame is missing."""
+        if present[divmod(i, K)]:  # (sample, frame)
+            ctx.fail(i // K, code, f"{subject.format(i % K)}: {reason or _ffi.STATUS.get(code, code)}")
+
+    return dataclasses.replace(
+        ctx,
+        B=ctx.B * K,
+        N=ctx.N * K,
+        frames=K,
+        epoch=np.repeat(ctx.epoch, K),
+        position=np.repeat(ctx.position, K),
+        present=present.reshape(-1),
+        bad={},
+        fail=fail,
+        report_bad=lambda i, code, reason="": ctx.report_bad(i // K, code, reason),
+        source_of=lambda i: ctx.source_of(i // K),
+    )
 
 
 def _frame_counts_differ(a: Argument, count: Any, reference: Argument, reference_count: Any) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .arguments import Arguments
 from .values import Spec
 
 _CHANNELS = (1, 3, 4)  # usual numbers of channels: gray, RGB, RGBA
@@ -75,3 +76,12 @@ def byte_statistics_warning(mean: Any, stddev: Any) -> str:
     names = " and ".join(statistics)
     scaled = ", ".join(f"{name} {(255 * x).round(3).ravel()[:4].tolist()}" for name, x in statistics.items())
     return f"the numbers of {names} are below 1, as for images of 0..1, but the input has bytes, of 0..255: for these they are {scaled}"
+
+
+def statistics_doubts(args: Arguments, scale: float, image: Spec) -> str:
+    """`byte_statistics_warning` for the arguments `mean` and `std` of an operator that multiplies by `scale`."""
+    is_static = args.is_static("mean") and args.is_static("std")
+    # With another `scale`, the numbers may be meant for another range.
+    if not is_static or scale != 1 or image.dtype != np.uint8:
+        return ""
+    return byte_statistics_warning(args.get("mean"), args.get("std"))

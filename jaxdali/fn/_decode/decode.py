@@ -312,7 +312,9 @@ class DecodeImage(StageOperator):
         """See `StageOperator.informed`. The headers' operator chooses scales by the sizes of a resize, which may come per
         sample.
         """
-        if self.resize is None or not self.resize.args.inputs or "roi_start" in self.resize.args:
+        if self.resize is None or not isinstance(consumer, Resize):
+            return None
+        if not self.resize.args.inputs or "roi_start" in self.resize.args:
             return None
         if type(maker) is not ImageHeaders or maker.on_gpu or maker.pixels is not None or maker.reads_sizes:
             return None
@@ -532,7 +534,7 @@ class ImageHeaders(HostOperator):
         extents = output_shapes(info, op.output_type, op.adjust_orientation)[:, :2]
         try:
             sizes = op.resize.sizes_of(dataclasses.replace(ctx, fail=lambda *_: None), extents, arguments)
-        except Exception:  # the set-up of the resize fails in the same way, and reports the reason
+        except (ValueError, TypeError):  # the set-up of the resize fails in the same way, and reports the reason
             return
         if sizes is None:  # the resize has regions, or arguments that are not known here
             return

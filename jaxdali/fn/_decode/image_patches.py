@@ -247,7 +247,7 @@ class DecodePatches(_OfImages, NativeOperator):
             assert self.patchify.length is not None
             ends = tokens.cumsum(axis=1)
             place = np.stack([np.broadcast_to(np.arange(N)[:, None] % ctx.B, (N, K)), ends - tokens, ends], axis=2)
-            with_images = np.flatnonzero(slots.counts > 0)
+            with_images = np.flatnonzero(ctx.present & (slots.counts > 0))
             place[with_images, slots.counts[with_images] - 1, 2] = self.patchify.length  # zeros follow the last image
             params["patchify.place"] = np.where(slots.ctx.present[:, None], place.reshape(N * K, 3), 0).astype(np.int32)
         params = {name: x.reshape(N, K, *x.shape[1:]) for name, x in params.items()}

@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from ..._core import ffi as _ffi
 from ..._core.context import HostContext
+from ..._core.frames import context_of_frames
 from ..._core.ragged import Packed
 from ..._core.values import Spec, Value
 from ..._cpu import Status
@@ -40,28 +40,8 @@ class ImageSlots:
           counts: ``i64[N]``, images of each sample.
           static_count: the number of images that all samples have; None: it differs.
         """
-        largest_count = int(counts[ctx.present].max(initial=1))
-        K = (1 << (largest_count - 1).bit_length() if static_count is None else static_count) or 1
-        present = (ctx.present[:, None] & (np.arange(K) < counts[:, None])).reshape(-1)
-
-        def fail(i: int, code: int, reason: str = ""):
-            if present[i]:
-                ctx.fail(i // K, code, f"image {i % K} of the sample: {reason or _ffi.STATUS.get(code, code)}")
-
-        inner = dataclasses.replace(
-            ctx,
-            B=ctx.B * K,
-            N=ctx.N * K,
-            frames=K,
-            epoch=np.repeat(ctx.epoch, K),
-            position=np.repeat(ctx.position, K),
-            present=present,
-            bad={},
-            fail=fail,
-            report_bad=lambda i, code, reason="": ctx.report_bad(i // K, code, reason),
-            source_of=lambda i: ctx.source_of(i // K),
-        )
-        return ImageSlots(ctx, inner, K, counts)
+        inner = context_of_frames(ctx, counts, static_count, "image {} of the sample")
+        return ImageSlots(ctx, inner, inner.frames, counts)
 
     @staticmethod
     def of_single(ctx: HostContext) -> ImageSlots:

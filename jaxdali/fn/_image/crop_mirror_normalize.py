@@ -13,7 +13,7 @@ from ..._core.context import HostContext
 from ..._core.declaration import DType, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.input_warnings import byte_statistics_warning
+from ..._core.input_warnings import statistics_doubts
 from ..._core.operator import NativeOperator, ProgramOperator
 from ..._core.operator_function import DTypeImageTypeHints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
@@ -34,13 +34,7 @@ class CropMirrorNormalize(CropWindow):
 
     def doubts(self, *specs: Spec) -> str:
         """A warning about `mean` and `std` that look as if they were for pixels of 0 ... 1; "" if there is none."""
-        is_static = self.args.is_static("mean") and self.args.is_static("std")
-        # With another `scale`, the numbers may be meant for another range.
-        return (
-            byte_statistics_warning(self.args.get("mean"), self.args.get("std"))
-            if is_static and self.scale == 1 and specs[0].dtype == np.uint8
-            else ""
-        )
+        return statistics_doubts(self.args, self.scale, specs[0])
 
     @property
     def has_fill(self) -> bool:

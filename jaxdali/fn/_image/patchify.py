@@ -18,7 +18,7 @@ from ..._core.context import HostContext, LowerContext
 from ..._core.declaration import DType, Len, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.input_warnings import byte_statistics_warning
+from ..._core.input_warnings import statistics_doubts
 from ..._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, Setup, StageOperator
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
@@ -28,6 +28,8 @@ from .._families.layouts import image_layout, spec_of
 
 LAYOUTS = ("HWC", "FHWC")
 INPUT_TYPES = tuple(map(np.dtype, ("uint8", "int16", "uint16", "float16", "bfloat16", "float32")))
+PATCH_TYPES = tuple(map(np.dtype, ("uint8", "float16", "bfloat16", "float32")))
+MOST_PIXELS = 1 << 15  # along an axis of a patch
 AXES = "FHWC"  # The index of a letter is the number of the axis for the kernel.
 
 
@@ -114,17 +116,12 @@ class PatchPositions(Patches, HostOperator):
 
     def run(self, ctx: HostContext, image: Value, grid: Value) -> tuple[Any, ...]:
         samples = [np.concatenate([positions(g, self.merge_size) for g in grids]) for grids in grids_of(ctx, grid)]
-        if ctx.spec.shape is None:
-            return (samples,)
-        result = np.zeros((ctx.N, *ctx.spec.shape), np.int32)
-        for row, sample in zip(result, samples, strict=True):
-            row[: len(sample)] = sample
-        return (result,)
+        return (_padded(ctx, samples),)
 
 
 class PatchSegments(Patches, HostOperator):
-    """The number of its image for each patch, and 0 for padding. It is that in the argument `segments`, if there is one,
-    or else counts the images of a sample from 1.
+    """The number of its image for each patch, and 0 for padding. The argument `segments` has the numbers; without it,
+    images are counted from 1.
     """
 
     def run_reads(self, i: int) -> bool:
@@ -145,12 +142,17 @@ class PatchSegments(Patches, HostOperator):
                 else:
                     numbers[i] = of_images[i].astype(np.int32)
         samples = [np.repeat(x, n) for x, n in zip(numbers, counts, strict=True)]
-        if ctx.spec.shape is None:
-            return (samples,)
-        result = np.zeros((ctx.N, *ctx.spec.shape), np.int32)
-        for row, sample in zip(result, samples, strict=True):
-            row[: len(sample)] = sample
-        return (result,)
+        return (_padded(ctx, samples),)
+
+
+def _padded(ctx: HostContext, samples: list[np.ndarray]) -> Any:
+    """Integers of each patch as the output, with zeros behind them if it has a static shape."""
+    if ctx.spec.shape is None:
+        return samples
+    result = np.zeros((ctx.N, *ctx.spec.shape), np.int32)
+    for row, sample in zip(result, samples, strict=True):
+        row[: len(sample)] = sample
+    return result
 
 
 def _segments_problem(numbers: np.ndarray, num_images: int) -> str:
@@ -176,7 +178,6 @@ def num_tokens(ctx: HostContext, grid: Value) -> np.ndarray:
     return np.array([sum(map(math.prod, grids)) for grids in grids_of(ctx, grid)], np.int32)
 
 
-@functools.lru_cache(maxsize=256)
 def positions(grid: tuple[int, ...], merge_size: int) -> np.ndarray:
     """The row and column of each patch in a grid, for videos after the time, ``i32[tokens, 2]`` or ``i32[tokens, 3]``.
 
@@ -184,13 +185,19 @@ def positions(grid: tuple[int, ...], merge_size: int) -> np.ndarray:
       grid: the numbers of rows and columns, for videos after that of times.
     """
     *times, rows, columns = grid
-    n = merge_size
+    table = _positions_in_frame(rows, columns, merge_size)
+    if not times:
+        return table
+    time = np.repeat(np.arange(times[0], dtype=np.int32), len(table))
+    return np.column_stack([time, np.tile(table, (times[0], 1))])
+
+
+@functools.lru_cache(maxsize=64)
+def _positions_in_frame(rows: int, columns: int, n: int) -> np.ndarray:
+    """The row and column of each patch, ``i32[tokens, 2]``, in blocks of n x n patches."""
     # [block row, row, block column, column, 2], in which the two axes in the middle are exchanged.
     places = np.moveaxis(np.indices((rows, columns), np.int32), 0, -1).reshape(rows // n, n, columns // n, n, 2)
     table = places.swapaxes(1, 2).reshape(-1, 2)
-    if times:
-        time = np.repeat(np.arange(times[0], dtype=np.int32), len(table))
-        table = np.column_stack([time, np.tile(table, (times[0], 1))])
     table.setflags(write=False)
     return table
 
@@ -224,12 +231,7 @@ class Patchify(Patches, StageOperator):
 
     def doubts(self, *specs: Spec) -> str:
         """A warning about `mean` and `std` that look as if they were for pixels of 0 ... 1; "" if there is none."""
-        is_static = self.args.is_static("mean") and self.args.is_static("std")
-        return (
-            byte_statistics_warning(self.args.get("mean"), self.args.get("std"))
-            if is_static and self.scale == 1 and specs[0].dtype == np.uint8
-            else ""
-        )
+        return statistics_doubts(self.args, self.scale, specs[0])
 
     @property
     def pixels(self) -> int:
@@ -319,10 +321,13 @@ class Patchify(Patches, StageOperator):
         return DensePatches(patchify=self) if spec.shape is not None and out.shape is not None else None
 
     def divided(self, spec: Spec, out: Spec) -> tuple[NativeOperator, ProgramOperator] | None:
-        """The CPU makes patches in the input's type. The accelerator normalises and converts them."""
+        """The CPU makes patches in the input's type, integers of 16 bits as floats. The accelerator normalises and converts
+        them.
+        """
         if out.shape is None:
             return None
-        first = dataclasses.replace(self, dtype=spec.dtype, normalises=False)
+        dtype = spec.dtype if spec.dtype in PATCH_TYPES else np.dtype(np.float32)
+        first = dataclasses.replace(self, dtype=dtype, normalises=False)
         return first, DensePatches(patchify=self, cuts=False)
 
 
@@ -398,16 +403,16 @@ def patchify(
     input: Input,
     /,
     *,
-    patch_size: Annotated[OneOrMore[int], Len(1, 2), Range(1)],
+    patch_size: Annotated[OneOrMore[int], Len(1, 2), Range(1, MOST_PIXELS)],
     dtype: Annotated[DType, OneOf("float32", "float16", "bfloat16", "uint8")] = types.FLOAT,
     length: Annotated[int | None, Range(1)] = None,
     mean: PerSample[OneOrMore[float]] = 0.0,
-    merge_size: Annotated[int, Range(1)] = 1,
+    merge_size: Annotated[int, Range(1, MOST_PIXELS)] = 1,
     patch_layout: str = "HWC",
     scale: float = 1.0,
     shift: float = 0.0,
     std: PerSample[OneOrMore[float]] = 1.0,
-    temporal_patch_size: Annotated[int, Range(1)] = 1,
+    temporal_patch_size: Annotated[int, Range(1, MOST_PIXELS)] = 1,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
     **hints: Unpack[Hints],
@@ -449,7 +454,7 @@ def patchify(
         the time before them.
       * grid: int32 ``[2]``, the numbers of rows and columns of patches; of videos ``[3]``, with that of times before them.
 
-      The last three are host values, which can be arguments of other operators.
+      The last three are host values, which can be arguments of other operators, unless `device` is "gpu".
 
     Raises:
       ValueError, TypeError: a `patch_layout` that is no permutation, or that lacks the F of `temporal_patch_size`; a

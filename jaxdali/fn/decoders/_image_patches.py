@@ -14,7 +14,7 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from .._decode.decode import ImageHeaders
 from .._decode.image_patches import DecodeForPatches, DecodePatches, ImagePositions, ImageSegments, PatchHeaders
-from .._image.patchify import Patchify
+from .._image.patchify import MOST_PIXELS, Patchify
 from .._image.resize import ByConvention, Resize
 from ._decoder import MAX_PIXELS
 
@@ -24,7 +24,7 @@ def image_patches(
     input: Input,
     /,
     *,
-    patch_size: Annotated[OneOrMore[int], Len(1, 2), Range(1)],
+    patch_size: Annotated[OneOrMore[int], Len(1, 2), Range(1, MOST_PIXELS)],
     size: PerSample[OneOrMore[float]],
     adjust_orientation: bool = True,
     antialias: bool = True,
@@ -35,14 +35,14 @@ def image_patches(
     length: Annotated[int | None, Range(1)] = None,
     max_pixels: Annotated[int, Range(1)] = MAX_PIXELS,
     mean: PerSample[OneOrMore[float]] = 0.0,
-    merge_size: Annotated[int, Range(1)] = 1,
+    merge_size: Annotated[int, Range(1, MOST_PIXELS)] = 1,
     output_type: Annotated[types.DALIImageType, OneOf(types.RGB, types.BGR, types.GRAY, types.YCbCr)] = types.RGB,
     patch_layout: str = "HWC",
     scale: float = 1.0,
     segments: Annotated[PerSample[OneOrMore[int]] | None, Range(0)] = None,
     shift: float = 0.0,
     std: PerSample[OneOrMore[float]] = 1.0,
-    temporal_patch_size: Annotated[int, Range(1)] = 1,
+    temporal_patch_size: Annotated[int, Range(1, MOST_PIXELS)] = 1,
     truncated: Literal["error", "accept"] = "error",
     device: Literal["cpu", "mixed", "gpu"] | None = None,
     name: str | None = None,
@@ -93,7 +93,7 @@ def image_patches(
       * positions: int32 ``[patches, 2]``, row and column of the patch in its image's grid.
       * grid: int32 ``[2]``, the numbers of rows and columns of patches; of sequences ``[F, 2]``.
 
-      The last three are host values.
+      The last three are host values, unless `device` puts the patches on the accelerator.
 
     Raises:
       ValueError, TypeError: arguments that `resize` or `patchify` refuse; a sequence without `length`. A sample fails

@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from images import encode, picture
+from images import encode, picture, resize_by_pillow
 from PIL import Image, ImageOps
 
 import jaxdali.dynamic as jd
@@ -152,7 +152,7 @@ def scaled_by_pillow(file: bytes, scale: int, size: tuple[int, int]) -> np.ndarr
     """A JPEG in Pillow's draft mode at 1/scale of its size, resized to `size` (height, width)."""
     image = Image.open(io.BytesIO(file))
     image.draft("RGB", (image.width // scale, image.height // scale))
-    return np.asarray(image.convert("RGB").resize(size[::-1], Image.Resampling.BICUBIC))
+    return np.asarray(resize_by_pillow(image.convert("RGB"), size, Image.Resampling.BICUBIC))
 
 
 CUBIC = {"interp_type": types.INTERP_CUBIC, "convention": "pillow"}

@@ -8,6 +8,7 @@ import json
 import numpy as np
 import places
 import pytest
+from images import resize_by_pillow
 from PIL import Image
 from pipelines import run
 
@@ -214,7 +215,7 @@ def test_rows_of_decoders_become_the_same_pixels(format, mode, size, convention)
     arguments = {"size": size, "interp_type": types.INTERP_CUBIC, "convention": convention}
     (rows,) = run(lambda x: fn.resize(fn.decoders.image(x), **arguments), [encoded])
     if convention == "pillow":
-        want = np.asarray(Image.fromarray(decoded).resize(size[::-1], Image.Resampling.BICUBIC))
+        want = np.asarray(resize_by_pillow(Image.fromarray(decoded), size, Image.Resampling.BICUBIC))
     else:
         (want,) = resize([decoded], **arguments)
     np.testing.assert_array_equal(rows.at(0), want)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 import shardings
-from images import encode, picture, png
+from images import encode, picture, png, resize_by_pillow
 from PIL import Image, ImageOps
 
 import jaxdali
@@ -53,7 +53,7 @@ def pixels(file, size, scale=1, resample=Image.Resampling.BICUBIC):
     """A file, decoded and resized by Pillow. `scale`: of a JPEG that is decoded at a fraction of its size."""
     image = Image.open(io.BytesIO(file))
     image.draft("RGB", (image.width // scale, image.height // scale))
-    return np.asarray(ImageOps.exif_transpose(image).convert("RGB").resize(size[::-1], resample))
+    return np.asarray(resize_by_pillow(ImageOps.exif_transpose(image).convert("RGB"), size, resample))
 
 
 def patches_of(image):
