@@ -41,8 +41,8 @@ STD = np.float32([0.26862954, 0.26130258, 0.27577711]) * 255
 
 
 def cpu_seconds() -> float:
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    return own.ru_utime + own.ru_stime
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
 
 
 def smart_size(height: int, width: int, max_pixels: int) -> tuple[int, int]:

@@ -155,6 +155,7 @@ CASES = [
         interp_type=(0, 2),
         mean=(0.0, 9.0, 3),
         std=(1.0, 2.0, 3),
+        segments=(1, 9, 1),
     ),
     case("decoders.image_random_crop", "jpeg", page=(0, 0)),
     case("decoders.image_slice", "jpeg", start=(0, 9, 2), shape=(9, 20, 2), page=(0, 0)),
