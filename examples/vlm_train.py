@@ -18,6 +18,7 @@ import dataclasses
 import io
 import pathlib
 import tempfile
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -81,7 +82,7 @@ def make_iterator(dataset, sharding, batch_size, seed=0):
 
     @data_iterator(output_map=names, reader_name="captions", sharding=sharding, repeat=True)
     def sequences(num_shards=1, shard_id=0):
-        item = fn.readers.source(
+        item: Any = fn.readers.source(
             dataset, lengths=lengths, length=(TOKENS, PATCHES), packing="first_fit",
             shuffle="global", pad_last_batch=True, name="captions",
             num_shards=num_shards, shard_id=shard_id,
