@@ -32,9 +32,15 @@ def functions(*kernels: str) -> dict[str, Callable[..., Any]]:
         _ffi.call,
         _ffi.call_chain,
     )
+
+    def call_chain_of_device(image: Any, stages: Any, **options: Any) -> Any:
+        """A GPU's chain ends with a window. Others are the CPU's, also where there is a GPU."""
+        kernel = names["chain"] if stages[-1][0] == "window" else "chain"
+        return call_chain(image, stages, kernel=kernel, **options)
+
     return {
         "call": lambda kernel, *args, **options: call(names.get(kernel, kernel), *args, **options),
-        "call_chain": lambda *args: call_chain(*args, kernel=names["chain"]),
+        "call_chain": call_chain_of_device,
         "kernels_on": lambda device: frozenset(names),
     }
 
