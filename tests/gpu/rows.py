@@ -450,6 +450,30 @@ def expand(t: Timings):
     t.show("gray to three channels", "expand", gray, b.shapes, b.pixels)
 
 
+def patchify(t: Timings):
+    """The patches of language models, as float32."""
+    side = 112 if t.dry_run else 448
+    images = Images(t.n, side, side, dense=True)
+    _, scale, offset = Batch(t.dry_run, t.n, dense=True).scales()
+    for model, patch, merge, frames, axes in (
+        ("Qwen2-VL", 14, 2, 2, (3, 0, 1, 2)),
+        ("SigLIP 2", 16, 1, 1, (0, 1, 2, 3)),
+    ):
+        attrs = {"patch_size": (patch, patch), "merge_size": merge, "temporal_patch_size": frames, "axes": axes}
+        shapes = np.tile([(side // patch) ** 2, frames * 3 * patch**2], (t.n, 1))
+        operands = scale, offset, np.zeros((t.n, 0), np.int32)
+        t.show(
+            f"patches of {model}, {side}x{side}",
+            "patchify",
+            images,
+            shapes,
+            images.shapes[:, :2].prod(1),
+            *operands,
+            out=np.float32,
+            **attrs,
+        )
+
+
 def merge(t: Timings):
     _, show = varying(t, "merge")
     show("copied into a batch", np.zeros(0, np.uint8))
@@ -474,7 +498,7 @@ KERNELS: dict[str, Callable[[Timings], None]] = {
             table,
             reduce,
         ),
-        *(expand, merge),
+        *(expand, merge, patchify),
     )
 }
 

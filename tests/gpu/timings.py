@@ -25,7 +25,7 @@ import gpu_photos
 # What matters most comes first.
 KERNELS = (
     *("chain", "decode", "resize", "warp", "window", "color", "filter", "remap", "stencil", "equalize"),
-    *("jpeg_distortion", "paste", "table", "reduce", "expand", "merge"),
+    *("jpeg_distortion", "paste", "table", "reduce", "expand", "merge", "patchify"),
 )
 AT_ONCE = 4
 HEAD = ["| kernel | ms | traffic MB | ms for the traffic | times that (target 1.5) |", "|---|--:|--:|--:|--:|"]
