@@ -60,6 +60,19 @@ def own_threads():
     threads.end()
 
 
+@pytest.fixture
+def played(monkeypatch):
+    """A function after which CPU devices stand in for accelerators without kernels, such as TPUs."""
+    from jaxdali._core import ffi
+    from jaxdali._program.sharding import Shards
+
+    def play():
+        monkeypatch.setattr(ffi, "kernels_on", lambda device: frozenset())
+        monkeypatch.setattr(Shards, "accelerator", property(lambda self: True))
+
+    return play
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """32 files whose content is their number, from 1."""

@@ -343,8 +343,7 @@ def call_chain(
     # Attributes begin with the number of their stage: "0_interp".
     attrs = {f"{k}_{name}": v for k, (_, _, c) in enumerate(stages) for name, v in c.attrs.items()}
     attrs |= {"kernels": " ".join(name for name, _, _ in stages), "timed": last.times is not None}
-    # The stages write their times to the working memory, even if there are no samples.
-    data, status, memory = _native(kernel, B, result, operands, attrs, scratch=0 if B else _cpu.PLAN_BYTES)
+    data, status, memory = _native(kernel, B, result, operands, attrs)
     for k, (_, ctx, _) in enumerate(stages):
         if ctx.times is not None:
             ctx.times.append(_time(memory, k))

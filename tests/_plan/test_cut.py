@@ -10,23 +10,10 @@ import shardings
 
 import jaxdali
 from jaxdali import fn, pipeline_def, types
-from jaxdali._core import ffi
-from jaxdali._program.sharding import Shards
 from jaxdali.plugin.jax import data_iterator
 
 PHOTOS = str(places.PHOTOS)
 MEAN, STD = [124.0, 116.0, 104.0], [58.0, 57.0, 57.0]
-
-
-@pytest.fixture
-def played(monkeypatch):
-    """A function after which CPU devices stand in for accelerators without kernels."""
-
-    def play():
-        monkeypatch.setattr(ffi, "kernels_on", lambda device: frozenset())
-        monkeypatch.setattr(Shards, "accelerator", property(lambda self: True))
-
-    return play
 
 
 def decoded(device="mixed", size=(40, 56), num_shards=1, shard_id=0):

@@ -55,7 +55,7 @@ usual = rng.integers(200, 3000, (300, 2))
 chosen = rng.choice(edges, (300, 2))
 squares = np.repeat([*edges, 100000], 2).reshape(-1, 2)
 shapes = np.concatenate([random, usual, chosen, squares])
-found = {"shapes": shapes}
+recorded = {"shapes": shapes}
 
 
 def record(name, function, *arguments):
@@ -67,7 +67,7 @@ def record(name, function, *arguments):
         except ValueError:
             rows.append(None)
     width = max(len(r) for r in rows if r)
-    found[name] = np.int32([r or [0] * width for r in rows])
+    recorded[name] = np.int32([r or [0] * width for r in rows])
 
 
 def llama(h, w, enlarge=False, tiles=16, tile=336):
@@ -186,6 +186,6 @@ processors = {
 defaults = Gemma3Processor.images_kwargs
 processors["gemma-3"]["pan_and_scan"] = {k: v for k, v in defaults.items() if "pan_and_scan" in k}
 
-np.savez_compressed("vlm_sizes.npz", **{k: v.astype(np.int32) for k, v in found.items()})
+np.savez_compressed("vlm_sizes.npz", **{k: v.astype(np.int32) for k, v in recorded.items()})
 with open("vlm_processors.json", "w") as f:
     json.dump(processors, f, indent=1, default=list)

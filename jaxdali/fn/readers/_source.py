@@ -485,13 +485,7 @@ def _rows(values: Sequence[np.ndarray]) -> np.ndarray:
     Args:
       values: the files of each item, ``u8[bytes]`` or ``u8[files, longest]``.
     """
-    blocks = [x[None] if x.ndim == 1 else x for x in values]
-    rows = np.zeros((sum(map(len, blocks)), max(x.shape[1] for x in blocks)), np.uint8)
-    begin = 0
-    for block in blocks:
-        rows[begin : begin + len(block), : block.shape[1]] = block
-        begin += len(block)
-    return rows
+    return source_worker.file_rows([row for x in values for row in (x[None] if x.ndim == 1 else x)])
 
 
 def packed_specs(data: DataSet, tokens: Sequence[str], length: Sequence[int]) -> dict[Any, Spec]:

@@ -11,8 +11,6 @@ from pipelines import run
 import jaxdali
 import jaxdali.dynamic as jd
 from jaxdali import Pipeline, fn, ops, pipeline_def, types
-from jaxdali._core import ffi
-from jaxdali._program.sharding import Shards
 
 RNG = np.random.default_rng(3)
 PHOTOS = str(places.PHOTOS)
@@ -376,17 +374,6 @@ def test_serialized_pipeline():
         x.feed_input("images", IMAGES)
     for a, b in zip(arrays(p.run()), arrays(copy.run()), strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-@pytest.fixture
-def played(monkeypatch):
-    """CPU devices stand in for accelerators without kernels, such as TPUs."""
-
-    def play():
-        monkeypatch.setattr(ffi, "kernels_on", lambda device: frozenset())
-        monkeypatch.setattr(Shards, "accelerator", property(lambda self: True))
-
-    return play
 
 
 @pytest.mark.parametrize(
