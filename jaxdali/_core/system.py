@@ -23,6 +23,7 @@ T = TypeVar("T")
 _GROUPS = Path("/proc/self/cgroup")  # the control groups of this process
 _THREADS = Path("/proc/self/task")
 _CONTROL = Path("/sys/fs/cgroup")  # the limits of all control groups
+_AFTER_RUN = 1.0  # seconds that `join` waits for a thread whose `run` has returned
 
 _jax_process: int | None = None  # the id of the process that had run JAX before it forked
 _threads: weakref.WeakSet[Thread] = weakref.WeakSet()  # that were started, or were about to start
@@ -242,7 +243,9 @@ class Thread(threading.Thread):
 
     def join(self, timeout: float | None = None):
         if self._process == os.getpid() and self._ended.wait(timeout):
-            super().join()  # what it does after `run` takes no time
+            # What it does after `run` takes no time, but needs a lock of `threading`. The caller has that lock if the
+            # garbage collector has called it within `threading.enumerate`.
+            super().join(_AFTER_RUN)
 
 
 def threads_named(name: str) -> list[Thread]:

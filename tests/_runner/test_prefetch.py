@@ -51,6 +51,25 @@ def test_garbage_collected_in_a_producing_thread(own_threads):
     own_threads.end()
 
 
+def test_collected_while_threads_are_listed(own_threads):
+    """`threading.enumerate` allocates under a lock that each thread needs to end."""
+    iterator = data_iterator(lambda: fn.random.uniform(shape=[2]), ["x"])(batch_size=1, num_threads=1)
+    next(iterator)
+    dropped_iterators = [iterator]
+    del iterator
+    returned = threading.Event()
+
+    def collect():
+        with threading._active_limbo_lock:
+            dropped_iterators.clear()
+            gc.collect()
+        returned.set()
+
+    threading.Thread(target=collect, daemon=True).start()
+    assert returned.wait(20)
+    own_threads.end()
+
+
 def test_collected_in_a_thread_of_a_source():
     """A producing thread waits for the threads of readers. So none of them may wait for a producing thread."""
     closed_in = []
