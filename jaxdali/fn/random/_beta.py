@@ -44,7 +44,8 @@ class Beta(Distribution):
           shape: the shape parameter of each number.
           sizes: the number of numbers of each sample.
           substream: the first stream of the generator. A round of rejection takes this stream for normal numbers and
-            the second one after it for uniform numbers. The next round begins at the fourth one after it.
+            the second one after it for uniform numbers. The next round begins at the fourth one after it, which also
+            has the last uniform number of those that are accepted, whatever rounds other numbers need.
         """
         # Marsaglia and Tsang's method needs a shape of at least 1, so it draws for shape + 1. Multiplied by U ** (1 /
         # shape), with U uniform, the result has the wanted shape. Logarithms, because small shapes would underflow.
@@ -58,8 +59,9 @@ class Beta(Distribution):
                 v = (1 + n / np.sqrt(9 * d)) ** 3
                 log_v = np.log(v)
                 accepted = (v > 0) & (np.log(u) < n * n / 2 + d * (1 - v + log_v)) & np.isnan(log_gamma)
-            log_gamma[accepted] = np.log(d[accepted]) + log_v[accepted]
-        return log_gamma + np.log(1 - draw(ctx, self.seed, sizes, part=substream)[0]) / shape
+            log_u = np.log(1 - draw(ctx, self.seed, sizes, part=substream)[0])
+            log_gamma[accepted] = (np.log(d) + log_v + log_u / shape)[accepted]
+        return log_gamma
 
 
 @operator_function("random.beta")

@@ -5,6 +5,7 @@ import math
 import jax
 import numpy as np
 import pytest
+import scipy.stats
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdali import DataNode, Pipeline, _cpu, fn, pipeline_def, types
@@ -156,6 +157,13 @@ def test_beta():
         one(lambda: R.beta(beta=R.uniform(range=(-2, -1))))
 
 
+@pytest.mark.parametrize("alpha", [0.2, 1, 5])
+@pytest.mark.parametrize("beta", [0.2, 1, 5])
+def test_beta_of_many_samples(alpha, beta):
+    x = np.stack(draw(lambda: R.beta(alpha=alpha, beta=beta, dtype=types.FLOAT64), batch_size=10_000))
+    assert scipy.stats.kstest(x, "beta", (alpha, beta)).pvalue > 0.01
+
+
 def test_choice():
     x = one(lambda: R.choice(5, shape=20_000))
     assert x.dtype == np.int32
@@ -237,11 +245,24 @@ def test_seeds():
     assert draw(lambda: R.uniform(shape=4, seed=6))[0].tolist() != reseeded[0]
 
 
-def test_numbers_do_not_depend_on_batch_size():
-    x = draw(lambda: R.uniform(shape=3), batch_size=2, batches=6)
-    assert len({tuple(v.tolist()) for v in x}) == 12
-    y = draw(lambda: R.uniform(shape=3), batch_size=4, batches=3)
-    assert np.array_equal(x, y)
+DRAWS = {
+    "beta": lambda: R.beta(alpha=0.2, beta=R.uniform(range=(0.1, 2)), shape=3),
+    "choice": lambda: R.choice(3, p=[0.2, 0.3, 0.5], shape=3),
+    "coin_flip": lambda: R.coin_flip(probability=R.uniform(range=(0, 1)), shape=3),
+    "key": lambda: R.key(),
+    "normal": lambda: R.normal(mean=R.uniform(), shape=3),
+    "uniform": lambda: R.uniform(shape=R.uniform(range=(1, 9), shape=1, dtype=types.INT32)),
+}
+
+
+@pytest.mark.parametrize("name", fn.random.__all__)
+def test_numbers_do_not_depend_on_batch_size(name):
+    """Each sample is what it is alone in a batch."""
+    singles = draw(DRAWS[name], batch_size=1, batches=64)
+    assert len({x.tobytes() for x in singles}) > 1
+    for batch_size in (4, 64):
+        batches = draw(DRAWS[name], batch_size=batch_size, batches=64 // batch_size)
+        assert all(np.array_equal(x, y) for x, y in zip(batches, singles, strict=True))
 
 
 def test_numbers_do_not_depend_on_shards(tmp_path):
