@@ -19,7 +19,7 @@ from .._batch.host_input import HostInput, InputSource
 from .._batch.reading import joined_ids
 from .._core.graph import DataNode, Graph, Node
 from .._core.jax_settings import own_settings
-from .._core.operator import EagerOperator, SourceOperator
+from .._core.operator import EagerOperator, NativeOperator, SourceOperator
 from .._core.ragged import DeviceSamples, Packed, is_on_accelerator
 from .._core.values import Spec, Value
 from .._data.source import SampleIds, Source
@@ -235,7 +235,14 @@ class Evaluation:
           values: of evaluated nodes, by their ids in the definition. Nodes whose values are on the host are not
             computed again.
         """
-        values = {n: value for n, value in values.items() if value.data is not None}
+        # A repair runs the operators that made the inputs of the failed one again, so no values replace them.
+        needed_for_repair = {
+            x.node.id
+            for node in self._nodes
+            if isinstance(node.op, NativeOperator) and node.op.repairs(_cpu.Status.REFUSED)
+            for x in node.inputs
+        }
+        values = {n: v for n, v in values.items() if v.data is not None and n not in needed_for_repair}
         graph.with_values({n: HostInput(specs=value.specs) for n, value in values.items()})
         # From here on nodes are those that the graph still has. They are its own, copies of the definition's.
         copies = graph.copies

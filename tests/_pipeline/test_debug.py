@@ -150,12 +150,15 @@ def test_errors_equal_the_compiled_pipelines():
     assert "rotate (created at" in check(no_image, 1)[0]
 
 
-def test_replaced_samples():
+@pytest.mark.parametrize("has_header", [False, True])
+def test_replaced_samples(has_header):
+    """A file without a header fails on the host, and one that ends after it in the program."""
     good = (places.ROOT / "examples" / "images" / "astronaut" / "astronaut_0.jpg").read_bytes()
+    bad = good[: good.index(b"\xff\xda")] if has_header else b"rubbish"
 
     @pipeline_def(batch_size=2, num_threads=1, device_id=None, debug=True)
     def pipeline():
-        data = fn.external_source(source=lambda: [np.frombuffer(x, np.uint8) for x in (b"rubbish", good)])
+        data = fn.external_source(source=lambda: [np.frombuffer(x, np.uint8) for x in (bad, good)])
         return fn.resize(fn.decoders.image(data, on_error="replace"), size=(8, 8))
 
     p = pipeline()
