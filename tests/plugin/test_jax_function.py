@@ -269,6 +269,24 @@ def test_local_and_global_functions():
         assert shapes[-1] == ((16, 2, 4), SHARDING)
 
 
+@pytest.mark.parametrize("jit", [None, False])
+def test_global_functions_run_eagerly_on_request(jit):
+    def is_traced(x):
+        return x * 0 + float(isinstance(x, jax.core.Tracer))
+
+    with sharded(lambda x, shard: jax_function(is_traced, sharding=SHARDING, jit=jit)(x)) as it:
+        assert (np.asarray(next(it)["y"]) == (jit is None)).all()
+
+
+def test_global_functions_without_outputs_run_eagerly(capsys):
+    def show(x):
+        print(isinstance(x, jax.core.Tracer))
+
+    with sharded(lambda x, shard: jax_function(show, sharding=SHARDING, num_outputs=0)(x) or x) as it:
+        next(it)
+    assert set(capsys.readouterr().out.split()) == {"False"}
+
+
 def test_shards_with_different_functions_run_eagerly(caplog):
     with (
         caplog.at_level(logging.WARNING),

@@ -136,8 +136,9 @@ def jax_function(
     for layout in layouts:
         if layout is not None and not isinstance(layout, str):
             raise TypeError(f"output_layouts must be strings, got {layout!r}")
-    options = {"function": function, "outputs": num_outputs, "layouts": layouts, "keep": bool(preserve)}
-    eager = jit is False or num_outputs == 0 or sharding is not None
+    jit = False if num_outputs == 0 else jit  # without outputs it is called for its side effects
+    options = {"function": function, "outputs": num_outputs, "layouts": layouts, "keep": bool(preserve), "jit": jit}
+    eager = jit is False or sharding is not None
 
     @functools.wraps(function)
     def operator(*inputs: Any) -> Any:
@@ -157,7 +158,7 @@ def jax_function(
                 f"jax_function {describe(function)} with a sharding sees all samples: it can't be used in a branch of an `if`"
             )
         placed_sharding = on_mesh(sharding, "jax_function: sharding")
-        op = EagerFunction(**options, sharding=placed_sharding) if eager else TraceableFunction(**options, jit=jit)
+        op = EagerFunction(**options, sharding=placed_sharding) if eager else TraceableFunction(**options)
         outputs = add(op, *nodes, device="gpu" if device == "gpu" else None)
         return None if num_outputs == 0 else outputs
 
@@ -173,6 +174,8 @@ class _JaxFunction(Operator):
       outputs: number of outputs.
       layouts: of each output; None: that of the input with the same number.
       keep: whether it runs even if no output of the pipeline depends on it.
+      jit: True: it is traced without a trial, and an error if it can't be; None: the trial decides; False: it runs
+        eagerly.
     """
 
     name = "jax_function"
@@ -180,6 +183,7 @@ class _JaxFunction(Operator):
     outputs: int
     layouts: tuple[str | None, ...]
     keep: bool
+    jit: bool | None
 
     @property
     def num_outputs(self) -> int:
@@ -237,13 +241,7 @@ class _JaxFunction(Operator):
 
 
 class TraceableFunction(_JaxFunction, ProgramOperator):
-    """A function before it is known whether it can be traced; `bind` decides that.
-
-    Attributes:
-      jit: True: it is traced without a trial, and an error if it can't be; None: the trial decides.
-    """
-
-    jit: bool | None
+    """A function before it is known whether it can be traced; `bind` decides that."""
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         """Chooses the operator that runs in place of this one, when the specs of the inputs are known: a
@@ -260,7 +258,8 @@ class TraceableFunction(_JaxFunction, ProgramOperator):
               jit: whether the calls are compiled; None: decided for each shape.
             """
             options = {"function": self.function, "outputs": self.outputs, "layouts": self.layouts, "keep": self.keep}
-            return EagerFunction(**options, sharding=None, inputs=specs, calls=_ShardCalls(functions, ctx, jit, use))
+            calls = _ShardCalls(functions, ctx, jit, use)
+            return EagerFunction(**options, jit=jit, sharding=None, inputs=specs, calls=calls)
 
         if ctx.settings.disable_jit and self.jit is None:
             return make_eager(jit=False)
@@ -375,12 +374,10 @@ class EagerFunction(_JaxFunction, EagerOperator):
         """Returns the operator with `calls` and `inputs`, when the specs of the inputs are known."""
         if self.calls is not None:  # a `TraceableFunction` has made it
             return self
-        # A function with a sharding is compiled if it can be traced; others are eager by the user's wish (jit=False), or
-        # have no result.
-        functions, jit = _shard_functions(ctx.of_shards), None if self.sharding is not None else False
+        functions = _shard_functions(ctx.of_shards)
         # A function with a sharding runs under the user's mesh in any case, see `call`.
         use = MeshUse.of(functions[0]) if ctx.settings.mesh is not None and self.sharding is None else MeshUse()
-        return dataclasses.replace(self, inputs=specs, calls=_ShardCalls(functions, ctx, jit, use))
+        return dataclasses.replace(self, inputs=specs, calls=_ShardCalls(functions, ctx, self.jit, use))
 
     def call(self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Shards) -> Sequence[Sequence[Any]]:
         """See `EagerOperator.call`. Calls the function of each shard, or with a sharding one function for all shards.
