@@ -9,6 +9,7 @@ import pytest
 from pipelines import step
 
 from jaxdali import fn, pipeline_def, types
+from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
 
 
@@ -130,6 +131,35 @@ def test_external_sources_without_state_start_over(caplog):
         pytest.raises(RuntimeError, match="source is 'callable' here and 'iterable'"),
     ):
         it.set_state(state)
+
+
+def test_ended_callable_without_state_starts_over(caplog):
+    """The checkpoint is made after an incomplete last batch, when nothing is left of the epoch."""
+
+    def make_source():
+        items = iter([1, 2, 3, 4, None, 5])
+
+        def source():
+            if (item := next(items)) is None:
+                raise StopIteration
+            return np.int32(item)
+
+        return source
+
+    def define():
+        return fn.external_source(make_source(), batch=False, dtype=types.INT32, ndim=0)
+
+    factory = data_iterator(define, ["x"], last_batch_policy=LastBatchPolicy.PARTIAL, mask_name="valid")
+    options = {"batch_size": 3, "num_threads": 1, "enable_checkpointing": True}
+    with factory(**options) as it:
+        assert [next(it)["valid"].tolist() for _ in range(2)] == [[True] * 3, [True, False, False]]
+        checkpoints = it.checkpoints()
+    with caplog.at_level(logging.WARNING), factory(**options, checkpoints=checkpoints) as restored:
+        with pytest.raises(StopIteration):
+            next(restored)
+        restored.reset()
+        assert next(restored)["x"].tolist() == [1, 2, 3]
+    assert "it starts over" in caplog.text
 
 
 def test_one_pass_iterator_continues_where_it_is(caplog):

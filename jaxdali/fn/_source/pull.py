@@ -103,7 +103,8 @@ class Pull:
             self._returned.clear()
             return True
         # A callable with an index needs no state. An iterable that was not open stands at its beginning or end now.
-        return self._arguments == 1 or (state is not None and can_restart and not state["open"])
+        # Only states of iterables have "open".
+        return self._arguments == 1 or (state is not None and can_restart and not state.get("open", True))
 
     def _stateful(self) -> Any:
         """The object with get_state and set_state: the source, the object whose method it is, or its iterator."""
