@@ -62,7 +62,7 @@ def check_outputs(graph: Graph, specs: Sequence[Spec | None], requirements: Mapp
     for name in OUTPUTS:
         for i, (expected, x) in enumerate(zip(per_output(graph, name, requirements[name]), graph.outputs, strict=True)):
             # A requirement on all outputs does not concern metadata.
-            if expected is None or (x.metadata is not None and not isinstance(requirements[name], list)):
+            if expected is None or (x.metadata is not None and not isinstance(requirements[name], tuple)):
                 continue
             spec = specs[i]
             if spec is None:

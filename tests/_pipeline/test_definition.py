@@ -459,6 +459,25 @@ def test_output_requirements():
         fed.run()
 
 
+@pytest.mark.parametrize(
+    ("name", "expected", "actual"),
+    [("output_dtype", types.UINT8, "object"), ("output_ndim", 1, "0"), ("output_layout", "X", "none")],
+)
+def test_requirements_on_metadata(name, expected, actual):
+    """Requirements on all outputs do not concern them."""
+
+    def run(requirement):
+        pipe = Pipeline(batch_size=1, num_threads=1, **{name: requirement})
+        with pipe:
+            data, _, source = fn.readers.file(files=[__file__], metadata=["filename"])
+            pipe.set_outputs(fn.reshape(data, layout="X"), source)
+        return pipe.run()[1]
+
+    assert run(expected) == run([expected, None]) == [__file__]
+    with pytest.raises(RuntimeError, match=rf"{name}: output 1 \(made at .*\) has {actual}, expected"):
+        run([expected, expected])
+
+
 def test_constants_with_names_and_scalar_constants():
     assert types.Constant(3, name="c").name == types.Constant([1, 2], name="c").name == "c"
     for value, dtype in (
