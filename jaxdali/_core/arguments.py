@@ -240,17 +240,28 @@ class Values:
         kind = declaration.kinds[0]  # the type of the numbers, and `members`, the only ones that are allowed
         if kind.members or not declaration.range.holds_all(x):
             valid = np.logical_or.reduce([x == m for m in kind.members]) if kind.members else declaration.range.holds(x)
-            expected = kind.one if kind.members else str(declaration.range) or "finite"
-            for i in np.flatnonzero(~valid.all(axis=1) & ctx.present):
-                ctx.fail(
-                    int(i),
-                    Status.ARGUMENT,
-                    f"argument {name} must be {expected}, got {x[i].tolist() if declaration.many else x[i, 0]}",
-                )
-            # Failed samples continue with a valid value, so that operators need not expect others.
-            x = np.where(valid, x, kind.members[0] if kind.members else declaration.range.inside)
+            expected = f"be {kind.one if kind.members else str(declaration.range) or 'finite'}"
+            x = self._valid(name, x, valid, expected, kind.members[0] if kind.members else declaration.range.inside)
+        if kind.dtype is int and (np.abs(x) >= 2.0**63).any():
+            x = self._valid(name, x, np.abs(x) < 2.0**63, "fit into 64 bits", declaration.range.inside)
         x = x.astype(kind.dtype or np.float64, copy=False)
         return x if declaration.many else x[:, 0]
+
+    def _valid(self, name: str, x: np.ndarray, valid: np.ndarray, expected: str, substitute: float) -> np.ndarray:
+        """The values of an argument, of which samples with invalid ones fail. Such samples continue with a valid value,
+        so that operators need not expect others.
+
+        Args:
+          x: the values, ``[N, length]``.
+          valid: ``bool[N, length]``.
+          expected: what valid values must do, for the message.
+          substitute: a valid value.
+        """
+        assert self._ctx is not None, name
+        for i in np.flatnonzero(~valid.all(axis=1) & self._ctx.present).tolist():
+            actual = x[i].tolist() if self._declared[name].many else x[i, 0]
+            self._ctx.fail(i, Status.ARGUMENT, f"argument {name} must {expected}, got {actual}")
+        return np.where(valid, x, substitute)
 
 
 def _wrong_width(name: str, width: int, one_for_all: bool, got: int | None) -> str:

@@ -453,6 +453,17 @@ def test_numbers_beyond_64_bits_name_their_argument(window):
         pipe.run()
 
 
+@pytest.mark.parametrize("number", [np.float32(1e30), np.float64(-1e30), np.uint64(2**64 - 1)])
+def test_numbers_per_sample_beyond_64_bits(number):
+    @pipeline_def(batch_size=2, num_threads=1)
+    def pipeline():
+        extent = fn.external_source(source=lambda: [type(number)(3), number])
+        return fn.pad(types.Constant(np.zeros((4, 4), np.uint8)), axes=[0], shape=extent)
+
+    with pytest.raises(SampleError, match=r"pad .*sample 1: argument shape must fit into 64 bits, got \[-?1"):
+        pipeline().run()
+
+
 @pytest.mark.parametrize("name", ["é\ud800", "\ud800", ["float32", "\udcff"], "junk"])
 def test_undecodable_names_are_no_types(name):
     with pytest.raises(TypeError, match=r"must be a numeric type such as types\.FLOAT or np\.float32, or a list of"):
