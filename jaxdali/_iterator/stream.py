@@ -131,12 +131,20 @@ class BatchStream:
                 self._runners.peek()
         except StopIteration:
             self.close()
-            raise RuntimeError(
-                "there are no data in the pipeline: its source ended before the first full batch"
-            ) from None
+            raise RuntimeError(f"there are no data in the pipeline: {self._why_empty}") from None
         except BaseException:
             self.close()
             raise
+
+    @property
+    def _why_empty(self) -> str:
+        """The reason why there is no first batch."""
+        counter = self._counter
+        if counter is not None and counter.is_over:  # with DROP
+            part = f"{'an epoch' if len(counter.plan.sizes) == 1 else 'a shard'} of {counter.size}"
+            return f"{part} does not fill a batch of {counter.plan.unit} samples, and LastBatchPolicy.DROP drops it"
+        num_samples = max((s.dropped for e in self.executors for s in e.sources.values()), default=0)
+        return f"its source ended after {num_samples} of the {self.batch_size} samples of the first batch"
 
     def _new_runners(self, states: Sequence[dict[str, Any]]) -> list[Runner]:
         """Returns a runner for each executor, which begins at its state."""

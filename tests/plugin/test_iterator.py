@@ -223,12 +223,15 @@ def test_plugins_use_pipelines_by_lease_only():
         assert "_Pipeline__" not in text, path
 
 
-def test_no_first_batch():
+@pytest.mark.parametrize("num_samples", [0, 1])
+def test_no_first_batch(num_samples):
     @pipeline_def(batch_size=2)
     def nothing():
-        return fn.external_source(source=iter(()), dtype=types.INT32, ndim=0)
+        return fn.external_source(source=iter([np.int32(0)] * num_samples), batch=False, dtype=types.INT32, ndim=0)
 
-    with pytest.raises(RuntimeError, match="no data in the pipeline"):
+    with pytest.raises(
+        RuntimeError, match=f"no data in the pipeline: its source ended after {num_samples} of the 2 samples"
+    ):
         DALIGenericIterator(nothing(), ["x"])
     with DALIGenericIterator(nothing(), ["x"], prepare_first_batch=False) as it, pytest.raises(StopIteration):
         next(it)

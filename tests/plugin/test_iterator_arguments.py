@@ -63,7 +63,12 @@ from jaxdali.plugin.jax._placement import JaxOptions
         (
             {"pipelines": [{"batch_size": 7}], "last_batch_policy": LastBatchPolicy.DROP},
             RuntimeError,
-            "no data in the pipeline",
+            "no data in the pipeline: an epoch of 6 does not fill a batch of 7 samples, and LastBatchPolicy.DROP",
+        ),
+        (
+            {"pipelines": [{"batch_size": 4, "num_shards": 2}], "last_batch_policy": LastBatchPolicy.DROP},
+            RuntimeError,
+            "no data in the pipeline: a shard of 3 does not fill a batch of 4 samples",
         ),
     ],
     ids=lambda x: "" if isinstance(x, (type, str)) else "-".join(f"{k}={v}"[:40] for k, v in x.items()),
