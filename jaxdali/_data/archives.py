@@ -92,7 +92,7 @@ class ArchiveSamples:
             if indices is not None:
                 self._read_index(indices[k])
             elif error := self._samples.scan(os.fsencode(files.path(k))):
-                raise RuntimeError(f"{files.path(k)}{error}{self._hint(error)}")
+                raise RuntimeError(f"{files.path(k)}{self._explained(error)}")
             bounds.append(len(self._samples))
         self.bounds = np.array(bounds, np.int64)
 
@@ -122,14 +122,18 @@ class ArchiveSamples:
             {word.decode("utf-8", "replace") for line in lines.splitlines() for word in line.split()[::width]}
         )
 
-    def _hint(self, error: str) -> str:
-        """Advice for the end of an error, if the missing member exists in other letters, upper or lower case; "" if it
-        does not, or the error is another.
+    def _explained(self, error: str) -> str:
+        """An error of `_samples`, which numbers members, with the extensions of a missing one, and advice if it exists
+        in other letters, upper or lower case.
         """
-        _, missing, output = error.rpartition(" has no member for output ")
-        if not missing or not self.other_case(int(output)):
-            return ""
-        return " in these letters: case_sensitive_extensions=False matches others, too"
+        sample, missing, number = error.rpartition(" has no member for output ")
+        if not missing:
+            return error
+        extensions, _, _ = self._selection
+        text = f"{sample} has no member {';'.join(extensions[int(number)])!r}"
+        if self.other_case(int(number)):
+            text += " in these letters: case_sensitive_extensions=False matches others, too"
+        return text
 
     def name(self, i: int) -> str:
         """The name of a sample's first member; "" if the index does not have names, has changed, or is gone."""
@@ -179,7 +183,7 @@ class ArchiveSamples:
                     break
                 self._samples.begin_file(min(count, size))  # a damaged head may state any number
             if error := self._samples.parse(lines, width, offset):
-                raise RuntimeError(f"{os.fspath(path)}{error}{self._hint(error)}")
+                raise RuntimeError(f"{os.fspath(path)}{self._explained(error)}")
             offset += len(lines)
         if not width or count != self._samples.lines:
             text = "it does not begin with v1.2 and the number of its other lines"

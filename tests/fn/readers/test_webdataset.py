@@ -162,9 +162,11 @@ def test_damaged_archives(archive, capsys):
 
 
 def test_missing_and_misfit_members(archive):
-    with pytest.raises(RuntimeError, match=r"x.tar.idx: sample 0.jpg has no member for output 1"):
+    with pytest.raises(RuntimeError, match=r"x.tar.idx: sample 0.jpg has no member 'png'$"):
         labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", index_paths=archive / "x.tar.idx", ext=["jpg", "png"],
                                              missing_component_behavior="error")[0])  # fmt: skip
+    with pytest.raises(RuntimeError, match=r"x.tar.idx: sample 0.jpg has no member 'png;json'$"):
+        labels(web(archive, metadata=["png;json"], missing_component_behavior="error"))
     with pytest.raises(
         RuntimeError, match=r"x.tar: output 0 of 0.cls has 1 bytes, which is not a multiple of the 4 bytes of int32"
     ):
@@ -198,7 +200,7 @@ def test_extensions_in_other_letters(tmp_path, indexed):
         with pytest.raises(RuntimeError, match=rf"there are no samples in .*; {only}"):
             read([ext, "txt"], missing_component_behavior="skip")
         with pytest.raises(
-            RuntimeError, match=r"has no member for output 0 in these letters: case_sensitive_extensions=False"
+            RuntimeError, match=rf"has no member '{ext}' in these letters: case_sensitive_extensions=False"
         ):
             read([ext, "txt"], missing_component_behavior="error")
         assert read([ext, "txt"], case_sensitive_extensions=False) == [[0], [1], [2], []]
@@ -252,7 +254,7 @@ def test_errors_without_advice_about_letters(tmp_path):
 
     with pytest.raises(RuntimeError, match=r"line 3: expected extension, offset, size and name of each member$"):
         read("jpg", "cls", index_paths=tmp_path / "x.idx")
-    with pytest.raises(RuntimeError, match=r"sample 0\.JPG has no member for output 0$"):
+    with pytest.raises(RuntimeError, match=r"sample 0\.JPG has no member 'png'$"):
         read("png", "jpg", missing_component_behavior="error")
     with pytest.raises(
         RuntimeError, match=r"there are no samples .*; no sample has all of the members 'png', 'cls': the extensions"
