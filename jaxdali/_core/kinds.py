@@ -61,13 +61,19 @@ class Range:
 
     def __str__(self) -> str:
         """The limits in the words of a message: "in 0 ... 1"; "" if there are none."""
-        if math.isfinite(self.low) and math.isfinite(self.high):
-            if self.above:
-                return f"above {self.low:g}, at most {self.high:g}"
-            return f"in {self.low:g} ... {self.high:g}"
-        if math.isfinite(self.low):
-            return f"{'above' if self.above else 'at least'} {self.low:g}"
-        return f"at most {self.high:g}" if math.isfinite(self.high) else ""
+        low, high = _limit_text(self.low), _limit_text(self.high)
+        if low and high:
+            return f"above {low}, at most {high}" if self.above else f"in {low} ... {high}"
+        if low:
+            return f"{'above' if self.above else 'at least'} {low}"
+        return f"at most {high}" if high else ""
+
+
+def _limit_text(x: float) -> str:
+    """A limit, with all digits if it is a whole number of at most 64 bits; "" if it is infinite."""
+    if not math.isfinite(x):
+        return ""
+    return str(int(x)) if abs(x) <= 2**63 and x == int(x) else f"{x:g}"
 
 
 @dataclasses.dataclass(frozen=True, init=False)

@@ -245,6 +245,8 @@ def test_wrong_arguments(arguments, error, text):
         (Range(0, above=True), "above 0"),
         (Range(0), "at least 0"),
         (Range(high=100), "at most 100"),
+        (Range(1e-6, 2.0**24), "in 1e-06 ... 16777216"),
+        (Range(-(2**31)), "at least -2147483648"),
         (Range(), ""),
     ],
 )
