@@ -163,7 +163,7 @@ class Launcher:
             for ref in (r for s in segments for r in s.exports if r.step in affected_steps):
                 new, shapes = repair_batch.results[ref], batch.values[ref].shapes
                 batch.results[ref] = repair.overwritten(
-                    batch.results[ref], new, repaired, memory.offsets.get(ref), shapes
+                    batch.results[ref], new, repaired, memory.offsets.get(ref), shapes, self._resources.S
                 )
         batch.bad, batch.status = repair.all_bad(batch, bad), repair_batch.status
         return True

@@ -117,7 +117,9 @@ def steps_to_run_again(plan: Plan, batch: InFlightBatch, bad: Bad) -> frozenset[
     return frozenset(affected)
 
 
-def overwritten(old: Any, new: Any, repaired: np.ndarray, offsets: np.ndarray | None, shapes: np.ndarray) -> Any:
+def overwritten(
+    old: Any, new: Any, repaired: np.ndarray, offsets: np.ndarray | None, shapes: np.ndarray, num_shards: int
+) -> Any:
     """Returns the result of a program, in which some samples are replaced by those of another run. Each device
     overwrites its own part.
 
@@ -126,18 +128,17 @@ def overwritten(old: Any, new: Any, repaired: np.ndarray, offsets: np.ndarray | 
       repaired: ``bool[N]``, the samples to replace.
       offsets: of ragged values, in blocks of `ALIGNMENT` elements; None for others.
       shapes: ``i64[N, ndim]``.
+      num_shards: S. One device may have several shards: the CPU device has all of them.
     """
     if not isinstance(old, Ragged):
         return _with_rows(old, new, repaired)
     assert offsets is not None
     # Each sample of a ragged value is a run of blocks, so blocks are the rows that are replaced.
-    # The number of parts of the arrays: each device has one. The first axis of `shapes` is that of the samples.
-    shards = len(repaired) // old.shapes.sharding.shard_shape(old.shapes.shape)[0]
-    is_repaired_block = np.zeros((shards, old.data.shape[0] // shards // ALIGNMENT), bool)
+    is_repaired_block = np.zeros((num_shards, old.data.shape[0] // num_shards // ALIGNMENT), bool)
     for i in np.flatnonzero(repaired).tolist():
         first = int(offsets[i])  # within the row of the sample's shard
         end = first + -(-int(shapes[i].prod()) // ALIGNMENT)
-        is_repaired_block[i * shards // len(repaired), first:end] = True
+        is_repaired_block[i * num_shards // len(repaired), first:end] = True
     return dataclasses.replace(old, data=_with_rows(old.data, new.data, is_repaired_block.reshape(-1)))
 
 
