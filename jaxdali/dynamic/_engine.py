@@ -238,11 +238,7 @@ class TraceState:
             result = function(self, nodes, self._input_keys)
         finally:
             _local.trace = outer_trace
-        leaves, tree = jax.tree.flatten(result, is_leaf=lambda x: isinstance(x, DataNode))
-        for x in leaves:
-            if not isinstance(x, DynamicDataNode):
-                raise TypeError(f"a function of values must return batches, got {type(x).__name__}")
-        return leaves, tree
+        return jax.tree.flatten(result, is_leaf=lambda x: isinstance(x, DataNode))
 
 
 class FunctionGraph:

@@ -9,14 +9,15 @@ from typing import Any, TypeVar, overload
 import jax
 import numpy as np
 
+from .._core.building import is_node, user_line
 from .._core.errors import ArgumentError
 from .._core.tracebacks import boundary
 from .._core.words import in_values
 from .._pipeline.conditionals import converted
 from ._batch import Batch, Draw
-from ._engine import BatchSizeRequest, TraceState, current_trace
+from ._engine import BatchSizeRequest, DynamicDataNode, TraceState, current_trace
 from ._functions import MAX_COMPILED, CompiledCache, Inputs, evaluate, hashable, size_of
-from ._keys import RNG, is_key, number_of_keys
+from ._keys import RNG, TracedKey, TracedKeys, is_key, number_of_keys
 from ._singles import JaxTensor
 from ._threads import check_pool
 from ._values import FILE, is_column, is_files_of_samples, value_of
@@ -108,7 +109,13 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
             ]
             arguments, keywords = jax.tree.unflatten(tree, filled_leaves)
             bound = functools.partial(function, *arguments, **keywords)
-            return converted(bound)() if enable_conditionals else bound()
+            result = converted(bound)() if enable_conditionals else bound()
+            for path, x in jax.tree.leaves_with_path(result, is_leaf=is_node):
+                if not isinstance(x, DynamicDataNode):
+                    kind = "a key" if isinstance(x, (TracedKey, TracedKeys)) else type(x).__name__
+                    place = f" in result{jax.tree_util.keystr(path)}" if path else ""
+                    raise TypeError(f"{name}: its results must be batches, got {kind}{place} (called at {user_line()})")
+            return result
 
         # Numbers and vectors may become arguments of operators, whose values the host reads.
         hosted = [b.is_dense and b.ndim <= 1 for b in batches]

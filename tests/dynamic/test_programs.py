@@ -343,6 +343,21 @@ def test_failed_sample_fails_the_program(sharded):
         run(1e12)
 
 
+def test_refused_results_name_function_and_line():
+    @jd.jit
+    def flipped(x, key):
+        return {"x": jd.flip(x), "key": key}
+
+    def call():
+        return flipped(images(), KEY)
+
+    line = call.__code__.co_firstlineno + 1
+    with pytest.raises(TypeError, match=rf"^jit of flipped: .* a key in result\['key'\] .*test_programs.py:{line}\)$"):
+        call()
+    with pytest.raises(TypeError, match=r"jit of <lambda>: .*got int \(called at .*test_programs.py"):
+        jd.jit(lambda x: 3)(images())
+
+
 def test_refused_numbers_name_the_line():
     def turned(x, matrix):
         return jd.warp_affine(x, matrix=matrix)
