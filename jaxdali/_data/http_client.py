@@ -162,10 +162,16 @@ class _Body:
     def __init__(self, client: Client, answer: Any, limit: int):
         self._client, self._content, self._limit = client, answer.content, limit
         self._announced: int | None = answer.content_length
+        self._status = f"{answer.status} {answer.reason}"
         self._is_error = answer.status >= 400
         # The user may ask for other forms of ranges, which have the plain limit.
-        byte_range = re.fullmatch(r"bytes=(\d+)-(\d+)", answer.request_info.headers.get("Range", ""))
+        ranges = answer.request_info.headers.get("Range", "")
+        byte_range = re.fullmatch(r"bytes=(\d+)-(\d+)", ranges)
         self._is_range = byte_range is not None
+        # A cache may send a part of a file unasked, or nothing (304), and a firewall its own page (202).
+        self._is_requested = answer.status in ((200, 203, 206) if ranges else (200, 203)) and (
+            answer.content_type != "multipart/byteranges" or "," in ranges
+        )
         if byte_range:
             self._limit = int(byte_range[2]) + 1 - int(byte_range[1])
 
@@ -177,8 +183,10 @@ class _Body:
 
         Raises:
           TooLargeError: it is larger than the limit.
-          OSError: it does not fit into memory.
+          OSError: it is not what was requested, or does not fit into memory.
         """
+        if not self._is_requested and not self._is_error:
+            raise OSError(errno.EIO, f"the answer is not the content that was requested: {self._status}")
         client, limit = self._client, _ERROR_BYTES if self._is_error else self._limit
         may_be_cut = self._is_error or self._is_range  # whoever asked for a range sees that it has another length
         if not may_be_cut and (self._announced or 0) > limit:

@@ -24,6 +24,7 @@ import functools
 import glob
 import inspect
 import io
+import ipaddress
 import os
 import queue
 import random
@@ -48,6 +49,7 @@ Path = str | os.PathLike[str]
 Paths = Path | Sequence[Path]
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(::|://)")  # begins a URL, or chained ones
+_IPV6 = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+://(?:[^/?#@]*@)?\[)([0-9A-Fa-f:.]+)(?=\])")  # such a host begins a URL
 _FILE_URL = re.compile(r"^(file|local)://", re.IGNORECASE)
 _PORTS = {"http": "80", "https": "443"}
 _AHEAD_BYTES = 512 << 20  # limit of the memory for batches to come
@@ -189,6 +191,14 @@ def plain(path: Path) -> str:
     return path if url is None else url[1].lower() + path[url.end(1) :]
 
 
+def unabridged(url: str) -> str:
+    """The URL, whose host has no ``::`` if it is an address of IPv6: that would seem to chain file systems."""
+    host = _IPV6.match(url)
+    with contextlib.suppress(ValueError):  # it is no address
+        return url if host is None else host[1] + ipaddress.IPv6Address(host[2]).exploded + url[host.end() :]
+    return url
+
+
 def join(root: str, name: str) -> str:
     """The path of `name`, which is relative to `root` unless it is absolute or a URL."""
     if is_url(name) or not root:
@@ -200,6 +210,7 @@ def origin(url: str) -> tuple[str, str]:
     """Protocol and host of a URL: credentials for one origin are not sent to another. A URL whose host is uncertain is
     an origin of its own.
     """
+    url = unabridged(url)
     protocol, _, remainder = url.partition("://")
     # The host, maybe with a port, without "user:password@" before it.
     host = re.split(r"[/?#]", remainder, maxsplit=1)[0].rpartition("@")[2].lower()
@@ -534,7 +545,7 @@ class Store:
         if url.startswith(("http://", "https://")):
             limit = max(self.settings.record_bytes, _RECORD_BYTES)
             options["get_client"] = GetClient(limit, options.get("get_client"))
-        return fsspec.core.url_to_fs(url, **options)
+        return fsspec.core.url_to_fs(unabridged(url), **options)
 
 
 # File systems of fsspec that open other URLs, or evaluate what they find. Others are recognized by their constructors.
@@ -545,7 +556,7 @@ _WRAPPING = frozenset(
 
 def _chaining_reason(url: str, options: Mapping[str, Any]) -> str:
     """The reason why a URL may access more than a file on one server; "" if it can't."""
-    if "::" in url:
+    if "::" in unabridged(url):
         return "the URL chains file systems"
     protocol = str(options.get("protocol") or url.partition("://")[0]).lower()
     return f"{protocol}:// may open other URLs" if protocol in _WRAPPING or _wraps_filesystem(protocol) else ""

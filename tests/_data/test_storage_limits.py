@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from jaxdali._core.ragged import BufferPool
 from jaxdali._data import files as files_module
 from jaxdali._data.disk_cache import DiskCache
 from jaxdali._data.files import Files, refused_files
-from jaxdali._data.storage import ByteRange, Store
+from jaxdali._data.storage import ByteRange, Store, origin
 
 pytest.importorskip("fsspec")
 aiohttp = pytest.importorskip("aiohttp")
@@ -109,6 +110,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             first, _, last = self.headers["Range"].partition("=")[2].partition("-")
             part = data[int(first) : int(last) + 1]
             self.answer(part, 206, Content_Range=f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}")
+
+    def part(self, status):
+        """A part of what was requested, or nothing, unasked."""
+        kind = "multipart/byteranges; boundary=x" if status == "200" else "image/jpeg"
+        data = b"" if status in ("204", "304") else GOOD[:50]
+        self.answer(data, int(status), Content_Range=f"bytes 0-49/{len(GOOD)}", Content_Type=kind)
 
     def to(self, target):
         """Redirects: status, then the origin ("r": a relative path), then the next path."""
@@ -217,6 +224,52 @@ def test_bodies_have_the_announced_size(url, kind):
             files.ahead(np.zeros(1, int), 1)
         with pytest.raises(OSError, match=r"more than 100000 bytes from 0 on where 100000 were expected \(after 2"):
             files.read(0)
+    store.close()
+
+
+@pytest.mark.parametrize("status", [200, 202, 204, 206, 304])
+def test_parts_are_no_whole_files(url, tmp_path, status):
+    name = f"{url}/part/{status}"
+    store = Store(jaxdali.Storage(retries=0, cache_dir=tmp_path))
+    files = Files("", [name.encode()], store)
+    for read_whole in (lambda: files.read(0), lambda: store.read(name)):
+        with pytest.raises(OSError, match=f"not the content that was requested: {status} ") as e:
+            read_whole()
+        assert e.value.filename == name
+    if status == 206:
+        assert store.read(name, 0, 50) == GOOD[:50]
+    store.close()
+
+
+def test_addresses_of_ipv6_are_hosts(monkeypatch):
+    class Server(http.server.ThreadingHTTPServer):
+        address_family = socket.AF_INET6
+
+    try:
+        server = Server(("::1", 0), Handler)
+    except OSError:
+        pytest.skip("there is no IPv6")
+    server.daemon_threads, server.requests, server.sent = True, [], 0
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    name = f"http://[::1]:{server.server_port}/good/"
+    try:
+        assert read([name, f"{name}?["]) == ([GOOD] * 2, [])
+        store = Store(jaxdali.Storage(retries=0))
+        assert store.sizes([name]) == [len(GOOD)]
+        with pytest.raises(OSError, match="the content that was requested") as e:
+            store.read(name.replace("good/", "part/206"))
+        assert e.value.filename == name.replace("good/", "part/206")
+        store.close()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert origin("http://[::1]:80/a") == origin("http://[0:0::1]/b")
+    store = Store()
+    for url in ("http://[::1]/a::file:///x", "http://[::1::2]/a", "http://[http::file]/a", "zip://x::http://[::1]/a"):
+        with pytest.raises(OSError, match=r"allow_chained=True"):
+            store.read(url)
     store.close()
 
 
