@@ -32,7 +32,7 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple
@@ -427,6 +427,15 @@ class Store:
             threads, self._threads = self._threads, None
         if threads is not None:
             threads.close()
+
+    @contextlib.contextmanager
+    def closed_on_error(self) -> Iterator[None]:
+        """A context that closes the store if it is left by an exception: its threads would wait for more requests."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     # --- requests -----------------------------------------------------------------------------------------------
 

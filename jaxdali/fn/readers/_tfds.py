@@ -382,7 +382,9 @@ class _TFRecordExamples(_tfrecord._Examples):
 
     @staticmethod
     def _find(op: _tfrecord.ReadTFRecord) -> Extents:
-        return found_extents(Files.of(op.path, op.storage))
+        files = Files.of(op.path, op.storage)
+        with files.store.closed_on_error():
+            return found_extents(files)
 
 
 class ReadTFDS(Reader):
