@@ -330,10 +330,17 @@ class _Examples(Entries):
         if name in self.facts():
             return self.facts()[name]
         classes = dict(self._op.classes)
+        values = super().metadata(name.removesuffix("/name") if name in classes else name)
+        if values is None:
+            return None
+
+        def stored(i: int) -> Any:
+            x = values(i)
+            return [x] if name in self._op.lists and x is not None and not isinstance(x, list) else x
+
         if name not in classes:
-            return super().metadata(name)
-        numbers, class_names = super().metadata(name.removesuffix("/name")), classes[name]
-        assert numbers is not None
+            return stored
+        class_names = classes[name]
 
         def name_of(number: int) -> str | None:
             """The name of a class; None for -1, by which TFDS marks records without a class."""
@@ -342,7 +349,7 @@ class _Examples(Entries):
             return None if number == -1 else class_names[number]
 
         def names_of(i: int) -> Any:
-            number = numbers(i)
+            number = stored(i)
             return [*map(name_of, number)] if isinstance(number, list) else None if number is None else name_of(number)
 
         return names_of
@@ -394,6 +401,7 @@ class ReadTFDS(Reader):
       contents: the records of the split.
       outputs: what is given of each record.
       classes: names of metadata, and the names of the classes of each.
+      lists: the names of the metadata that are lists in each record, also if a list has one element.
     """
 
     name: ClassVar[str] = "readers.tfds"
@@ -401,6 +409,7 @@ class ReadTFDS(Reader):
     contents: Contents
     outputs: tuple[_Output, ...]
     classes: tuple[tuple[str, tuple[str, ...]], ...]
+    lists: tuple[str, ...]
 
     @property
     def num_arrays(self) -> int:
@@ -490,7 +499,10 @@ def tfds(
     try:
         info = DataSetInfo(path, store)
         outputs = _selected(info, None if features is None else as_list(features))
-        classes = _classes(info, as_list(order.get("metadata") or ()))
+        metadata = as_list(order.get("metadata") or ())
+        classes = _classes(info, metadata)
+        features_of_names = [(n, info.features.get(n) or info.features.get(n.removesuffix("/name"))) for n in metadata]
+        lists = tuple(name for name, feature in features_of_names if feature and (feature.lengths or feature.shape))
         contents = info.contents(split)
     except ArgumentError:
         raise
@@ -498,6 +510,6 @@ def tfds(
         raise OperatorError(ReadTFDS.name, user_line(), str(e)) from e.__cause__
     finally:
         store.close()
-    op = ReadTFDS(contents=contents, outputs=outputs, classes=classes, **ReadTFDS.shared(order))
+    op = ReadTFDS(contents=contents, outputs=outputs, classes=classes, lists=lists, **ReadTFDS.shared(order))
     nodes = add(op, device="cpu", name=order.get("name"))
     return by_name(op, [x.name for x in outputs], nodes)

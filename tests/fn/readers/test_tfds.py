@@ -221,11 +221,13 @@ def test_chosen_features_and_groups(sets):
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_names_of_classes_and_records(sets, file_format):
-    metadata = ["label/name", "labels/name", "inner/deeper/label/name", "tfds_id", "text"]
+    metadata = ["label/name", "labels/name", "inner/deeper/label/name", "tfds_id", "text", "ints", "objects/name"]
     batch = read(sets / file_format / "kinds/1.0.0", features=["label"], metadata=metadata)
     assert batch["tfds_id"] == [f"kinds-train.{file_format}-00000-of-00001__{i}" for i in range(5)]
     assert batch["label/name"] == ["cat", "dog", "größe", None, "cat"]
-    assert batch["labels/name"][2:] == [["q"] * 2, ["q"] * 3, ["q"] * 4]
+    assert batch["labels/name"] == [["q"] * n for n in range(5)]
+    assert [*map(len, batch["objects/name"])] == [*range(5)]
+    assert batch["ints"] == [array(record["ints"]).tolist() for record in RECORDED["records"]]
     assert batch["inner/deeper/label/name"] == ["yes"] * 5
     assert batch["text"][1:3] == ["one", "zwölf"]
     parts = sets / "tfrecord/parts/small/2.0.1"
