@@ -299,8 +299,10 @@ class Mixed(Entries):
         sizes = np.diff(bounds)
         if len(weights) != len(sizes):
             raise ArgumentError(
-                f"weights must have a number for each of the {len(sizes)} containers, got {len(weights)}"
+                f"weights must have a number for each of the {len(sizes)} parts to be mixed, got {len(weights)}"
             )
+        if not sizes.all():
+            raise ArgumentError(f"weights can't mix part {np.argmin(sizes)} of {len(sizes)}: it has no records")
         # The smallest numbers of records in these proportions with which each record comes at least once.
         share = np.array(weights) / sum(weights)
         counts = np.maximum(np.rint(share * (sizes / share).max()).astype(np.int64), sizes)

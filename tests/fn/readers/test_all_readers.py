@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import jaxdali
 from jaxdali import fn, pipeline_def
+from jaxdali._data.listed import Mixed, Records
 
 orders = st.sampled_from(
     [
@@ -244,11 +245,15 @@ def test_containers_are_mixed_by_weights(data_sets, pool, name):
         shards.close()
         resumed.close()
     for bad_weights, text in (
-        ((0.5, 0.5), "weights must have a number for each of the 3 containers, got 2"),
+        ((0.5, 0.5), "weights must have a number for each of the 3 parts to be mixed, got 2"),
         ((1, 0, 1), "must be above 0"),
     ):
         with pytest.raises(ValueError, match=text):
             Shards(name, {**data_sets(name), "weights": bad_weights}, pool, 1)
+    records = Records()
+    records.bounds = np.array([0, 2, 2])
+    with pytest.raises(ValueError, match="weights can't mix part 1 of 2: it has no records"):
+        Mixed(records, (0.5, 0.5))
 
 
 def test_a_reader_without_a_maker_is_noticed():

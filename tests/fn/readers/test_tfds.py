@@ -136,7 +136,7 @@ def test_weights_belong_to_parts(sets, pool):
     numbers = ids(pool, path, "train[:30]+test[:10]", 40, weights=(3, 1))
     assert sorted(numbers) == [*range(30), *range(1000, 1010)]
     assert [sum(i >= 1000 for i in numbers[k : k + 4]) for k in range(0, 40, 4)] == [1] * 10
-    with pytest.raises(ValueError, match="for each of the 2 containers, got 3"):
+    with pytest.raises(ValueError, match="for each of the 2 parts to be mixed, got 3"):
         ids(pool, path, "train[:30]+test", 1, weights=(3, 1, 1))
 
 
