@@ -31,6 +31,7 @@ class FeatureType(enum.IntEnum):
     float32 = 2
 
 
+_MOST_VALUES = 1 << 37  # that a batch can address, see `plan_offsets`
 _KINDS = "FixedLenFeature", "VarLenFeature", "FixedLenSequenceFeature", "RaggedFeature", "LengthsFeature"
 _PARTITIONS = "RowSplits", "RowLengths", "RowStarts", "RowLimits", "ValueRowIds", "UniformRowLength"
 
@@ -88,6 +89,8 @@ class Feature:
             raise ArgumentError(f"there is no feature {self.kind}")
         if any(n is not None and n < 1 for n in self.shape):
             raise ArgumentError(f"extents must be at least 1, got {self.shape}")
+        if (size := math.prod(n for n in self.shape if n is not None)) > _MOST_VALUES:
+            raise ArgumentError(f"the shape {self.shape} has {size} values, a batch has at most {_MOST_VALUES}")
         if self.shape.count(None) > (self.kind == "FixedLenFeature"):
             raise ArgumentError(
                 f"the shape of a {self.kind} may have one extent of None, got {self.shape}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from .._core.errors import ArgumentError, OperatorError, located_message
+from .._core.errors import ArgumentError, OperatorError, located_message, raised_by_package
 from .._core.graph import Graph, Node
 from .._core.operator import SourceOperator
 from .._data.source import SampleIds, Source
@@ -202,6 +202,8 @@ class BatchReader:
                     entry["cursors"] = source.after_error(cursors)
                 if isinstance(e, ArgumentError):  # our exceptions; a user's exceptions are passed on unchanged
                     e.args = (located_message(node.op.name, node.where, e),)
+                elif isinstance(e, MemoryError) and raised_by_package(e):
+                    e = node.failure(e)
                 elif not isinstance(e, OperatorError):
                     e.add_note(f"in {node.op.name} (created at {node.where})")
                 batch.error = batch.error or e

@@ -118,7 +118,13 @@ class Files:
             sizes[i], error[i] = 0, errno.EFBIG
         shapes = sizes[:, None]
         offsets, need = plan_offsets(shapes, ctx.S)
-        packed = Packed(ctx.empty(need, np.uint8, 0), offsets, shapes)
+        try:
+            packed = Packed(ctx.empty(need, np.uint8, 0), offsets, shapes)
+        except MemoryError:
+            raise ArgumentError(
+                f"the files of the batch have {sizes.sum()} bytes, for which memory has no room: it needs a smaller batch_size, "
+                "prefetch_queue_depth or Storage(max_record_bytes=)"
+            ) from None
         data = packed.data.reshape(-1)
         starts = packed.starts
         for block, handles, (files, index) in zip(slices, open_files, parts):

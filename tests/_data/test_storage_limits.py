@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import jaxdali
-from jaxdali import SampleError, fn, pipeline_def
+from jaxdali import ArgumentError, OperatorError, SampleError, fn, pipeline_def
 from jaxdali._core.ragged import BufferPool
 from jaxdali._data import files as files_module
 from jaxdali._data.disk_cache import DiskCache
@@ -362,6 +362,34 @@ def test_local_files_fit_into_memory(tmp_path, monkeypatch):
             ValueError, match=r"^readers.file \(created at .*: the files of the batch have 90010 bytes.* 80000"
         ):
             read(names, on_error)
+
+
+def test_batches_larger_than_memory_name_the_reader(tmp_path, monkeypatch):
+    """The limit that the user gives may be more than memory has."""
+    np.save(tmp_path / "a.npy", np.zeros(1 << 20, np.uint8))
+    files, storage, empty = [str(tmp_path / "a.npy")], jaxdali.Storage(max_record_bytes=1 << 40), BufferPool.empty
+
+    def limited(pool, shape, dtype):
+        return empty(pool, (1 << 50,) if np.prod(shape) >= 1 << 20 else shape, dtype)
+
+    monkeypatch.setattr(BufferPool, "empty", limited)
+    for make, error, text in (
+        (
+            lambda: fn.readers.file(files=files, storage=storage)[0],
+            ArgumentError,
+            r"readers\.file .*max_record_bytes=\)",
+        ),
+        (
+            lambda: fn.readers.numpy(files=files, storage=storage),
+            OperatorError,
+            r"readers\.numpy .*: MemoryError: Unable",
+        ),
+    ):
+        pipe = pipeline_def(make, batch_size=1, num_threads=1, device_id=None)()
+        with pytest.raises(error, match=rf"^{text}") as e:
+            pipe.run()
+        assert f"created at {__file__}:" in str(e.value)
+        pipe.close()
 
 
 def test_batches_reuse_the_memory_of_earlier_ones(tmp_path, monkeypatch):

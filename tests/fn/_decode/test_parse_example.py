@@ -229,6 +229,9 @@ def test_refused_arguments():
     for shape in ("a", (2.5,), None):
         with pytest.raises(TypeError, match="a shape must be a list of whole numbers"):
             F(shape, INT64)
+    for shape in ([1 << 40], [1 << 62, None], [1 << 40, 1 << 40]):
+        with pytest.raises(ValueError, match=r"the shape \(.*\) has [0-9]+ values, a batch has at most 137438953472"):
+            F(shape, INT64)
     for default in (float("nan"), float("inf"), 2**63, 1.5):
         with pytest.raises(TypeError, match="must be a whole number of 64 bits"):
             F([], INT64, default)
