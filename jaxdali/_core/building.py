@@ -20,12 +20,11 @@ import jax
 import jax.core
 
 from . import calls
-from .errors import ArgumentTypeError
+from .errors import ArgumentTypeError, printable
 from .graph import Branch, DataNode, Evaluator, Node, check_pipeline, check_reach, innermost_branch
 from .kinds import device_named
 from .language import language
 from .operator import Operator
-from .redaction import redacted
 from .refusals import not_array_message
 from .tracebacks import is_ours
 from .words import of_values, sample_advice
@@ -233,7 +232,7 @@ def warn(text: str, category: type[Warning] = UserWarning, where: str | None = N
     file, _, line = (where or user_line()).rpartition(":")
     registry = module.setdefault("__warningregistry__", {})
     warnings.warn_explicit(
-        redacted(text), category, file, int(line) if line.isdecimal() else 0, module.get("__name__"), registry
+        printable(text), category, file, int(line) if line.isdecimal() else 0, module.get("__name__"), registry
     )
 
 

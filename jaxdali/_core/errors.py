@@ -6,6 +6,7 @@ Users catch them as ``jaxdali.OperatorError`` and so on, or as the Python except
 from __future__ import annotations
 
 import os
+import re
 import reprlib
 from typing import Any
 
@@ -29,6 +30,17 @@ def cut(text: str, longest: int = LONGEST_QUOTE) -> str:
     "...".
     """
     return text if len(text) <= longest + 3 else f"{text[:longest]}..."
+
+
+# Those that control a terminal, and surrogates, which can't be printed. Messages may have tabs and several lines.
+_UNPRINTABLE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """A text for a message, such as one with the name of a file: without credentials, and without characters that would
+    control a terminal, in whose place are their escapes.
+    """
+    return _UNPRINTABLE.sub(lambda character: ascii(character[0])[1:-1], redacted(text))
 
 
 def located_message(operator: str, where: str, reason: object) -> str:
@@ -78,13 +90,13 @@ class OperatorError(RuntimeError):
     Attributes:
       operator: the name of the operator, e.g. ``"decoders.image"``.
       where: ``"file:line"`` where the user created it.
-      reason: the cause in words, without credentials.
+      reason: the cause in words, see `printable`.
     """
 
     __module__ = "jaxdali"  # where users find it
 
     def __init__(self, operator: str, where: str, reason: str):
-        reason = redacted(reason)
+        reason = printable(reason)
         super().__init__(located_message(operator, where, reason))
         self.operator = operator
         self.where = where
@@ -109,7 +121,8 @@ class SampleError(OperatorError):
 
     def __init__(self, operator: str, where: str, source: str, reason: str, code: int = 0, *, index: int):
         source = redacted(source)
-        super().__init__(operator, where, f"{source}: {reason}" if source else reason)
+        name = source.replace("\n", "\\n")
+        super().__init__(operator, where, f"{name}: {reason}" if source else reason)
         self.source = source
         self.code = code
         self.index = index
@@ -151,7 +164,7 @@ class ArgumentError(ValueError, RuntimeError):
     __module__ = "jaxdali"
 
     def __init__(self, *args: object):
-        super().__init__(*(redacted(x) if isinstance(x, str) else x for x in args))
+        super().__init__(*(printable(x) if isinstance(x, str) else x for x in args))
 
 
 class ArgumentTypeError(TypeError, ArgumentError):

@@ -139,3 +139,22 @@ def test_third_shape_of_an_output_warns_once():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert shapes_of(lambda x: fn.pad(x, axes=[0], shape=[9])) == [(2, 9)] * 6
+
+
+def test_names_do_not_control_terminals(tmp_path):
+    r"""Escapes, lines and surrogates in names are written as `repr` does; `source` can still be opened."""
+    path = str(tmp_path / "a\x1b[31mb\nc\udcff.jpg")
+    with open(path, "wb") as f:
+        f.write(b"no image")
+    pipe = pipeline_def(lambda: fn.decoders.image(fn.readers.file(files=[path])[0]), batch_size=1, device_id=None)()
+    with pytest.raises(jaxdali.SampleError) as sample_error:
+        pipe.run()
+    assert sample_error.value.source == path
+    assert f"{tmp_path}/a\\x1b[31mb\\nc\\udcff.jpg: the data are not an image" in str(sample_error.value)
+    pipe.close()
+    name = r"a\\x1b\[31mb\nc\\udcff\.jpg"
+    with (
+        pytest.raises(jaxdali.OperatorError, match=f"{name} ends within a header"),
+        pytest.warns(UserWarning, match=f"there is no index of .*{name}"),
+    ):
+        pipeline_def(lambda: fn.readers.webdataset(paths=path, ext="a"), batch_size=1, device_id=None)().build()
