@@ -200,8 +200,9 @@ def records_and_position(
                 )
             return list(records), positions[0]
         if not isinstance(state, Mapping):
+            kind = f"{'an empty' if isinstance(state, (list, tuple)) else 'a'} {type(state).__name__}"
             raise TypeError(
-                f"get_state() returns a dictionary, and checkpoints() a list of bytes; this is a {type(state).__name__}"
+                f"expected the dictionary of get_state(), or the list of bytes of checkpoints(); this is {kind}"
             )
         entries = json.loads(json.dumps(state))  # a copy of plain types: users may store the state in any mapping
         check_version(entries.get("version"))

@@ -628,6 +628,9 @@ def test_states_of_another_form_say_so(files):
 def test_errors_name_the_damaged_checkpoint(files):
     with make(files, 2)() as it:
         first, second = it.checkpoints()
+        for state, kind in (([], "an empty list"), ((), "an empty tuple"), (first, "a bytes")):
+            with pytest.raises(RuntimeError, match=rf"expected the dictionary of get_state\(\), .* this is {kind}$"):
+                it.set_state(state)
     with pytest.raises(
         RuntimeError, match=r"checkpoints\[1\]: this is not a checkpoint.* damaged: the checksum of it is"
     ):
