@@ -176,10 +176,8 @@ def test_bad_samples_are_left_out_and_reported(photos, tmp_path, capsys):
     out = capsys.readouterr().out
     assert out.startswith("9 records in 2 shards")
     assert "2 bad samples were left out:\n" in out
-    assert (
-        f'\n  {truncated}: JPEG: the image data end early (truncated file); truncated="accept" decodes what there is'
-        in out
-    )
+    # Without advice about arguments that the command does not have.
+    assert f"\n  {truncated}: JPEG: the image data end early (truncated file)\n" in out
     assert f"\n  {missing}: No such file or directory\n" in out
     reports = [json.loads(p.read_text()) for p in sorted((tmp_path / "out" / ".pack").glob("data-*.json"))]
     assert sorted(path for r in reports for path, _ in r["bad"]) == sorted(map(str, (truncated, missing)))

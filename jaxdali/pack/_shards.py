@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,7 @@ _NAMES = {  # of the outputs, for readers whose outputs have no names
     "nemo_asr": ("audio", "text"),
     "array_record": ("record",),
 }
+_ADVICE = re.compile("; (truncated|on_error)=.*")
 _BATCH = 64  # records that are read at a time
 
 
@@ -290,7 +292,8 @@ def _encode(packing: Packing, batch: list[Record | None], paths: list[str], bad:
             return count
         except SampleError as e:
             i, *_ = images_to_encode.pop(e.index)  # the decoder got the images of this list only
-            batch[i], reason = None, e.reason.removeprefix(f"{e.source}: ")
+            # The advice is about arguments of the decoder, which the command does not have.
+            batch[i], reason = None, _ADVICE.sub("", e.reason.removeprefix(f"{e.source}: "))
             if packing.on_error == "raise":
                 raise RuntimeError(f"{paths[i]}: {reason}") from e
             bad.append((paths[i], reason))
