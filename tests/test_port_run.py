@@ -141,10 +141,10 @@ def pipe(n=5):
 """
 
 
-def run_batches(folder, text, number=1):
+def run_batches(folder, text, number=1, *arguments):
     """Runs a script with --batches. Returns the exit status, and the lines of stdout and stderr."""
     (folder / "s.py").write_text(DEFINITION + text)
-    process = run(folder, "--batches", str(number), "s.py")
+    process = run(folder, "--batches", str(number), "s.py", *arguments)
     return process.returncode, process.stdout.splitlines(), process.stderr.splitlines()
 
 
@@ -234,11 +234,14 @@ def test_batches_of_steps(loop, tmp_path):
 
 
 def test_batches_of_a_loading_thread(tmp_path):
-    """The thread ends the script, but not before the main thread has used what the thread loaded."""
+    """The thread ends the script, but not before the main thread has used what the thread loaded. A job in the
+    background ignores SIGINT.
+    """
     status, lines, errors = run_batches(
         tmp_path,
         """
-import queue, threading, time
+import queue, signal, threading, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 batches = queue.Queue()
 it = DALIGenericIterator(pipe(), ["x"], auto_reset=True)
 def load():
@@ -259,7 +262,7 @@ while True:
         0,
         [],
         ["0.5", "1.5"],
-        "s.py:16: pipe, DALIGenericIterator: 2 batches",
+        "s.py:17: pipe, DALIGenericIterator: 2 batches",
     )
 
 
@@ -302,6 +305,32 @@ sys.exit(7)
     assert lines[1:] == ["s.py:16: pipe, Pipeline: 1 batch", "  output 0  float32  (2, 3)  0.5 to 0.5"]
     status, lines, errors = run_batches(tmp_path, text, 2)
     assert (status, lines[1], errors) == (7, "s.py:16: pipe, Pipeline: 2 batches", [])
+
+
+def test_batches_of_programs_with_excepthooks(tmp_path):
+    """They see errors, but not the end. A hook may call the one before, and be set late."""
+    text = """
+def hook(kind, *args, before=sys.excepthook):
+    print("seen", kind.__name__)
+    before(kind, *args)
+sys.excepthook = hook
+p = pipe()
+try:
+    p.run()
+    p.run()
+except StopIteration:
+    sys.excepthook = lambda *args, before=sys.excepthook: before(*args)
+try:
+    p.run()
+except StopIteration as e:
+    if len(sys.argv) > 1:
+        raise ValueError("own") from e
+    raise
+"""
+    status, lines, errors = run_batches(tmp_path, text)
+    assert (status, errors, lines[1]) == (0, [], "s.py:20: pipe, Pipeline: 1 batch")
+    status, lines, errors = run_batches(tmp_path, text, 1, "error")
+    assert (status, errors[-1], lines[0]) == (1, "ValueError: own", "seen ValueError")
 
 
 def test_forms_of_outputs(tmp_path):

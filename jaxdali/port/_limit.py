@@ -33,6 +33,8 @@ from ..backend import TensorListCPU, TensorListGPU
 
 _PATIENCE = 100  # requests after the last batch that no new epoch explains, such as those of a prefetcher
 _IDLE = 5  # seconds
+# Ends the main thread, also if the program handles or ignores SIGINT. Programs hardly use it, and it ends no process.
+_SIGNAL = signal.SIGURG
 
 
 @dataclasses.dataclass
@@ -80,7 +82,7 @@ class Limit:
         self._num_batches = num_batches
         self._process = os.getpid()
         self._end_message = f"--batches {num_batches}: there are no more batches"
-        self._interrupts = False  # whether a thread has interrupted the main thread
+        self._excepthook: Any = None  # ours, see `_end_quietly`
         self._sources: list[_Source] = []
         self._source_of: weakref.WeakKeyDictionary[Any, _Source] = weakref.WeakKeyDictionary()  # by the first pipeline
         self._names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()  # of pipelines' definitions
@@ -89,7 +91,7 @@ class Limit:
         """Begins to limit. The methods are replaced here, so that only programs that are limited pay for it."""
         iterators: Any = BaseIterator
         definitions: Any = Definition
-        start, define, excepthook = iterators._start, definitions.define, sys.excepthook
+        start, define = iterators._start, definitions.define
 
         def start_and_list(iterator: BaseIterator, lease: Any, options: Any, **kwargs: Any):
             start(iterator, lease, options, **kwargs)
@@ -100,15 +102,7 @@ class Limit:
                 self._names[definition._owner()] = name
             define(definition, function)
 
-        def end_quietly(kind: Any, e: BaseException, traceback: Any):
-            cause = e.__cause__ if str(e).endswith(" raised StopIteration") else e  # of a generator or a coroutine
-            is_end = isinstance(cause, StopIteration) and cause.args == (self._end_message,)
-            if cause is not None and (is_end or (self._interrupts and isinstance(cause, KeyboardInterrupt))):
-                traceback.tb_next = cause.__traceback__ = None  # their frames hold the iterator
-                sys.exit(0)
-            excepthook(kind, e, traceback)
-
-        iterators._start, definitions.define, sys.excepthook = start_and_list, define_and_name, end_quietly
+        iterators._start, definitions.define = start_and_list, define_and_name
         iterators.__init_subclass__ = classmethod(lambda cls: self._limit(cls, "__next__", "peek"))
         classes = [iterators]
         for cls in classes:  # the list grows meanwhile
@@ -118,7 +112,25 @@ class Limit:
         for cls in (iterators, Pipeline):
             cls.reset = self._noting_restarts(cls.reset)
         logging.getLogger(stream.__name__).setLevel(logging.ERROR)  # `reset` would log that the epoch is not over
+        signal.signal(_SIGNAL, _end_main_thread)
         atexit.register(self._print)
+
+    def _end_quietly(self):
+        """Makes the exception after the last batch end the program without an error. A program may have replaced
+        `sys.excepthook`.
+        """
+        excepthook = sys.excepthook
+        if excepthook is self._excepthook:
+            return
+
+        def end_quietly(kind: Any, e: BaseException, traceback: Any):
+            cause = e.__cause__ if str(e).endswith(" raised StopIteration") else e  # of a generator or a coroutine
+            if isinstance(cause, StopIteration) and cause.args == (self._end_message,):
+                traceback.tb_next = cause.__traceback__ = None  # their frames hold the iterator
+                sys.exit(0)
+            excepthook(kind, e, traceback)
+
+        sys.excepthook = self._excepthook = end_quietly
 
     def _limit(self, cls: type, *names: str):
         """Limits a class, unless it is the program's: those call the methods of ours."""
@@ -139,6 +151,7 @@ class Limit:
                 if source.num_refusals and (source.restarts or source.num_refusals > _PATIENCE):
                     self._end()
                 source.num_refusals += 1
+                self._end_quietly()
                 raise StopIteration(self._end_message)
             batch = method(owner, *args, **kwargs)
             if method.__name__ != "peek":
@@ -168,9 +181,8 @@ class Limit:
             while time.process_time() - before > 0.05:  # seconds
                 before = time.process_time()
                 time.sleep(_IDLE)
-            if not self._interrupts:
-                self._interrupts = True
-                signal.pthread_kill(main_thread.ident, signal.SIGINT)
+            if main_thread.is_alive():  # it may wait for this thread, as its last action
+                signal.pthread_kill(main_thread.ident, _SIGNAL)
         sys.exit(0)
 
     def _source(self, owner: Any) -> _Source:
@@ -197,6 +209,12 @@ class Limit:
             print(f"\n{s.title}: {s.num_batches or 'no'} batch{'es' * (s.num_batches > 1)}")
             for row in rows[id(s)]:
                 print(" ", "  ".join(map(str.ljust, row, widths)).rstrip())
+
+
+def _end_main_thread(*_: object) -> NoReturn:
+    """Handles `_SIGNAL`: once, as several threads may load batches."""
+    signal.signal(_SIGNAL, signal.SIG_IGN)
+    sys.exit(0)
 
 
 def _range(x: _Output) -> str:
