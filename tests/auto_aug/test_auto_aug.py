@@ -259,3 +259,13 @@ def test_own_augmentations_may_ask():
 def test_refused(call, message):
     with pytest.raises(ValueError, match=message):
         run(lambda: call(images()))
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [((augmentations.invert, 0, None), "probability 0"), ((augmentations.invert, 0.5, 3), "no magnitudes")],
+)
+def test_warnings_of_policies_name_the_line(step, message):
+    with pytest.warns(UserWarning, match=message) as warned:
+        Policy("p", 9, [[step]])
+    assert warned[0].filename == __file__

@@ -54,7 +54,7 @@ class Policy:
                 f"the probability of {augmentation.name} must be a number from 0 to 1, got {probability!r}"
             )
         if probability == 0:
-            warnings.warn(f"the policy {self.name!r} has {augmentation.name} with probability 0", stacklevel=4)
+            warnings.warn(f"the policy {self.name!r} has {augmentation.name} with probability 0", stacklevel=3)
         if magnitude is None:
             if augmentation.mag_range is not None:
                 raise ArgumentError(
@@ -64,7 +64,7 @@ class Policy:
         if augmentation.mag_range is None:
             warnings.warn(
                 f"the policy {self.name!r} has {augmentation.name} with a magnitude bin, but that has no magnitudes",
-                stacklevel=4,
+                stacklevel=3,
             )
         if (
             isinstance(magnitude, bool)
