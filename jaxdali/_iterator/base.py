@@ -65,9 +65,9 @@ class BaseIterator:
 
     def _repr_html_(self) -> str | None:
         """The form in notebooks: the text of `repr`, and the graph with the names of the outputs; None if the iterator
-        is closed.
+        is closed, or this process loads nothing, so that it has no graph.
         """
-        if self._stream.closed:
+        if self._stream.closed or not self._stream.executors:
             return None
         executor = self._stream.executors[0]
         # The costs of the steps, which the graph shows if they are measured.

@@ -147,8 +147,8 @@ def by_class(load):
     ids = DALIGenericIterator.loaded_shards(flat, load)
     make = pipeline_def(lambda i: define(files, 6, i)[:2], batch_size=2, num_threads=1, seed=5)
     with DALIGenericIterator([make(i) for i in ids], ["id", "image"], reader_name="reader", sharding=flat, loading_processes=load) as it:
-        text = repr(it)
-        result = {"ids": ids, "id": parts(next(it)["id"]), "text": text, "size": it.size}
+        text, page = repr(it), it._repr_html_()
+        result = {"ids": ids, "id": parts(next(it)["id"]), "text": text, "page": page, "size": it.size}
     return result | {"closed": raised(lambda: next(it)), "shown": repr(it)}  # without the other processes
 
 def loader_without_devices():
@@ -401,6 +401,7 @@ def test_the_class(results, reference):
     for p in results:
         assert p["class"]["closed"][:2] == ["RuntimeError", "the iterator is closed"]
         assert p["class"]["shown"] == "DALIGenericIterator: closed"
+        assert (p["class"]["page"] is not None) == bool(p["class"]["ids"])  # a process that loads nothing has no graph
         assert p["class"]["text"].startswith("DALIGenericIterator: epoch 0, 0 batches of 2 taken, 2 samples of each of")
 
 
