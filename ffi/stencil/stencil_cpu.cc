@@ -1,5 +1,5 @@
 // CPU kernel of window reductions. Class Rows keeps the rows of a window as floats, extended beyond the border, and
-// ReduceRows makes a row of the output from them: sums, extremes and small medians in vectors of 16 floats (AVX2, NEON,
+// ReduceRows makes a row of the output from them: sums, extremes and small medians in vectors of 32 floats (AVX2, NEON,
 // or those of any CPU), large medians by std::nth_element.
 #include <algorithm>
 #include <cstring>
@@ -14,7 +14,7 @@
 namespace jaxdali {
 namespace {
 
-constexpr int kEach = 16;    // elements at a time
+constexpr int kEach = 32;    // elements at a time
 constexpr int kSorted = 49;  // windows up to this size are sorted in vectors
 
 // kEach elements in vectors of kBytes, the size of a register. Compilers vectorize neither comparisons in loops nor
@@ -47,28 +47,69 @@ JAXDALI_INLINE void Median(const float* const* from, int64_t taps, int64_t i, fl
   v[taps / 2].Store(out);
 }
 
+// Adds a weighted vector to a sum, or makes an extreme of both.
+template <StencilReduction kReduction, class Vector>
+JAXDALI_INLINE void Take(const float* from, float weight, Vector* result) {
+  Vector v;
+  std::memcpy(&v, from, sizeof v);
+  if constexpr (kReduction == StencilReduction::kSum)
+    *result += v * weight;
+  else
+    *result = kReduction == StencilReduction::kMax ? (*result > v ? *result : v) : (*result < v ? *result : v);
+}
+
+// The sums or extremes of kEach windows. Results are variables, because compilers keep arrays of vectors in memory.
+template <int kBytes, StencilReduction kReduction>
+JAXDALI_INLINE void SumOrExtreme(const float* const* from, const float* weights, int64_t taps, int64_t i, float* out) {
+  using Vector = typename Elements<kBytes>::Vector;
+  constexpr int kLanes = kBytes / static_cast<int>(sizeof(float));
+  constexpr bool kIsSum = kReduction == StencilReduction::kSum;
+  for (int j = 0; j < kEach; j += 4 * kLanes) {
+    // Of extremes, the first tap comes twice.
+    const float* v = from[0] + i + j;
+    Vector a{}, b{}, c{}, d{};
+    if (!kIsSum) {
+      std::memcpy(&a, v, sizeof a);
+      std::memcpy(&b, v + kLanes, sizeof b);
+      std::memcpy(&c, v + 2 * kLanes, sizeof c);
+      std::memcpy(&d, v + 3 * kLanes, sizeof d);
+    }
+    for (int64_t k = 0; k < taps; k++) {
+      v = from[k] + i + j;
+      const float weight = kIsSum ? weights[k] : 0;
+      Take<kReduction>(v, weight, &a);
+      Take<kReduction>(v + kLanes, weight, &b);
+      Take<kReduction>(v + 2 * kLanes, weight, &c);
+      Take<kReduction>(v + 3 * kLanes, weight, &d);
+    }
+    std::memcpy(out + j, &a, sizeof a);
+    std::memcpy(out + j + kLanes, &b, sizeof b);
+    std::memcpy(out + j + 2 * kLanes, &c, sizeof c);
+    std::memcpy(out + j + 3 * kLanes, &d, sizeof d);
+  }
+}
+
 // Reduces from[k][i], k < taps, to out[i]. Each row has kEach extra elements.
 template <int kBytes>
 JAXDALI_INLINE void Reduce(StencilReduction reduction, const float* const* from, const float* weights, int64_t taps,
                            int64_t n, float* out) {
   for (int64_t i = 0; i < n; i += kEach) {
-    if (reduction == StencilReduction::kMedian) {
-      Median<kBytes>(from, taps, i, out + i);
-      continue;
+    switch (reduction) {
+      case StencilReduction::kSum:
+        SumOrExtreme<kBytes, StencilReduction::kSum>(from, weights, taps, i, out + i);
+        break;
+      case StencilReduction::kMax:
+        SumOrExtreme<kBytes, StencilReduction::kMax>(from, weights, taps, i, out + i);
+        break;
+      case StencilReduction::kMin:
+        SumOrExtreme<kBytes, StencilReduction::kMin>(from, weights, taps, i, out + i);
+        break;
+      case StencilReduction::kMedian:
+        Median<kBytes>(from, taps, i, out + i);
+        break;
+      case StencilReduction::kCount:
+        break;
     }
-    Elements<kBytes> result{}, v;
-    const bool is_sum = reduction == StencilReduction::kSum;
-    if (!is_sum) result.Load(from[0] + i);
-    for (int64_t k = is_sum ? 0 : 1; k < taps; k++) {
-      v.Load(from[k] + i);
-      for (int p = 0; p < Elements<kBytes>::kParts; p++) {
-        const auto a = result.part[p], b = v.part[p];
-        result.part[p] = is_sum                                ? a + b * weights[k]
-                         : reduction == StencilReduction::kMax ? (a > b ? a : b)
-                                                               : (a < b ? a : b);
-      }
-    }
-    result.Store(out + i);
   }
 }
 
