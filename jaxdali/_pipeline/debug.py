@@ -526,10 +526,10 @@ class DebugSession(ApiUse):
             self._early_data[name].append((data, layout))
 
     def metas(self) -> dict[str, dict[str, int]]:
-        """The metadata of each reader, by its name. Raises RuntimeError before the first batch."""
+        """See `Session.metas`. Raises RuntimeError before the first batch."""
         if not self.complete:
             raise RuntimeError("with debug=True the readers are known after the first batch")
-        return {x.node.name: dict(x.source.metas[0]) for x in self._sources.values() if x.source.metas}
+        return {x.node.name: dict(x.source.metas[0]) if x.source.metas else {} for x in self._sources.values()}
 
     def checkpoint(self) -> bytes:
         """Raises RuntimeError: there are no checkpoints."""

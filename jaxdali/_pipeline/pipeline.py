@@ -515,12 +515,20 @@ class Pipeline:
           name: the name of the reader. None: the result is a dict of all readers by name.
         """
         self.build()
-        metas = self.__jaxdali.session.metas()
+        sources = self.__jaxdali.session.metas()
+        readers = {source_name: meta for source_name, meta in sources.items() if meta}
         if name is None:
-            return metas
-        if name not in metas:
-            raise RuntimeError(f"there is no reader named {name!r} in the pipeline; there are {sorted(metas)}")
-        return metas[name]
+            return readers
+        if name not in readers:
+            no_reader = (
+                "; a source without a list of samples, such as external_source, is not a reader: leave out "
+                "reader_name, and the epoch ends when the source does, or pass size="
+            )
+            raise RuntimeError(
+                f"there is no reader named {name!r} in the pipeline; there are {sorted(readers)}"
+                + (no_reader if name in sources or (sources and not readers) else "")
+            )
+        return readers[name]
 
     def epoch_size(self, name: str | None = None) -> Any:
         """Returns the padded epoch size of a reader, or a dict with those of all readers."""

@@ -190,10 +190,10 @@ class Session(ApiUse):
         self.executor.sources[node.id].feed(data, layout, self._shard)
 
     def metas(self) -> dict[str, dict[str, int]]:
-        """The metadata of each reader, by its name."""
+        """The metadata of each source, by its name; empty for one that is no reader."""
         assert self.executor is not None and self._graph is not None
         sources = self.executor.reader.named
-        return {name: dict(s.metas[self._shard]) for name, s in sources.items() if s.metas}
+        return {name: dict(s.metas[self._shard]) if s.metas else {} for name, s in sources.items()}
 
     # --- state --------------------------------------------------------------------------------------------------
 

@@ -257,6 +257,24 @@ def test_epoch_size_and_reader_meta(tmp_path):
             method("c")
 
 
+@pytest.mark.parametrize("debug", [False, True])
+def test_external_source_is_no_reader(debug):
+    """Two reports about DALI pass the name of an external_source as that of a reader."""
+
+    @pipeline_def(batch_size=2, debug=debug)
+    def define(files):
+        source = fn.external_source(lambda: np.zeros((2, 3), np.float32), name="Reader")
+        return source, *(fn.readers.file(files=files, name="files") if files else ())
+
+    for files, name, advice in (([], "Reader", True), ([], "other", True), ([__file__], "other", False)):
+        pipe = define(files)
+        pipe.run()
+        assert sorted(pipe.reader_meta()) == ["files"] * len(files)
+        with pytest.raises(RuntimeError, match=f"no reader named '{name}'") as e:
+            pipe.reader_meta(name)
+        assert ("external_source, is not a reader: leave out reader_name" in str(e.value)) == advice
+
+
 def test_output_checks():
     numbers(output_dtype=types.INT32, output_ndim=0).build()
     with pytest.raises(RuntimeError, match="output_dtype"):
