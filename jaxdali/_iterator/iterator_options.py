@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 from .._core.building import warn
 from .._core.declaration import check_fields, checked
 from .._core.errors import TooFewError
+from .._pipeline.lease import has_reader
 from .._pipeline.pipeline import Pipeline
 
 # The options that are checked by their annotations alone.
@@ -105,12 +106,15 @@ class IteratorOptions:
         """Whether an epoch has a number of samples; if not, it goes on until the data end."""
         return self.size > 0 or self.reader_name is not None
 
-    def check_number(self, pipelines: int):
-        """Checks that the options suit this number of pipelines."""
-        if not self.has_epoch_size and pipelines > 1:
+    def check_pipelines(self, pipeline: Pipeline, number: int):
+        """Checks that the options suit this number of pipelines, of which `pipeline` is one."""
+        if not self.has_epoch_size and number > 1:
             raise ValueError("with several pipelines pass reader_name (or size), so that all end their epochs together")
-        if self.size > 0:
-            warn("size is given: if there is a reader, pass reader_name instead, which determines the size and padding")
+        if self.size > 0 and has_reader(pipeline):
+            warn(
+                "size is given, but the pipeline has a reader: pass the reader's name= as reader_name instead, which "
+                "determines the size and padding"
+            )
 
 
 def list_of(pipelines: Any) -> list[Pipeline]:

@@ -14,13 +14,13 @@ from .._batch.delivery import Delivery, Finish
 from .._batch.executor import Executor
 from .._batch.remote import RemoteExecutor, WorkerBackend
 from .._core.graph import DataNode, Node
-from .._core.operator import EagerOperator
+from .._core.operator import EagerOperator, SourceOperator
 from .._data.epoch import EpochCounter
 from .._program.sharding import Shards
 from .._runner.runner import Runner
 from .._runner.shutdown import close_collected, close_together
 from .pipeline import Pipeline, internals_of
-from .session import Session
+from .session import FED_OPERATORS, Session
 
 
 class Lease:
@@ -196,6 +196,12 @@ def function_over_processes(pipeline: Pipeline) -> Node | None:
         if sharding is not None and not sharding.is_fully_addressable:
             return node
     return None
+
+
+def has_reader(pipeline: Pipeline) -> bool:
+    """Whether a source of the pipeline is a reader, whose name an iterator can take."""
+    sources = (node.op for node in internals_of(pipeline).graph.nodes if isinstance(node.op, SourceOperator))
+    return any(op.name not in FED_OPERATORS for op in sources)
 
 
 def outputs_of(pipeline: Pipeline) -> tuple[DataNode, ...]:

@@ -200,10 +200,8 @@ def _each(n):
 @pytest.mark.parametrize("sized", [True, False])
 @pytest.mark.parametrize("kind", KINDS[:2])
 def test_mask_gives_each_sample_once(feed, n, sized, kind):
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "size is given")
-        p = pipe(lambda: fn.external_source(batch=False, **FEEDS[feed](n)), batch_size=8, py_num_workers=2)
-        it = kind(p, ["x"], size=n if sized else -1, **PARTIAL)
+    p = pipe(lambda: fn.external_source(batch=False, **FEEDS[feed](n)), batch_size=8, py_num_workers=2)
+    it = kind(p, ["x"], size=n if sized else -1, **PARTIAL)
     assert quietly(lambda: [epoch(it) for _ in range(3)]) == [list(range(n))] * 3
 
 
@@ -224,16 +222,12 @@ def shards_of_lengths(counts, B, kind, feed, **arguments):
         source = in_batches(n, start, B) if feed == "batches" else samples(n, start)
         return fn.external_source(source, batch=feed == "batches", dtype=types.INT64, ndim=1, cycle="raise")
 
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "size is given")
-        if kind == "sharded":
-            mesh = jax.make_mesh((S,), ("x",), devices=jax.devices()[:S])
-            sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
-            it = data_iterator(define, ["x"], sharding=sharding, **arguments)(batch_size=B * S)
-        else:
-            it = DALIGenericIterator(
-                [pipe(lambda i=i: define(S, i), batch_size=B) for i in range(S)], ["x"], **arguments
-            )
+    if kind == "sharded":
+        mesh = jax.make_mesh((S,), ("x",), devices=jax.devices()[:S])
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+        it = data_iterator(define, ["x"], sharding=sharding, **arguments)(batch_size=B * S)
+    else:
+        it = DALIGenericIterator([pipe(lambda i=i: define(S, i), batch_size=B) for i in range(S)], ["x"], **arguments)
     return it, sorted(100 * s + i for s in range(S) for i in range(counts[s]))
 
 

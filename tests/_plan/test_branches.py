@@ -144,7 +144,6 @@ def test_short_batches():
     assert [np.shape(x) for x in images][1:] == [(3, 3, 3), IMAGES[2].shape, IMAGES[3].shape]
 
 
-@pytest.mark.filterwarnings("ignore:size is given")
 def test_shards_have_branches_of_their_own():
     sharding = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("x",)), PartitionSpec("x"))
 

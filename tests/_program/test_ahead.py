@@ -61,7 +61,6 @@ def test_growing_batches_find_programs_compiled(statistics):
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.filterwarnings("ignore:size is given")
 def test_compilation_ahead_for_an_accelerator(monkeypatch, devices):
     """Programs also depend on the part of the capacities that is transferred. Each batch gets a larger part than it
     needs until the program for its own is compiled.
@@ -121,7 +120,6 @@ def test_programs_after_a_host_value():
     assert compilations["jaxdali-compile"] <= 24  # both programs, for each 1.9-fold of both arrays
 
 
-@pytest.mark.filterwarnings("ignore:size is given")
 def test_programs_of_several_devices():
     def image(info):
         return np.full((SIZES[info.iteration],) * 2 + (1,), info.idx_in_batch + 1, np.uint8)

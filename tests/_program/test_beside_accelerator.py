@@ -112,7 +112,7 @@ def test_function_of_global_arrays_stays_on_accelerators(monkeypatch):
         return x, jax_function(centred, sharding=sharding)(x)
 
     monkeypatch.setattr(Shards, "accelerator", property(lambda self: True))
-    with pytest.warns(UserWarning, match="reader_name"), define(batch_size=8) as iterator:
+    with define(batch_size=8) as iterator:
         batch = next(iterator)
     np.testing.assert_allclose(batch["y"], batch["x"] - 3.5)
     assert shardings[-1] == sharding == batch["y"].sharding

@@ -189,7 +189,6 @@ def test_a_closed_iterator_keeps_no_memory():
 
 
 @pytest.mark.parametrize("axis", [8, 1])
-@pytest.mark.filterwarnings("ignore:size is given")
 def test_batches_on_several_devices(axis):
     sharding = NamedSharding(Mesh(np.array(jax.devices()[:axis]), ("x",)), PartitionSpec("x"))
     batches = [(x, np.asarray(x.addressable_shards[0].data)) for x in stream(8, sharding=sharding, size=8 * SHAPE[0])]

@@ -108,7 +108,6 @@ def batch_of(sharding, defined=definition, names=("x", "y")):
     return next(data_iterator(defined, output_map=list(names), size=N, sharding=sharding)(batch_size=N))
 
 
-@pytest.mark.filterwarnings("ignore:size is given")
 def test_bare_partition_specs(mesh):
     data = PartitionSpec("data")
     for sharding in (data, {"x": data, "y": PartitionSpec(("data",))}):
@@ -122,7 +121,6 @@ def test_bare_partition_specs(mesh):
     np.testing.assert_array_equal(np.asarray(flipped), PIXELS[:, :, ::-1])
 
 
-@pytest.mark.filterwarnings("ignore:size is given")
 def test_meshes_of_bare_partition_specs():
     make = data_iterator(definition, output_map=["x", "y"], size=N, sharding=PartitionSpec("data"))
     refused = r"sharding=.*'data'.* names axes of a mesh, but no mesh is set: call jax.set_mesh\(mesh\) before, or pass .*NamedSharding"
@@ -134,7 +132,6 @@ def test_meshes_of_bare_partition_specs():
         assert len(next(make(batch_size=N))["x"].sharding.device_set) == 2
 
 
-@pytest.mark.filterwarnings("ignore:size is given")
 @pytest.mark.parametrize("jit", [None, True, False])
 @pytest.mark.parametrize("sharded", [False, True])
 def test_constants_of_jax_functions(mesh, jit, sharded):
@@ -161,7 +158,6 @@ def test_constants_of_jax_functions(mesh, jit, sharded):
     np.testing.assert_allclose(np.asarray(batch["y"]), want, rtol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:size is given")
 @pytest.mark.parametrize("over", [None, PartitionSpec("data")])
 def test_jax_functions_see_the_mesh(mesh, over):
     def function(x):
@@ -179,7 +175,6 @@ def test_jax_functions_see_the_mesh(mesh, over):
     np.testing.assert_array_equal(np.asarray(batch["y"]), np.asarray(batch["x"]) * DEVICES)
 
 
-@pytest.mark.filterwarnings("ignore:size is given")
 def test_jax_functions_with_bare_specs(mesh):
     spec = PartitionSpec("data")
     explicit = mesh.axis_types[0] is AxisType.Explicit
@@ -191,7 +186,6 @@ def test_jax_functions_with_bare_specs(mesh):
     np.testing.assert_array_equal(np.asarray(batch["y"]), np.asarray(batch["x"]) * 2)
 
 
-@pytest.mark.filterwarnings("ignore:size is given")
 def test_sources_see_the_mesh(mesh):
     meshes = []
 

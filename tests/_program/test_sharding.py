@@ -100,7 +100,7 @@ def definition(num_shards=1, shard_id=0):
 def test_outputs_have_the_requested_sharding(where):
     shards = Shards.of(where, 16)
     make = data_iterator(definition, ["images", "numbers", "host"], size=32, sharding=where)
-    with pytest.warns(UserWarning, match="reader_name"), make(batch_size=16) as it:
+    with make(batch_size=16) as it:
         batch = next(it)
     for x in batch.values():
         assert x.sharding == where
@@ -130,10 +130,7 @@ def test_inner_axes_are_cut_on_the_device(monkeypatch):
 
 def test_devices_give_a_leading_axis():
     devices = DEVICES[2:4]
-    with (
-        pytest.warns(UserWarning, match="reader_name"),
-        data_iterator(definition, ["images", "numbers", "host"], size=32, devices=devices)(batch_size=8) as it,
-    ):
+    with data_iterator(definition, ["images", "numbers", "host"], size=32, devices=devices)(batch_size=8) as it:
         batch = next(it)
     assert batch["images"].shape == (2, 4, 8, 8, 3)
     assert [s.device for s in batch["images"].addressable_shards] == devices
@@ -149,10 +146,7 @@ def test_a_sharding_for_each_output():
         "numbers": NamedSharding(MESH, P("data")),
         "host": NamedSharding(Mesh(np.array(DEVICES[:4][::-1]), ("x",)), P("x")),
     }
-    with (
-        pytest.warns(UserWarning, match="reader_name"),
-        data_iterator(definition, list(shardings), size=32, sharding=shardings)(batch_size=16) as it,
-    ):
+    with data_iterator(definition, list(shardings), size=32, sharding=shardings)(batch_size=16) as it:
         batch = next(it)
     for name, x in batch.items():
         assert x.sharding == shardings[name]
@@ -168,10 +162,7 @@ def test_one_output_on_two_shardings():
         return x, x
 
     shardings = {"a": NamedSharding(MESH, P("data")), "b": NamedSharding(Mesh(np.array(DEVICES[4:]), ("x",)), P("x"))}
-    with (
-        pytest.warns(UserWarning, match="reader_name"),
-        data_iterator(twice, ["a", "b"], size=32, sharding=shardings)(batch_size=16) as it,
-    ):
+    with data_iterator(twice, ["a", "b"], size=32, sharding=shardings)(batch_size=16) as it:
         batch = next(it)
     assert batch["a"].sharding == shardings["a"]
     assert batch["b"].sharding == shardings["b"]
@@ -187,7 +178,7 @@ def test_shardings_of_outputs_must_agree():
     with pytest.raises(ValueError, match=r"same slices: 'images' into 4, .* but 'numbers' into 1"):
         data_iterator(definition, list(shardings), size=32, sharding=shardings)(batch_size=16)
     del shardings["numbers"]
-    with pytest.warns(UserWarning, match="reader_name"), pytest.raises(ValueError, match="names in output_map"):
+    with pytest.raises(ValueError, match="names in output_map"):
         data_iterator(definition, ["images", "numbers", "host"], size=32, sharding=shardings)(batch_size=16)
 
 
@@ -203,12 +194,9 @@ def test_shardings_of_outputs_must_agree():
 )
 def test_replicas_are_computed_once(where, num):
     """The program has a row for each slice, not for each device."""
-    with (
-        pytest.warns(UserWarning, match="reader_name"),
-        data_iterator(
-            lambda num_shards, shard_id: definition(num_shards, shard_id)[0], ["images"], size=32, sharding=where
-        )(batch_size=16) as it,
-    ):
+    with data_iterator(
+        lambda num_shards, shard_id: definition(num_shards, shard_id)[0], ["images"], size=32, sharding=where
+    )(batch_size=16) as it:
         images = next(it)["images"]
         operands = jax.tree.leaves(it.lower().args_info)
     assert {x.shape[0] for x in operands} == {num}
@@ -225,12 +213,9 @@ def test_random_numbers_do_not_depend_on_sharding():
 
     draws = []
     for n in (1, 2, 8):
-        with (
-            pytest.warns(UserWarning, match="reader_name"),
-            data_iterator(
-                draw, ["x", "r"], size=24, sharding=NamedSharding(Mesh(np.array(DEVICES[:n]), ("b",)), P("b"))
-            )(batch_size=8, seed=4) as it,
-        ):
+        with data_iterator(
+            draw, ["x", "r"], size=24, sharding=NamedSharding(Mesh(np.array(DEVICES[:n]), ("b",)), P("b"))
+        )(batch_size=8, seed=4) as it:
             draws.append([dict(zip(b["x"].tolist(), b["r"].tolist())) for b in it])
     assert draws[0] == draws[1] == draws[2]
     assert len({r for batch in draws[0] for r in batch.values()}) == 24
@@ -249,8 +234,5 @@ def test_sharding_must_fit_the_output(where, text):
     def column(num_shards=1, shard_id=0):
         return fn.external_source(source=lambda: np.zeros((16 // num_shards, 1), np.int32)).gpu()
 
-    with (
-        pytest.warns(UserWarning, match="reader_name"),
-        pytest.raises((ValueError, RuntimeError), match=text),
-    ):
+    with pytest.raises((ValueError, RuntimeError), match=text):
         data_iterator(column, ["x"], size=32, sharding=where)(batch_size=16)

@@ -132,9 +132,7 @@ def test_failing_pipeline_stays_in_step_with_others(files):
 
         return pipeline_def(lambda: fn.external_source(source=source, batch=False))(batch_size=1)
 
-    with pytest.warns(UserWarning, match="reader_name"):
-        it = DALIGenericIterator([numbers(False), numbers(True)], ["x"], size=8)
-    with it:
+    with DALIGenericIterator([numbers(False), numbers(True)], ["x"], size=8) as it:
         assert next(it)["x"].tolist() == [[0], [0]]
         with pytest.raises(LookupError, match="gone"):
             next(it)
@@ -151,9 +149,7 @@ def test_data_end_with_counted_epoch_or_before(files):
         return pipeline_def(lambda: fn.external_source(source=source, batch=False))(batch_size=2)
 
     for n in (3, 2):  # of the three batches of an epoch
-        with pytest.warns(UserWarning, match="reader_name"):
-            it = DALIGenericIterator(ending(n), ["x"], size=6)
-        with it:
+        with DALIGenericIterator(ending(n), ["x"], size=6) as it:
             for epoch in range(3):
                 assert [b["x"].tolist() for b in it] == [[10 * epoch + 2 * i, 10 * epoch + 2 * i + 1] for i in range(n)]
 

@@ -10,7 +10,7 @@ import shardings
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pipelines import file_contents
 
-from jaxdali import pipeline_def
+from jaxdali import fn, pipeline_def, types
 from jaxdali._iterator.iterator_options import IteratorOptions
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator, peekable_data_iterator
@@ -118,6 +118,18 @@ def test_warning_about_size_names_the_line(files):
         data_iterator(file_contents, ["x"], size=4)(files[:4], batch_size=2).close()
         data_iterator(file_contents, ["x"], size=4, sharding=shardings.of_batch(2))(files[:4], batch_size=2).close()
     assert [w.filename for w in warned] == [__file__] * 3
+
+
+def test_size_of_sources_is_no_warning(files):
+    """Only an unnamed reader, which `reader_name` could name, is one."""
+
+    def define(has_reader=False):
+        numbers = fn.external_source(lambda: np.zeros((2, 3), np.float32))
+        return numbers + fn.cast(fn.readers.file(files=files)[1], dtype=types.FLOAT) if has_reader else numbers
+
+    DALIGenericIterator(pipeline_def(define)(batch_size=2), ["x"], size=4).close()
+    with pytest.warns(UserWarning, match="the pipeline has a reader: pass the reader's name= as reader_name"):
+        DALIGenericIterator(pipeline_def(define)(True, batch_size=2), ["x"], size=4).close()
 
 
 def test_fewer_names_than_outputs(files):

@@ -241,8 +241,7 @@ def sharded(define, **options):
         x = fn.external_source(source=lambda i: np.full((2, 4), i.idx_in_batch + 2 * shard_id, np.float32), batch=False)
         return x, define(x, shard_id)
 
-    with pytest.warns(UserWarning, match="reader_name"):
-        return definition(batch_size=16, **options)
+    return definition(batch_size=16, **options)
 
 
 @pytest.mark.one_device

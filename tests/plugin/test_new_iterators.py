@@ -73,8 +73,7 @@ def test_batches_made_ahead_are_kept():
     pipe, it, first_values = make("quiet"), None, []
     for _ in range(3):
         it = None
-        with pytest.warns(UserWarning, match="size is given"):
-            it = iterator(pipe, size=6)
+        it = iterator(pipe, size=6)
         first_values.append(take(it))
     assert first_values == [[10, 20, 30]] * 3
     pipe, first_values = make("raise"), []

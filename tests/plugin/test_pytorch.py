@@ -107,9 +107,7 @@ def test_end_of_a_source(files):
     with DALIGenericIterator(supplied(batches, cycle="raise"), ["x"]) as it:
         assert [[b[0]["x"].tolist() for b in it] for _ in range(2)] == [[[1, 2], [3]]] * 2
         assert (len(it), it.size) == (0, -1)
-    with pytest.warns(UserWarning, match="reader_name"):
-        it = DALIGenericIterator(supplied(batches, cycle="raise"), ["x"], size=3)
-    with it:
+    with DALIGenericIterator(supplied(batches, cycle="raise"), ["x"], size=3) as it:
         next(it)
         with pytest.raises(ValueError, match="gave 1 of 2 samples"):
             next(it)

@@ -172,7 +172,7 @@ class DALIGenericIterator(BaseIterator):
             which send the shards to others.
         """
         # With loading processes, `places[0]` has the shards of all processes: their epochs must end together.
-        options.check_number(places[0].num if apart else len(pipelines))
+        options.check_pipelines(pipelines[0], places[0].num if apart else len(pipelines))
         _check_names(options.output_map, num_outputs(pipelines[0]))
         self._metadata = metadata_among(list(options.output_map), outputs_of(pipelines[0]))
         options.check_metadata(self._metadata)

@@ -62,7 +62,7 @@ class _TorchIterator(BaseIterator):
         """
         _memory.check_memory()
         pipelines = list_of(pipelines)
-        options.check_number(len(pipelines))
+        options.check_pipelines(pipelines[0], len(pipelines))
         names = list(options.output_map)
         self._forms = tuple(forms) if forms is not None else (_DENSE,) * len(names)
         dynamic_shape = checked(type(self).__name__, "dynamic_shape", bool, dynamic_shape or False)

@@ -245,7 +245,6 @@ def test_workers_and_a_source_with_state(source):
     pipe.close()
 
 
-@pytest.mark.filterwarnings("ignore:size is given")
 def test_workers_call_each_shard_its_own_source():
     """A definition that makes a callable of its shard makes one for each shard."""
 

@@ -400,7 +400,6 @@ def sharded(num_shards=1, shard_id=0):
     return tuple(fn.decoders.image_patches(source(samples), size=sizes_of(samples), **options)[:3])
 
 
-@pytest.mark.filterwarnings("ignore:size is given")
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("kernels", [True, False])
 def test_shards_and_accelerators(devices, kernels, monkeypatch):

@@ -52,7 +52,6 @@ def test_words_are_uniform():
     assert np.abs(np.corrcoef(bits.T) - np.eye(64)).max() < 5.5 / np.sqrt(len(bits))
 
 
-@pytest.mark.filterwarnings("ignore:size is given")
 @pytest.mark.parametrize(
     "options",
     [{}, {"jit": True}, {"jit": False}, {"device": "gpu"}, {"sharding": True}],
@@ -82,7 +81,6 @@ def test_functions_get_typed_keys(options):
     it.close()
 
 
-@pytest.mark.filterwarnings("ignore:size is given")
 def test_outputs_are_key_data_for_jit():
     @data_iterator(output_map=["key"], sharding=sharding(), size=16)
     def make(shard_id=0, num_shards=1):
