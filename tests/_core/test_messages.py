@@ -287,6 +287,29 @@ def test_an_assumed_layout():
         built(lambda: fn.resize(image(4, 4, 4, layout="HWC"), size=(3, 3, 3))).run()
 
 
+@pytest.mark.parametrize(
+    "operator",
+    [
+        lambda x: fn.clahe(x, tiles_x=2, tiles_y=2, clip_limit=2.0),
+        lambda x: fn.paste(x, ratio=2.0, fill_value=0),
+        fn.water,
+        fn.equalize,
+        lambda x: fn.saturation(x, saturation=2.0),
+    ],
+    ids=["clahe", "paste", "water", "equalize", "saturation"],
+)
+def test_ranks_without_a_layout(operator):
+    """The message about a layout lists the ranks of data without a layout, all of which the operator accepts."""
+    with pytest.raises(ValueError, match=r"or none \(.*\), got layout 'XYZ'") as e:
+        built(lambda: operator(image(4, 4, 3, layout="XYZ"))).run()
+    listed_ranks = {int(rank) for rank in re.findall(r"(\d)-D: F?D?HWC", str(e.value))}
+    for rank in (3, 4, 5):
+        shape = (*(2, 2)[: rank - 3], 4, 4, 3)
+        refusal = pytest.raises(ValueError, match=f"got {rank}-D data without a layout")
+        with contextlib.nullcontext() if rank in listed_ranks else refusal:
+            built(lambda shape=shape: operator(image(*shape))).run()
+
+
 def test_a_wrong_layout_with_channels():
     with pytest.raises(ValueError, match="got layout 'WHC'; external_source takes a layout"):
         built(lambda: fn.resize(image(4, 4, 3, layout="WHC"), size=(3, 3))).run()

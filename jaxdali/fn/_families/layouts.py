@@ -26,10 +26,10 @@ def image_layout(spec: Spec, among: Sequence[str] = ()) -> str:
         return layout
     actual = f"layout {spec.layout!r}" if spec.layout else f"{spec.ndim}-D data without a layout"
     expected = f"layout {', '.join(among)}" if among else "a layout with the axes H and W"
-    raise ValueError(
-        f"the input must have {expected} or none (3-D: HWC, 4-D: FHWC, 5-D: FDHWC), "
-        f"got {actual}{channels_missing(layout, among)}"
-    )
+    # Only the ranks whose default is accepted do without a layout.
+    defaults = ", ".join(f"{n}-D: {name}" for n, name in DEFAULT_LAYOUTS.items() if not among or name in among)
+    expected += f" or none ({defaults})" if defaults else ""
+    raise ValueError(f"the input must have {expected}, got {actual}{channels_missing(layout, among)}")
 
 
 def channels_missing(layout: str, accepted: Iterable[str]) -> str:
