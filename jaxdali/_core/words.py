@@ -31,6 +31,7 @@ _NODES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (re.escape(READING), _FILES),
     (_FLAT, rf"\1: {_SAMPLES}"),
     (r"external_source takes a layout", "jd.batch(x, layout=...) takes a layout"),
+    (r"external_source gives each sample a row", "jd.batch(rows) gives each sample a row"),
     (r"fn\.reshape\(x, layout=", "jd.batch(x, layout="),
     (r"(?<![\w./\\])fn\.readers\.(\w+)", lambda m: f"jd.readers.{class_name(m[1])}"),
     (r"(?<![\w./\\])fn\.(?!readers\b|external_source|inputs\b|experimental\.(?:readers|inputs)\b|_)(?=\w)", "jd."),

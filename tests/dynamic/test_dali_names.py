@@ -375,6 +375,14 @@ def test_a_loop_with_capture():
         np.testing.assert_array_equal(plain.numpy(), captured.numpy())
 
 
+def test_unknown_arguments_of_epochs():
+    reader, _ = make_reader_and_rng()
+    with pytest.raises(TypeError, match=r"^File\.next_epoch: .*'compile'; it takes batch_size, ctx, capture$"):
+        reader.next_epoch(batch_size=4, compile=True)
+    with pytest.raises(TypeError, match=r"^File\.__call__\(\) got an unexpected keyword argument 'compile'"):
+        reader(compile=True)
+
+
 def has_data(source, number):
     """Calls a source `number` times. Returns whether each call gives data."""
     results = []
@@ -592,6 +600,8 @@ def test_refused_names():
             getattr(ndd, name)
     with pytest.raises(AttributeError, match=r"experimental\.readers of DALI is not in jaxdali: use readers\.Video"):
         ndd.experimental.readers
+    with pytest.raises(AttributeError, match=r"experimental\.dynamic\.readers' has no attribute 'file'.* 'File'\?"):
+        ndd.readers.file  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(
         AttributeError, match=r"EvalContext\.cached_results of DALI is not in jaxdali: .*keep the results"
     ):
@@ -650,3 +660,15 @@ def test_forms_of_arguments():
     np.testing.assert_array_equal(rows, flat)
     for turned in ndd.rotate(ndd.batch([image] * 2), angle=np.array([180.0])):
         np.testing.assert_array_equal(turned, image[::-1, ::-1])
+
+
+def test_rows_for_samples():
+    """As in DALI, an array is one value for all samples. The message says how to pass a row for each."""
+    images = ndd.batch(np.zeros((4, 2, 2, 3), np.uint8), layout="HWC")
+    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
+    with pytest.raises(RuntimeError, match=r"got 12 for 3 channels; jd\.batch\(rows\) gives each sample a row$"):
+        ndd.crop_mirror_normalize(images, mean=rows)
+    with pytest.raises(RuntimeError, match=r"got 9 for 3 channels$"):
+        ndd.crop_mirror_normalize(images, mean=rows[:3])
+    normalized = ndd.crop_mirror_normalize(images, mean=ndd.batch(rows)).numpy()
+    np.testing.assert_array_equal(normalized, np.broadcast_to(-rows[:, :, None, None], (4, 3, 2, 2)))

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..._core.errors import quoted
+from ..._core.names import suggests_names
 from ...dynamic import readers as _readers
+from ._functions import missing_name_error as _missing_name_error
 from ._values import to_dali_classes as _to_dali_classes
 
 
@@ -106,10 +108,12 @@ def _class_of(base: type[Any]) -> type[Any]:
         self._epochs = epochs
 
     doc = f"{base.__doc__}\n\nmax_batch_size bounds the batch_size of epochs. enable_checkpointing has no effect: all readers have states."
+    for method in (__init__, __call__, next_epoch, _epoch, get_state, set_state, get_metadata):
+        method.__qualname__ = f"{base.__name__}.{method.__name__}"  # Python's messages about arguments have it
     members = {
         "__init__": __init__,
         "__call__": __call__,
-        "next_epoch": next_epoch,
+        "next_epoch": suggests_names(next_epoch),
         "_epoch": _epoch,
         "get_state": get_state,
         "set_state": set_state,
@@ -127,3 +131,7 @@ def _class_of(base: type[Any]) -> type[Any]:
 _public = {name: _class_of(getattr(_readers, name)) for name in _readers.__all__ if name != "Reader"}
 globals().update(_public)
 __all__ = sorted(_public)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    raise _missing_name_error(__name__, name, _public)

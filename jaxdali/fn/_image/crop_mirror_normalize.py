@@ -77,8 +77,10 @@ class CropMirrorNormalize(CropWindow):
             if n != 1 and n != (image.spec.extent(layout.index("C")) if "C" in layout else 1):
                 channels = image.shapes[:, layout.index("C")][ctx.present] if "C" in layout else np.ones(1, np.int64)
                 if (channels != n).any():
+                    is_row_per_sample = n == ctx.N * channels.max()
                     raise ArgumentError(
                         f"argument {name} must be 1 number or one per channel, got {n} for {channels.max()} channels"
+                        + ("; external_source gives each sample a row" if is_row_per_sample else "")
                     )
         window.scale, window.offset = self._normalisation(a)
         if self.pad_output and "C" in layout:
