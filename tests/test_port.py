@@ -267,6 +267,26 @@ def test_a_process_for_each_gpu(tmp_path, capsys):
     assert out[1:4] == ["   7  device_id is args.local_rank", "  10  device_id is int(os.environ['LOCAL_RANK'])", ""]
 
 
+def test_changing_shapes(tmp_path, capsys):
+    text = """\
+from nvidia.dali import fn
+from nvidia.dali.plugin.jax import DALIGenericIterator as JaxIterator
+from nvidia.dali.plugin.pytorch import DALIClassificationIterator, DALIGenericIterator
+JaxIterator(pipe, ["x"])
+DALIGenericIterator(pipe, ["x"], dynamic_shape=True)
+DALIGenericIterator(pipe, ["x"], **options)
+DALIGenericIterator(pipe, ["x"])
+DALIClassificationIterator(pipe)
+"""
+    path = tmp_path / "script.py"
+    for call, remarked in (("fn.pad(x)", True), ("fn.pad(x, shape=[3])", False), ("fn.flip(x)", False)):
+        path.write_text(f"{text}{call}\n")
+        code, out = run(capsys, path)
+        rows = [row for row in out if row.endswith("Iterator")]
+        assert (code, rows) == (0, ["  7  DALIGenericIterator", "  8  DALIClassificationIterator"] if remarked else [])
+        assert any("pass dynamic_shape=True" in row for row in out) == remarked
+
+
 def test_direct_storage(tmp_path, capsys):
     path = tmp_path / "script.py"
     path.write_text(

@@ -29,6 +29,10 @@ _RANKS = (
     "a process for each GPU: JAX opens all GPUs that a process sees. Before jax is imported, let CUDA_VISIBLE_DEVICES name the one of "
     'LOCAL_RANK, and then device_id=0 (jaxdali/plugin/README.md, "GPUs")'
 )
+_SHAPES = (
+    "shapes may change from batch to batch, as fn.pad pads to the longest sample: pass dynamic_shape=True, without "
+    "which a change is an error"
+)
 _STATUSES = """\
 exit status:
   0  nothing is missing
@@ -99,6 +103,7 @@ def _report_names(paths: Sequence[str], each_line: bool) -> int:
     unseen: list[Remark] = []
     hints: list[Remark] = []
     ranks: list[Remark] = []
+    shapes: list[Remark] = []
     unread = []
     files = list(find(paths))
     for path in files:
@@ -114,6 +119,7 @@ def _report_names(paths: Sequence[str], each_line: bool) -> int:
         unseen += reading.unseen
         hints += reading.hints
         ranks += reading.ranks
+        shapes += reading.shapes
     using = list(dict.fromkeys(u.file for u in uses))
     bad = {u.file for u in uses if not u.works}
     if each_line:
@@ -126,12 +132,14 @@ def _report_names(paths: Sequence[str], each_line: bool) -> int:
         _print([f"{using[0]}: not here", *_report.by_line(uses)] if bad else [])
         _print(_report.remarks_by_line(_SLOW, hints))
         _print(_report.remarks_by_line(_RANKS, ranks))
+        _print(_report.remarks_by_line(_SHAPES, shapes))
         _print(_report.remarks_by_line(_UNSEEN, unseen))
     else:
         columns = shutil.get_terminal_size((140, 24)).columns
         _print(_report.by_name(uses, columns))
         _print(_report.by_text(_SLOW, hints, columns))
         _print(_report.by_text(_RANKS, ranks, columns))
+        _print(_report.by_text(_SHAPES, shapes, columns))
         _print(_report.by_text(_UNSEEN, unseen, columns))
     for text in unread:
         print(f"can't be read: {text}")

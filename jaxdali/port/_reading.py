@@ -67,12 +67,14 @@ class Reading:
       unseen: lines where uses of DALI's names are unknown, with reasons.
       hints: lines where the host waits for a program in each batch.
       ranks: lines where a pipeline runs on the GPU with the number of its process.
+      shapes: lines of PyTorch iterators without `dynamic_shape`, in a file that pads each batch to its longest sample.
     """
 
     uses: list[Use] = dataclasses.field(default_factory=list)
     unseen: list[Remark] = dataclasses.field(default_factory=list)
     hints: list[Remark] = dataclasses.field(default_factory=list)
     ranks: list[Remark] = dataclasses.field(default_factory=list)
+    shapes: list[Remark] = dataclasses.field(default_factory=list)
 
 
 # --- values of the script's variables
@@ -164,7 +166,7 @@ class _Reader(ast.NodeVisitor):
     def __init__(self, path: pathlib.Path, line: Callable[[int], str], scopes_of_files: dict[pathlib.Path, _Scope]):
         # Each with its line's number, as bodies of functions are visited last. Remarks are by field of `Reading`.
         self._uses: list[tuple[int, Use]] = []
-        self._remarks: dict[str, list[tuple[int, Remark]]] = {"unseen": [], "hints": [], "ranks": []}
+        self._remarks: dict[str, list[tuple[int, Remark]]] = {"unseen": [], "hints": [], "ranks": [], "shapes": []}
         self._path, self._line = path, line
         self._scopes_of_files = scopes_of_files
         self.module = _Scope()
@@ -177,6 +179,7 @@ class _Reader(ast.NodeVisitor):
         self._returns: list[_Bound] = []  # the values from DALI in `return` statements so far
         self._depth = 0  # of calls and imports that are followed
         self._pipeline_classes: set[str] = set()  # names of the script's classes of pipelines
+        self._pads_to_longest = False  # whether a call of `pad` so far has no shape
 
     def read(self, tree: ast.Module):
         """Visits a whole file."""
@@ -197,7 +200,8 @@ class _Reader(ast.NodeVisitor):
         uses = [use for _, use in sorted(self._uses, key=lambda item: item[0])]
         # Without a use of DALI, the file's pipelines are not DALI's.
         ranks = in_order(self._remarks["ranks"]) if uses else []
-        return Reading(uses, in_order(self._remarks["unseen"]), in_order(self._remarks["hints"]), ranks)
+        shapes = in_order(self._remarks["shapes"]) if self._pads_to_longest else []
+        return Reading(uses, in_order(self._remarks["unseen"]), in_order(self._remarks["hints"]), ranks, shapes)
 
     def _add_use(self, name: str, node: ast.AST, works: bool = True):
         number = getattr(node, "lineno", 1)
@@ -657,6 +661,7 @@ class _Reader(ast.NodeVisitor):
         if isinstance(callee, (_Name, _Object, _Definition)):
             self._check_arguments(node, callee)
             self._remark_round_trips(node, callee)
+            self._remark_shapes(node, callee)
         elif isinstance(callee, _Function) and not isinstance(callee.node, ast.Lambda):
             self._defer_function(callee, node)
         else:
@@ -785,6 +790,16 @@ class _Reader(ast.NodeVisitor):
                 r"(?<![a-z])(local)?rank(?![a-z])|current_device", expression := ast.unparse(value), re.IGNORECASE
             ):
                 self._add_remark("ranks", f"device_id is {expression}", value)
+
+    def _remark_shapes(self, node: ast.Call, callee: _Name | _Object | _Definition):
+        """Adds a remark for a PyTorch iterator without `dynamic_shape`. Notes a `pad` without a shape."""
+        keyword_names = {k.arg for k in node.keywords}  # None: the names in a **dict are unknown
+        match callee:
+            case _Name(name="fn.pad" | "ops.Pad"):
+                self._pads_to_longest |= not keyword_names & {"shape", None}
+            case _Name(name="plugin.pytorch.DALIGenericIterator" | "plugin.pytorch.DALIClassificationIterator"):
+                if not keyword_names & {"dynamic_shape", None}:
+                    self._add_remark("shapes", callee.name.rpartition(".")[2], node)
 
     def _remark_round_trips(self, node: ast.Call, callee: _Name | _Object | _Definition):
         """Adds remarks on values that are computed by a program and read by the host."""
