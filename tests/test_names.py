@@ -45,6 +45,19 @@ def test_stubs_are_indexes():
     assert len(STUBS) > 10
 
 
+def test_the_list_of_commands():
+    root = pathlib.Path(jaxdali.__file__).parent
+    files = [path for path in root.rglob("*.py") if '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")]
+    modules = {".".join(p.relative_to(root.parent).with_suffix("").parts).removesuffix(".__main__") for p in files}
+    runs = [
+        subprocess.run([sys.executable, "-m", "jaxdali", *arguments], capture_output=True, text=True)
+        for arguments in ((), ("resize",))
+    ]
+    assert [r.returncode for r in runs] == [0, 2]
+    assert set(re.findall(r"^  python -m (\S+)  ", runs[0].stdout, re.MULTILINE)) == modules - {"jaxdali"}
+    assert "unrecognized arguments: resize" in runs[1].stderr
+
+
 def test_operators_are_imported_when_they_are_used():
     code = "import sys; from jaxdali import fn; fn.resize; print([f'jaxdali.fn._image.{n}' in sys.modules for n in ('resize', 'rotate')])"
     assert (
