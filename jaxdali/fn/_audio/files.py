@@ -138,10 +138,22 @@ def read(
     except package.SoundFileError as e:
         raise ValueError(str(e)) from e
     if downmix:
-        x = x[:, 0] if x.shape[1] == 1 else (x * np.float32(1 / x.shape[1])).sum(1, dtype=np.float32)
+        x = _mixed(x)
     if is_resampled:
         x = resampled(x, to / rate, math.ceil(len(x) * to / rate), quality, antialias)
     return (x if x.dtype == dtype else as_type(x, dtype)), rate
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """The mean of the channels of ``float32[samples, channels]``."""
+    if x.shape[1] == 1:
+        return x[:, 0]
+    # One channel after the other: NumPy adds up short rows in many times the time.
+    share = np.float32(1 / x.shape[1])
+    mean = x[:, 0] * share
+    for channel in range(1, x.shape[1]):
+        mean += x[:, channel] * share
+    return mean
 
 
 def _integers(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
