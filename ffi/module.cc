@@ -131,6 +131,7 @@ NB_MODULE(_cpu, m) {
   jaxdali::DefineFiles(m);
   jaxdali::DefineRecords(m);
   jaxdali::DefineRandom(m);
+  jaxdali::DefineSound(m);
   jaxdali::DefineSetup(m);
   m.def("targets", &Targets, "Maps the names of FFI targets to capsules.");
   m.def("build_info", &jaxdali::BuildInfo, "Compiler, codecs and SIMD level, by name.");

@@ -587,6 +587,11 @@ def random_fill(arg0: int, arg1: Distribution, arg2: Annotated[NDArray[numpy.int
     Writes the random doubles of one sample after another to a buffer, and where those of each start.
     """
 
+def resample(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], step: float, table: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    """
+    Resamples a signal as DALI does: new samples are `step` old ones apart. `table`: that of the filter.
+    """
+
 class ResizeMode(enum.IntEnum):
     """What becomes of axes without a size."""
 

@@ -7,11 +7,13 @@ import math
 
 import numpy as np
 
+from ..._cpu import resample
+
 LARGEST = float(1 << 62)  # samples: no signal has so many, and integers can hold the number
-_BLOCK = 256  # DALI adds up positions in single precision, and begins anew after so many samples
 _POINTS = 512  # values per lobe in the table of the low-pass
 _MAX_PHASES = 2048  # largest denominator of the ratio of the rates
 _MAX_REACH = 1 << 16  # old samples on each side that the low-pass may see in any signal, however short that is
+_MAX_ROWS = 256  # results with weights of their own that the low-pass computes at a time
 _MAX_TERMS = 1 << 22  # products of samples and weights that are in memory at a time
 
 
@@ -50,26 +52,15 @@ def resampled(x: np.ndarray, scale: float, length: int, quality: float, antialia
 
 def _as_dali(x: np.ndarray, scale: float, length: int, quality: float) -> np.ndarray:
     """Resamples with DALI's filter, and with its rounding."""
-    # A larger step makes no difference: the result then has one sample.
-    lobes, n, step = lobes_of(quality), len(x), min(1 / scale, len(x))
-    window = _hann(lobes)
+    channels = math.prod(x.shape[1:])
     result = np.empty((length, *x.shape[1:]), np.float32)
-    for begin in range(0, length, _BLOCK):
-        # Positions of the new samples among the old ones, relative to `whole`.
-        whole = math.floor(begin * step)
-        position = np.full(min(_BLOCK, length - begin), step, np.float32)
-        position[0] = begin * step - whole
-        position = np.add.accumulate(position, dtype=np.float32)[:, None]
-        # The 2 * lobes old samples around each new one.
-        i = np.ceil(position).astype(np.int64) - lobes + np.arange(2 * lobes)
-        # The place in the table of the value at x = i - position: 1 + 32 * (x + lobes).
-        table_position = (i.astype(np.float32) - position) * np.float32(32) + np.float32(32 * lobes + 1)
-        index = np.floor(table_position).astype(np.int64)
-        # The table, interpolated linearly.
-        weights = window[index] + (table_position - index.astype(np.float32)) * (window[index + 1] - window[index])
-        i += whole
-        weights = np.where((i >= 0) & (i < n), weights, np.float32(0))
-        result[begin : begin + len(i)] = np.einsum("ok,ok...->o...", weights, x[np.clip(i, 0, n - 1)])
+    # A larger step makes no difference: the result then has one sample.
+    resample(
+        x.reshape(len(x), channels),
+        min(1 / scale, len(x)),
+        _hann(lobes_of(quality)),
+        result.reshape(length, channels),
+    )
     return result
 
 
@@ -132,7 +123,7 @@ def _with_low_pass(x: np.ndarray, scale: float, length: int, quality: float) -> 
         for begin in range(0, count, rows):
             of_phase[begin : begin + rows] = neighbourhoods[starts[begin : begin + rows]] @ weights
     # Otherwise, each sample of the result has weights of its own.
-    rows = min(rows, _BLOCK)
+    rows = min(rows, _MAX_ROWS)
     for begin in range(0, 0 if phases else length, rows):
         position = np.arange(begin, min(begin + rows, length)) / scale
         first = np.floor(position).astype(np.int64)

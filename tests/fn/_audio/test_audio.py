@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pipelines import run
 
-from jaxdali import SampleError, Storage, fn, pipeline_def, types
+from jaxdali import SampleError, Storage, _cpu, fn, pipeline_def, types
 from jaxdali import dynamic as jd
 from jaxdali.fn._audio import files, resampling
 from jaxdali.fn._audio.mel_filter_bank import filters
@@ -299,6 +299,56 @@ def test_large_results_are_refused(argument, values, length):
             SampleError, match=rf"audio_resample .*: sample 1: its 1000 samples would become {result}, "
         ):
             run(lambda x, y: fn.audio_resample(x, **{argument: y}, **more), [x, x], values_of_samples)
+
+
+@pytest.mark.parametrize(("scale", "length"), [(1 / 3, 700), (16000 / 44100, 900), (0.9, 1800), (2.7, 5300), (3e-3, 9)])
+@pytest.mark.parametrize(("quality", "lobes"), [(0, 3), (33, 8), (50, 16), (100, 64)])
+def test_resampling_by_its_formula(scale, length, quality, lobes):
+    """Positions add up in single precision, in blocks of 256; all else is in double precision. Results may go on behind
+    the signal.
+    """
+    x = RNG.uniform(-1, 1, (2000, 3)).astype(np.float32)
+    table = resampling._hann(lobes)[1:-4]
+    distances = np.arange(-32 * lobes, 32 * lobes + 1) / 32
+    want = np.empty((length, 3))
+    for o in range(length):
+        if o % 256 == 0:
+            whole = np.floor(o / scale)
+            position = np.float32(o / scale - whole)
+        weights = np.interp(np.arange(2000) - (whole + np.float64(position)), distances, table, 0, 0)
+        want[o] = weights @ x
+        position += np.float32(1 / scale)
+    result = resampling.resampled(x, scale, length, quality)
+    np.testing.assert_allclose(result, want, rtol=0, atol=2e-5)
+    # To the bit the same without the other channels, and in memory that is not contiguous.
+    np.testing.assert_array_equal(resampling.resampled(x[:, 1], scale, length, quality), result[:, 1])
+
+
+@pytest.mark.parametrize("quality", [0, 50])
+def test_infinite_samples_reach_their_neighbours_only(quality):
+    x = RNG.uniform(-1, 1, 600).astype(np.float32)
+    y = np.where(np.arange(600) == 300, np.inf, x).astype(np.float32)
+    x, y = (resampling.resampled(x, 1.5, 900, quality) for x in (x, y))
+    far = np.abs(np.arange(900) / 1.5 - 300) > resampling.lobes_of(quality)
+    np.testing.assert_array_equal(x[far], y[far])
+    assert not np.isfinite(y[450])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"out": np.empty((5, 1), np.float32)}, "numbers of channels differ"),
+        ({"table": np.zeros(71, np.float32)}, "no table has this size"),
+        ({"table": np.zeros(64 * 65 + 6, np.float32)}, "no table has this size"),
+        ({"step": 0.0}, "step must be"),
+        ({"step": np.nan}, "step must be"),
+        ({"step": 1e18}, "step must be"),
+    ],
+)
+def test_bounds_of_native_resampling(change, message):
+    arguments = {"x": np.ones((9, 2), np.float32), "step": 2.0, "table": resampling._hann(3)}
+    with pytest.raises(ValueError, match=message):
+        _cpu.resample(**(arguments | {"out": np.empty((5, 2), np.float32)} | change))
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-320])
