@@ -14,7 +14,7 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import Input, PerSample, SeededHints, operator_function
 from ..._core.values import Value
 from .._families.conversion import convert
-from ._noise import Noise, normal
+from ._noise import Key, Noise, normal
 
 
 class Gaussian(Noise):
@@ -26,7 +26,7 @@ class Gaussian(Noise):
         a = self.arguments(ctx, values)
         return {"mean": a.mean.astype(np.float32), "stddev": a.stddev.astype(np.float32)}
 
-    def element(self, x: Any, keys: Any, mean: Any, stddev: Any) -> Any:
+    def element(self, x: Any, keys: Key, mean: Any, stddev: Any) -> Any:
         return convert(jnp, x.astype(jnp.float32) + (mean + stddev * normal(keys)), np.dtype(x.dtype))
 
 

@@ -15,7 +15,7 @@ from ..._core.operator_function import Input, PerSample, SeededHints, operator_f
 from ..._core.values import Spec, Value
 from ...types import is_float
 from .._families.conversion import convert
-from ._noise import Noise, uniform
+from ._noise import Key, Noise, uniform
 
 
 class SaltAndPepper(Noise):
@@ -34,8 +34,9 @@ class SaltAndPepper(Noise):
         return super().infer(x)
 
     def numbers(self, ctx: HostContext, values: Sequence[Value]) -> Mapping[str, np.ndarray]:
-        """The parameters of each sample, see `Noise.numbers`. `inner` and `channels` tell the place of the axis of
-        channels.
+        """The parameters of each sample, see `Noise.numbers`. `channels` and `inner` tell the place of the axis of
+        channels, whose elements are replaced together: without `channels` each element counts as a pixel, and without
+        `inner` the axis is the last one.
         """
         a, image = self.arguments(ctx, values), values[0]
         dtype, axis = image.spec.dtype, self.channel(image.spec)
@@ -45,25 +46,35 @@ class SaltAndPepper(Noise):
             argument = a.get(name)
             return np.full(ctx.N, default, dtype) if argument is None else convert(np, argument, dtype)
 
-        inner = image.shapes[:, axis + 1 :].prod(axis=1)
-        # With one channel, each element counts as a pixel.
-        channels = image.shapes[:, axis] if axis >= 0 and not self.per_channel else np.ones_like(inner)
-        return {
+        numbers = {
             "prob": a.prob.astype(np.float32),
             "salt_vs_pepper": a.salt_vs_pepper.astype(np.float32),
             "salt": value("salt_val", highest),
             "pepper": value("pepper_val", lowest),
-            "inner": np.maximum(inner, 1).astype(np.int32),
-            "channels": np.maximum(channels, 1).astype(np.int32),
         }
+        if axis >= 0 and not self.per_channel:
+            numbers["channels"] = np.maximum(image.shapes[:, axis], 1).astype(np.int32)
+            if axis < image.spec.ndim - 1:
+                numbers["inner"] = np.maximum(image.shapes[:, axis + 1 :].prod(axis=1), 1).astype(np.int32)
+        return numbers
 
-    def key_index(self, index: Any, inner: Any, channels: Any, **numbers: Any) -> Any:
+    def key_index(self, index: Any, channels: Any = None, inner: Any = None, **numbers: Any) -> Any:
         # The index of the pixel: that of the element, without the axis of channels ``[outer, channels, inner]``.
-        return index // (channels * inner) * inner + index % inner
+        if channels is None:
+            return index
+        if inner is None:
+            return _quotient(index, channels)
+        return _quotient(index, channels * inner) * inner + index - _quotient(index, inner) * inner
 
-    def element(self, x: Any, keys: Any, prob: Any, salt_vs_pepper: Any, salt: Any, pepper: Any, **numbers: Any) -> Any:
+    def element(self, x: Any, keys: Key, prob: Any, salt_vs_pepper: Any, salt: Any, pepper: Any, **numbers: Any) -> Any:
         u_changed, u_salt = uniform(keys)
         return jnp.where(u_changed <= prob, jnp.where(u_salt <= salt_vs_pepper, salt, pepper), x)
+
+
+def _quotient(x: Any, divisor: Any) -> Any:
+    """``x // divisor``, i32, for positive divisors and x of at least 0. CPUs have no division of vectors of integers."""
+    half = jnp.float64(0.5)  # more than any rounding error, also where f64 is emulated
+    return ((x.astype(jnp.float64) + half) / divisor.astype(jnp.float64)).astype(jnp.int32)
 
 
 @operator_function(SaltAndPepper)

@@ -13,12 +13,15 @@ from ..._core.context import HostContext
 from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Input, PerSample, SeededHints, operator_function
+from ..._core.ragged import ALIGNMENT
 from ..._core.values import Value
 from .._families.conversion import convert
-from ._noise import Noise, normal, uniform
+from ._noise import Key, Noise, fold_in, normal, uniform
 
 # Means below the first are drawn by inversion, and means above the second from the normal distribution.
 _FEW, _MANY = 16, 1e6
+# So many terms of a distribution function are added in one pass over the elements.
+_TERMS = 4
 
 
 class Shot(Noise):
@@ -29,7 +32,7 @@ class Shot(Noise):
     def numbers(self, ctx: HostContext, values: Sequence[Value]) -> Mapping[str, np.ndarray]:
         return {"factor": self.arguments(ctx, values).factor.astype(np.float32)}
 
-    def element(self, x: Any, keys: Any, factor: Any) -> Any:
+    def element(self, x: Any, keys: Key, factor: Any) -> Any:
         """Draws the number of events of each element. Elements that are infinite or NaN, or whose factor is 0, do not
         change.
         """
@@ -40,7 +43,7 @@ class Shot(Noise):
         return jnp.where(has_mean, convert(jnp, events * step, np.dtype(x.dtype)), x)
 
 
-def poisson(keys: Any, mean: Any) -> Any:
+def poisson(keys: Key, mean: Any) -> Any:
     """Poisson-distributed numbers, f32, for finite means of at least 0."""
     # Masks of the elements that inversion draws, and of those from the normal distribution.
     few, many = mean < jnp.float32(_FEW), mean > jnp.float32(_MANY)
@@ -49,28 +52,88 @@ def poisson(keys: Any, mean: Any) -> Any:
 
     # Inversion: the result is the number of values k at which the distribution function is below u. It ends when all
     # functions have reached u, when terms have become 0, or at k = 80, far above the largest mean.
+    def is_below(term: Any, total: Any) -> Any:
+        return (total < u) & (term > 0)
+
     def is_unfinished(state: Any) -> Any:
         k, term, total, _ = state
-        return jnp.any((total < u) & (term > 0)) & (k < 80)
+        return jnp.any(is_below(term, total)) & (k < 80)
 
-    def add_term(state: Any) -> Any:
+    def add_terms(state: Any) -> Any:
         # `term` is the probability of k, and `total` that of at most k.
         k, term, total, count = state
-        return k + 1, term * rate / (k + 1), total + term * rate / (k + 1), count + (total < u).astype(jnp.float32)
+        for _ in range(_TERMS):
+            count = count + is_below(term, total).astype(jnp.float32)
+            k = k + 1
+            term = term * rate / k
+            total = total + term
+        return k, term, total, count
 
     first = jnp.exp(-rate)
     state = (jnp.float32(0), first, first, jnp.zeros_like(rate))
-    *_, events = jax.lax.while_loop(is_unfinished, add_term, state)
+    *_, events = jax.lax.while_loop(is_unfinished, add_terms, state)
 
-    # For larger means: JAX's rejection method, or, for many events, the rounded normal distribution.
-    def rejection(_: Any) -> Any:
-        # Elements that the other two methods draw get a rate that JAX's method accepts; their result is not used.
-        rates = jnp.where(few, jnp.float32(_FEW), jnp.minimum(mean, jnp.float32(_MANY)))
-        numbers = jax.vmap(jax.vmap(lambda key, rate: jax.random.poisson(key, rate, dtype=jnp.int32)))(keys, rates)
-        normal_events = jnp.floor(mean + jnp.sqrt(mean) * normal(keys) + jnp.float32(0.5))
-        return jnp.where(few, events, jnp.where(many, normal_events, numbers.astype(jnp.float32)))
+    # For larger means: rejection, or, for many events, the rounded normal distribution.
+    def with_larger(events: Any) -> Any:
+        events = jnp.where(few, events, jnp.float32(-1))
+        return rejection(keys, mean, jax.lax.cond(jnp.any(many), with_many, lambda events: events, events))
 
-    return jax.lax.cond(jnp.all(few), lambda _: events, rejection, None)
+    def with_many(events: Any) -> Any:
+        return jnp.where(many, jnp.floor(mean + jnp.sqrt(mean) * normal(keys) + jnp.float32(0.5)), events)
+
+    return jax.lax.cond(jnp.all(few), lambda events: events, with_larger, events)
+
+
+def rejection(keys: Key, mean: Any, events: Any) -> Any:
+    """Replaces negative `events` by Poisson-distributed numbers, f32, for means of at least 10.
+
+    The numbers are those of `jax.random.poisson`, which would store the arrays of all keys again and again.
+    """
+
+    def redraw(state: Any) -> Any:
+        events, keys, mean = state
+        return jnp.where(events < 0, _candidate(keys, mean), events), fold_in(keys, np.uint32(0)), mean
+
+    def redraw_while_more(limit: int, state: Any) -> Any:
+        """Draws until at most `limit` elements are negative."""
+        return jax.lax.while_loop(lambda state: jnp.sum(state[0] < 0, dtype=jnp.int32) > limit, redraw, state)
+
+    # All elements are drawn together until at most an eighth of them is left, and these alone then, so that the last
+    # ones don't take passes over all. They are whole blocks, so that the loop is vectorized.
+    limit = events.size // 8 // ALIGNMENT * ALIGNMENT + ALIGNMENT
+    state = jax.tree.map(jnp.ravel, redraw_while_more(limit, (events, keys, mean)))
+    (index,) = jnp.nonzero(state[0] < 0, size=limit, fill_value=events.size)
+    # Indices behind the last element give 0, which needs no drawing.
+    remainder = jax.tree.map(lambda x: x.at[index].get(mode="fill", fill_value=0), state)
+    drawn = redraw_while_more(0, remainder)[0]
+    return state[0].at[index].set(drawn, mode="drop").reshape(events.shape)
+
+
+def _candidate(keys: Key, mean: Any) -> Any:
+    """A number for each element, or -1 where it is rejected: one step of the method PTRS of W. Hörmann, "The transformed
+    rejection method for generating Poisson random variables", 1993.
+    """
+    b = jnp.float32(0.931) + jnp.float32(2.53) * jnp.sqrt(mean)
+    a = jnp.float32(-0.059) + jnp.float32(0.02483) * b
+    inv_alpha = jnp.float32(1.1239) + jnp.float32(1.1328) / (b - jnp.float32(3.4))
+    v_r = jnp.float32(0.9277) - jnp.float32(3.6224) / (b - jnp.float32(2))
+    u, v = (_uniform_of_jax(fold_in(keys, np.uint32(i))) for i in (1, 2))
+    u = u - jnp.float32(0.5)
+    us = jnp.float32(0.5) - abs(u)
+    k = jnp.floor((2 * a / us + b) * u + mean + jnp.float32(0.43))
+    is_inside = (us >= jnp.float32(0.07)) & (v <= v_r)
+    is_outside = (k < 0) | (us < jnp.float32(0.013)) & (v > us)
+    ratio = jnp.log(v * inv_alpha / (a / (us * us) + b))
+    is_below = ratio <= -mean + k * jnp.log(mean) - jax.lax.lgamma(k + jnp.float32(1))
+    return jnp.where(is_inside | ~is_outside & is_below, k, jnp.float32(-1))
+
+
+def _uniform_of_jax(key: Key) -> Any:
+    """The number that `jax.random.uniform` draws from a key, f32 in [0, 1)."""
+    first, second = fold_in(key, np.uint32(0))
+    # The bits become the fraction of a number in [1, 2).
+    bits = (first ^ second) >> np.uint32(9) | np.float32(1).view(np.uint32)
+    return jax.lax.bitcast_convert_type(bits, jnp.float32) - jnp.float32(1)
 
 
 @operator_function(Shot)

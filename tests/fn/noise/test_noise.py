@@ -2,12 +2,15 @@
 
 import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from pipelines import run
 
 import jaxdali
 from jaxdali import fn, types
+from jaxdali.fn.noise import _noise, _salt_and_pepper, _shot
 
 FLAT = [np.full((90, 100, 3), 100, np.float32)] * 2
 RAGGED = [np.full((90, 100, 3), 100, np.float32), np.full((60, 80, 3), 100, np.float32)]
@@ -59,6 +62,66 @@ def test_shot(mean):
     for k in range(6):
         share = math.exp(-mean) * mean**k / math.factorial(k) if mean < 100 else 0
         assert abs((events == k).mean() - share) <= 5 * math.sqrt(share / events.size)
+
+
+def random_keys(shape):
+    """As typed keys, and as their two words."""
+    words = np.random.default_rng(3).integers(0, 2**32, (*shape, 2), dtype=np.uint32)
+    return jax.random.wrap_key_data(words, impl="threefry2x32"), (words[..., 0], words[..., 1])
+
+
+def test_keys_equal_jax_keys():
+    keys, words = random_keys((5000,))
+    numbers = np.random.default_rng(4).integers(0, 2**32, 5000, dtype=np.uint32)
+    numbers[:2] = 0, 2**32 - 1
+    program = jax.jit(_noise.fold_in).lower(words, numbers).compile()
+    expected = jax.random.key_data(jax.vmap(jax.random.fold_in)(keys, numbers))
+    np.testing.assert_array_equal(np.stack(program(words, numbers), -1), expected)
+    # A loop over the rounds, as in JAX's own function, stores all elements after each.
+    assert "while" not in program.as_text()
+
+
+def test_large_means_are_drawn_as_by_jax():
+    keys, words = random_keys((700, 64))
+    means = np.exp(np.random.default_rng(5).uniform(np.log(16), np.log(1e6), (700, 64))).astype(np.float32)
+    means[:20] = 16
+    draw = jax.jit(jax.vmap(jax.vmap(lambda key, mean: jax.random.poisson(key, mean, dtype=jnp.int32))))
+    expected = np.asarray(draw(keys, means))
+    # XLA may round a sum in another way if the CPU has other instructions.
+    assert np.mean(np.asarray(jax.jit(_shot.poisson)(words, means)) != expected) < 1e-4
+
+
+def test_small_means_are_drawn_by_inversion():
+    _, words = random_keys((200, 64))
+    means = np.random.default_rng(5).uniform(0, 16, (200, 64)).astype(np.float32)
+    events = np.asarray(jax.jit(_shot.poisson)(words, means))
+    u = (words[0].astype(np.float64) + 1) / 2**32
+    k = np.arange(81)
+    log_factorials = np.cumsum(np.log(np.maximum(k, 1)))
+    shares = np.exp(k * np.log(means.astype(np.float64))[..., None] - means[..., None] - log_factorials)
+    expected = np.sum(np.cumsum(shares, -1) < u[..., None], -1)
+    assert np.mean(events != expected) < 1e-3  # where the distribution function is u but for rounding
+
+
+def test_largest_number_depends_on_no_neighbour():
+    """The distribution function in float32 may never reach 1."""
+    words = (np.full((1, 64), 2**32 - 1, np.uint32),) * 2
+    means = np.linspace(0.05, 15.9, 64, dtype=np.float32)[None]
+    poisson = jax.jit(_shot.poisson)
+    separate_events = [poisson(words, np.full_like(means, mean))[0, 0] for mean in means[0]]
+    np.testing.assert_array_equal(poisson(words, means)[0], separate_events)
+
+
+def test_quotients_are_exact():
+    rng = np.random.default_rng(6)
+    x = np.concatenate([rng.integers(0, 2**31, 20000), rng.integers(0, 2**31, 20000) >> rng.integers(0, 31, 20000)])
+    x[:3] = 0, 1, 2**31 - 1
+    x = x.astype(np.int32)
+    for divisor in (1, 2, 3, 7, 50176, 150528, 2**30 - 1, 2**30 + 1, 2**31 - 1):
+        for near in (x, x // divisor * divisor, np.maximum(x // divisor * divisor - 1, 0)):
+            with jax.enable_x64(True):
+                quotients = _salt_and_pepper._quotient(jnp.asarray(near), jnp.int32(divisor))
+            np.testing.assert_array_equal(quotients, near // divisor)
 
 
 def test_shot_of_invalid_means():
