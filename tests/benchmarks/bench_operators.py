@@ -44,6 +44,10 @@ OPERATORS = {
     "reductions.mean": (lambda fn, x: fn.reductions.mean(x), 1.0),
     "reductions.max": (lambda fn, x: fn.reductions.max(x, axes=(0, 1)), 1.0),
     "reductions.std_dev": (lambda fn, x: fn.reductions.std_dev(x, fn.reductions.mean(x)), 1.0),
+    "noise.gaussian": (lambda fn, x: fn.noise.gaussian(x, stddev=20.0), 1.2),
+    "noise.salt_and_pepper": (lambda fn, x: fn.noise.salt_and_pepper(x, prob=0.1), 1.2),
+    "noise.shot": (lambda fn, x: fn.noise.shot(x, factor=10.0), 2.0),
+    "noise.shot of few events": (lambda fn, x: fn.noise.shot(x, factor=40.0), 2.0),
     "augment": (None, 0.3),
     "source": (lambda fn, x: x, None),
 }
