@@ -43,9 +43,9 @@ class Beta(Distribution):
         Args:
           shape: the shape parameter of each number.
           sizes: the number of numbers of each sample.
-          substream: the first stream of the generator. A round of rejection takes this stream for normal numbers and
-            the second one after it for uniform numbers. The next round begins at the fourth one after it, which also
-            has the last uniform number of those that are accepted, whatever rounds other numbers need.
+          substream: the first stream of the generator. A round of rejection takes this stream for normal numbers, the
+            second one after it for uniform numbers, and the fourth for a last one of the numbers that it accepts. The
+            next round begins at the sixth.
         """
         # Marsaglia and Tsang's method needs a shape of at least 1, so it draws for shape + 1. Multiplied by U ** (1 /
         # shape), with U uniform, the result has the wanted shape. Logarithms, because small shapes would underflow.
@@ -54,13 +54,13 @@ class Beta(Distribution):
         while np.isnan(log_gamma).any():  # About 95 % are accepted in each round.
             n, _ = draw(ctx, self.seed, sizes, normal=True, part=substream)
             u = 1 - draw(ctx, self.seed, sizes, part=substream + 2)[0]  # in (0, 1], for the logarithm
-            substream += 4
             with np.errstate(invalid="ignore", divide="ignore"):
                 v = (1 + n / np.sqrt(9 * d)) ** 3
                 log_v = np.log(v)
                 accepted = (v > 0) & (np.log(u) < n * n / 2 + d * (1 - v + log_v)) & np.isnan(log_gamma)
-            log_u = np.log(1 - draw(ctx, self.seed, sizes, part=substream)[0])
+            log_u = np.log(1 - draw(ctx, self.seed, sizes, part=substream + 4)[0])
             log_gamma[accepted] = (np.log(d) + log_v + log_u / shape)[accepted]
+            substream += 6
         return log_gamma
 
 

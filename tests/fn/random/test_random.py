@@ -9,6 +9,7 @@ import scipy.stats
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdali import DataNode, Pipeline, _cpu, fn, pipeline_def, types
+from jaxdali.fn.random import _beta
 from jaxdali.plugin.jax import data_iterator
 
 R = fn.random
@@ -162,6 +163,20 @@ def test_beta():
 def test_beta_of_many_samples(alpha, beta):
     x = np.stack(draw(lambda: R.beta(alpha=alpha, beta=beta, dtype=types.FLOAT64), batch_size=10_000))
     assert scipy.stats.kstest(x, "beta", (alpha, beta)).pvalue > 0.01
+
+
+def test_beta_draws_from_a_stream_once(monkeypatch):
+    """Otherwise numbers of a sample depend on each other."""
+    draws, stream_draw = [], _beta.draw
+
+    def recorded(ctx, *args, part, **kwargs):
+        draws.append((ctx, part))
+        return stream_draw(ctx, *args, part=part, **kwargs)
+
+    monkeypatch.setattr(_beta, "draw", recorded)
+    one(lambda: R.beta(shape=1000))
+    parts = [part for ctx, part in draws if ctx is draws[0][0]]  # those of the first batch
+    assert len({*parts}) == len(parts) > 6  # x and y take three in each round
 
 
 def test_choice():
