@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Unpack
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -72,9 +73,13 @@ class SaltAndPepper(Noise):
 
 
 def _quotient(x: Any, divisor: Any) -> Any:
-    """``x // divisor``, i32, for positive divisors and x of at least 0. CPUs have no division of vectors of integers."""
-    half = jnp.float64(0.5)  # more than any rounding error, also where f64 is emulated
-    return ((x.astype(jnp.float64) + half) / divisor.astype(jnp.float64)).astype(jnp.int32)
+    """``x // divisor``, i32, for positive divisors and x of at least 0."""
+
+    def in_floats(x: Any, divisor: Any) -> Any:
+        # CPUs have no division of vectors of integers. The half is more than any rounding error.
+        return ((x.astype(jnp.float64) + 0.5) / divisor.astype(jnp.float64)).astype(jnp.int32)
+
+    return jax.lax.platform_dependent(x, divisor, cpu=in_floats, default=jnp.floor_divide)
 
 
 @operator_function(SaltAndPepper)

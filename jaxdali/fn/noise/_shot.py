@@ -89,6 +89,8 @@ def rejection(keys: Key, mean: Any, events: Any) -> Any:
 
     The numbers are those of `jax.random.poisson`, which would store the arrays of all keys again and again.
     """
+    if not events.size:  # XLA gathers nothing from an empty array
+        return events
 
     def redraw(state: Any) -> Any:
         events, keys, mean = state
@@ -105,13 +107,13 @@ def rejection(keys: Key, mean: Any, events: Any) -> Any:
     (index,) = jnp.nonzero(state[0] < 0, size=limit, fill_value=events.size)
     # Indices behind the last element give 0, which needs no drawing.
     remainder = jax.tree.map(lambda x: x.at[index].get(mode="fill", fill_value=0), state)
-    drawn = redraw_while_more(0, remainder)[0]
-    return state[0].at[index].set(drawn, mode="drop").reshape(events.shape)
+    numbers = redraw_while_more(0, remainder)[0]
+    return state[0].at[index].set(numbers, mode="drop").reshape(events.shape)
 
 
 def _candidate(keys: Key, mean: Any) -> Any:
-    """A number for each element, or -1 where it is rejected: one step of the method PTRS of W. Hörmann, "The transformed
-    rejection method for generating Poisson random variables", 1993.
+    """A number for each element, or -1 where it is rejected: one step of the method PTRS of W. Hörmann, "The
+    transformed rejection method for generating Poisson random variables", 1993.
     """
     b = jnp.float32(0.931) + jnp.float32(2.53) * jnp.sqrt(mean)
     a = jnp.float32(-0.059) + jnp.float32(0.02483) * b

@@ -124,6 +124,12 @@ def test_quotients_are_exact():
             np.testing.assert_array_equal(quotients, near // divisor)
 
 
+@pytest.mark.parametrize("shapes", [[(0, 4, 3)] * 2, [(0, 4, 3), (5, 4, 3)]], ids=["dense", "ragged"])
+@pytest.mark.parametrize("noise", [fn.noise.gaussian, fn.noise.salt_and_pepper, fn.noise.shot])
+def test_empty_samples(noise, shapes):
+    assert [y.shape for y in arrays(noise, [np.zeros(s, np.uint8) for s in shapes])] == shapes
+
+
 def test_shot_of_invalid_means():
     x = np.array([-5, 0, np.inf, np.nan], np.float32)
     assert np.array_equal(arrays(lambda x: fn.noise.shot(x), [x], "W")[0], [0, 0, np.inf, np.nan], equal_nan=True)
