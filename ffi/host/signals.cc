@@ -46,9 +46,9 @@ struct Places {
       : lobes(filter.lobes), taps(2 * filter.lobes), whole_taps((taps + kEach - 1) / kEach * kEach) {
     for (int row = 0; row < kRows; row++) {
       for (int k = 0; k < taps; k++) {
-        const float* at = filter.table + 1 + row + ResamplingFilter::kPoints * k;
-        values[row][k] = at[0];
-        slopes[row][k] = at[1] - at[0];
+        const float* entry = filter.table + 1 + row + ResamplingFilter::kPoints * k;
+        values[row][k] = entry[0];
+        slopes[row][k] = entry[1] - entry[0];
       }
       std::fill(values[row] + taps, values[row] + whole_taps, 0.0f);
       std::fill(slopes[row] + taps, slopes[row] + whole_taps, 0.0f);

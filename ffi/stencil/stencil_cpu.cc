@@ -64,6 +64,7 @@ JAXDALI_INLINE void SumOrExtreme(const float* const* from, const float* weights,
   using Vector = typename Elements<kBytes>::Vector;
   constexpr int kLanes = kBytes / static_cast<int>(sizeof(float));
   constexpr bool kIsSum = kReduction == StencilReduction::kSum;
+  static_assert(kEach % (4 * kLanes) == 0);
   for (int j = 0; j < kEach; j += 4 * kLanes) {
     // Of extremes, the first tap comes twice.
     const float* v = from[0] + i + j;

@@ -242,8 +242,8 @@ class Values:
             valid = np.logical_or.reduce([x == m for m in kind.members]) if kind.members else declaration.range.holds(x)
             expected = f"be {kind.one if kind.members else str(declaration.range) or 'finite'}"
             x = self._valid(name, x, valid, expected, kind.members[0] if kind.members else declaration.range.inside)
-        if kind.dtype is int and (np.abs(x) >= 2.0**63).any():
-            x = self._valid(name, x, np.abs(x) < 2.0**63, "fit into 64 bits", declaration.range.inside)
+        if kind.dtype is int and not (fits := (x >= -(2.0**63)) & (x < 2.0**63)).all():
+            x = self._valid(name, x, fits, "fit into 64 bits", declaration.range.inside)
         x = x.astype(kind.dtype or np.float64, copy=False)
         return x if declaration.many else x[:, 0]
 

@@ -236,13 +236,13 @@ class Evaluation:
             computed again.
         """
         # A repair runs the operators that made the inputs of the failed one again, so no values replace them.
-        needed_for_repair = {
+        repair_inputs = {
             x.node.id
             for node in self._nodes
             if isinstance(node.op, NativeOperator) and node.op.repairs(_cpu.Status.REFUSED)
             for x in node.inputs
         }
-        values = {n: v for n, v in values.items() if v.data is not None and n not in needed_for_repair}
+        values = {n: v for n, v in values.items() if v.data is not None and n not in repair_inputs}
         graph.with_values({n: HostInput(specs=value.specs) for n, value in values.items()})
         # From here on nodes are those that the graph still has. They are its own, copies of the definition's.
         copies = graph.copies

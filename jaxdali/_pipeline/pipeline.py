@@ -520,13 +520,13 @@ class Pipeline:
         if name is None:
             return readers
         if name not in readers:
-            no_reader = (
+            advice = (
                 "; a source without a list of samples, such as external_source, is not a reader: leave out "
                 "reader_name, and the epoch ends when the source does, or pass size="
             )
             raise RuntimeError(
                 f"there is no reader named {name!r} in the pipeline; there are {sorted(readers)}"
-                + (no_reader if name in sources or (sources and not readers) else "")
+                + (advice if name in sources or (sources and not readers) else "")
             )
         return readers[name]
 
