@@ -14,13 +14,14 @@ from .._batch.delivery import Delivery, Finish
 from .._batch.executor import Executor
 from .._batch.remote import RemoteExecutor, WorkerBackend
 from .._core.graph import DataNode, Node
-from .._core.operator import EagerOperator, SourceOperator
+from .._core.operator import EagerOperator
 from .._data.epoch import EpochCounter
+from .._data.listed import Reader
 from .._program.sharding import Shards
 from .._runner.runner import Runner
 from .._runner.shutdown import close_collected, close_together
 from .pipeline import Pipeline, internals_of
-from .session import FED_OPERATORS, Session
+from .session import Session
 
 
 class Lease:
@@ -200,8 +201,7 @@ def function_over_processes(pipeline: Pipeline) -> Node | None:
 
 def has_reader(pipeline: Pipeline) -> bool:
     """Whether a source of the pipeline is a reader, whose name an iterator can take."""
-    sources = (node.op for node in internals_of(pipeline).graph.nodes if isinstance(node.op, SourceOperator))
-    return any(op.name not in FED_OPERATORS for op in sources)
+    return any(isinstance(node.op, Reader) for node in internals_of(pipeline).graph.nodes)
 
 
 def outputs_of(pipeline: Pipeline) -> tuple[DataNode, ...]:
