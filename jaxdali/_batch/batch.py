@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._core.errors import printable
 from .._core.graph import Node
 from .._core.operator import Names, Setup
 from .._core.ragged import Sizes
@@ -34,7 +35,7 @@ class BadSample:
     @staticmethod
     def of(counts: Mapping[tuple[str, str], int]) -> list[BadSample]:
         """The bad samples of counts by (file, reason), without the secrets in URLs."""
-        return [BadSample(redacted(file), redacted(reason), count) for (file, reason), count in dict(counts).items()]
+        return [BadSample(redacted(file), printable(reason), count) for (file, reason), count in dict(counts).items()]
 
 
 class EagerArrays(tuple):

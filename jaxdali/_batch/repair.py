@@ -14,11 +14,10 @@ import numpy as np
 
 from .. import _cpu
 from .._core import ffi as _ffi
-from .._core.errors import SampleError
+from .._core.errors import SampleError, printable
 from .._core.graph import unpacking_hint
 from .._core.operator import NativeOperator, ProgramOperator
 from .._core.ragged import ALIGNMENT, Ragged
-from .._core.redaction import redacted
 from .._cpu import Status
 from .._plan.plan import Plan, Step
 from .._program.program import TIME_UNIT
@@ -165,7 +164,7 @@ def sample_error(step: Step, batch: InFlightBatch, i: int, code: int, reason: st
     """The error for sample `i`, which failed in a step with a status code. `reason`: details, or ""."""
     code %= _cpu.STATUSES_OF_STAGE  # an operator may add to it what only its `reason` reads
     text, path = _ffi.STATUS.get(code, f"status {code}"), batch.path_of(step.node, i)
-    reason = redacted(reason).removeprefix(f"{path}: ") or text
+    reason = printable(reason).removeprefix(f"{printable(path)}: ") or text
     advice = unpacking_hint(step.node)
     return SampleError(
         step.op.name, step.node.where, path or f"sample {i}", f"{reason}; {advice}" if advice else reason, code, index=i

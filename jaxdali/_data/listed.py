@@ -14,7 +14,7 @@ import numpy as np
 from .._core.building import warn
 from .._core.context import HostContext
 from .._core.declaration import Range
-from .._core.errors import ArgumentError, cut, quoted
+from .._core.errors import ArgumentError, cut, printable, quoted
 from .._core.graph import DataNode
 from .._core.names import did_you_mean
 from .._core.operator import ProgramOperator, SourceOperator
@@ -676,7 +676,7 @@ class ListSource(Source):
             present[list(reasons)] = False
         for i, (code, reason) in failed.items():
             ctx.fail(i, code, reason)
-        reasons = {i: redacted(reason).removeprefix(f"{ids.paths[i]}: ") for i, reason in reasons.items()}
+        reasons = {i: printable(reason).removeprefix(f"{printable(ids.paths[i])}: ") for i, reason in reasons.items()}
         return outputs, new_cursors, dataclasses.replace(ids, present=present, unread=reasons)
 
     def _read(self, ctx: HostContext, index: np.ndarray) -> tuple[tuple[Any, ...], dict[int, tuple[int, str]]]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .. import tfrecord
-from .._core.errors import ArgumentError, OperatorError
+from .._core.errors import ArgumentError, OperatorError, printable
 from .._core.system import available_cpus
 from ._shards import Packing, Report, open_reader, reader_of, write_shard
 from ._writers import WRITERS
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         packing = dataclasses.replace(packing, shards=min(shards, max(records, 1)))
         _write_manifest(packing, records)
     except (ArgumentError, OperatorError, TypeError, ValueError, OSError, ImportError) as e:
-        print(f"{parser.prog}: {e}", file=sys.stderr)
+        print(printable(f"{parser.prog}: {e}"), file=sys.stderr)
         return 2
     finished = {i: r for i in range(packing.shards) if (r := Report.of_finished(packing, i)) is not None}
     if finished:
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             finished[i] = report
             update(report.records + len(report.bad))
     except (OperatorError, ArgumentError, OSError, RuntimeError) as e:
-        print(f"{parser.prog}: {e}", file=sys.stderr)
+        print(printable(f"{parser.prog}: {e}"), file=sys.stderr)
         return 1
     finally:
         close()
@@ -309,7 +309,7 @@ def _summary(reports: Sequence[Report]) -> str:
     bad = [entry for r in reports for entry in r.bad]
     if bad:
         lines.append(f"{len(bad)} bad samples were left out:")
-        lines += [f"  {path}: {reason}" for path, reason in bad[:_MAX_LISTED]]
+        lines += [printable(f"  {path}: {reason}") for path, reason in bad[:_MAX_LISTED]]
         if len(bad) > _MAX_LISTED:
             lines.append(
                 f"  and {len(bad) - _MAX_LISTED} more; all are in the files of {os.path.join(os.path.dirname(reports[0].file), '.pack')}"

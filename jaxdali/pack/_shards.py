@@ -17,7 +17,7 @@ from .. import Pipeline, dynamic, encode_jpeg, fn
 from .._batch.batch import SourceError
 from .._batch.executor import Executor
 from .._batch.repair import sample_error
-from .._core.errors import ArgumentError, SampleError
+from .._core.errors import ArgumentError, SampleError, printable
 from .._core.jax_settings import own_settings
 from .._core.values import Value
 from .._data.walk import shard_bounds
@@ -293,7 +293,7 @@ def _encode(packing: Packing, batch: list[Record | None], paths: list[str], bad:
         except SampleError as e:
             i, *_ = images_to_encode.pop(e.index)  # the decoder got the images of this list only
             # The advice is about arguments of the decoder, which the command does not have.
-            batch[i], reason = None, _ADVICE.sub("", e.reason.removeprefix(f"{e.source}: "))
+            batch[i], reason = None, _ADVICE.sub("", e.reason.removeprefix(f"{printable(e.source)}: "))
             if packing.on_error == "raise":
                 raise RuntimeError(f"{paths[i]}: {reason}") from e
             bad.append((paths[i], reason))

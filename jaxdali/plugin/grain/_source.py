@@ -18,7 +18,7 @@ from ..._batch.executor import Executor
 from ..._batch.host_input import InputSource
 from ..._core.building import user_line, warn
 from ..._core.context import context_of
-from ..._core.errors import ArgumentError, SampleError, quoted
+from ..._core.errors import ArgumentError, SampleError, printable, quoted
 from ..._core.graph import DataNode, Graph, Node, dependencies
 from ..._core.jax_settings import own_settings
 from ..._core.operator import SourceOperator
@@ -191,7 +191,7 @@ class ReaderSource:
 
     def _error(self, records: Records, i: int, reason: str) -> SampleError:
         path = redacted(records.full_name(i))
-        reason = redacted(reason).removeprefix(f"{path}: ")
+        reason = printable(reason).removeprefix(f"{printable(path)}: ")
         return SampleError(self._op.name, self._node.where, path, reason, Status.RECORD, index=i)
 
     def _sample(self, i: int, row: Sequence[Any]) -> Any:
