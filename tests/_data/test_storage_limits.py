@@ -241,7 +241,7 @@ def test_parts_are_no_whole_files(url, tmp_path, status):
     store.close()
 
 
-def test_addresses_of_ipv6_are_hosts(monkeypatch):
+def test_addresses_of_ipv6_are_hosts(url):
     class Server(http.server.ThreadingHTTPServer):
         address_family = socket.AF_INET6
 

@@ -358,7 +358,8 @@ def test_damaged_tensor_fails_with_its_name(copied):
         read(folder, batch_size=1, features=["label"])
 
 
-def test_remote_records_are_found_once(sets, tmp_path, pool, own_threads):
+def test_remote_records_are_found_once(sets, tmp_path, pool, own_threads, monkeypatch):
+    monkeypatch.setattr("jaxdali._data.storage._IDLE", 1000)  # idle threads don't end by themselves
     requests = []
     files = {str(p.relative_to(sets)): p.read_bytes() for p in (sets / "tfrecord/parts").rglob("*") if p.is_file()}
     Faulty.start(files, 0, lambda file, number: requests.append(file))
@@ -373,7 +374,7 @@ def test_remote_records_are_found_once(sets, tmp_path, pool, own_threads):
     files[next(file for file in files if "-test.tfrecord-" in file)] += b"more"
     with pytest.raises(RuntimeError, match="it is truncated, damaged, or not a TFRecord file"):
         ids(pool, path, "test", 1)
-    assert not own_threads("jaxdali-storage")
+    assert own_threads.ended("jaxdali-storage")
 
 
 def test_index_beside_a_file_is_used(copied):
