@@ -32,7 +32,7 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple
@@ -222,8 +222,8 @@ def origin(url: str) -> tuple[str, str]:
 
 
 class Store:
-    """An open `Storage`: see the module's docstring. The first URL starts its threads, and `close` ends them. It may be
-    used again afterwards.
+    """An open `Storage`: see the module's docstring. The first URL starts its threads, and `close` ends them, or its end.
+    It may be used again after `close`.
 
     Attributes:
       settings: the user's settings.
@@ -232,12 +232,13 @@ class Store:
       most_room: the largest number of bytes that memory had room for when it was looked up.
     """
 
+    _threads: _Threads | None = None
+
     def __init__(self, settings: Storage | None = None):
         self.settings = settings or Storage()
         self.counts: collections.Counter[str] = collections.Counter()
         self.most_room = 0.0
         self._lock = threading.Lock()  # guards `counts` and `_threads`
-        self._threads: _Threads | None = None
         self._futures: dict[ByteRange, Future[bytes]] = {}  # the ranges that were announced by `ahead`
         # By URL: its filesystem, and the file's name in it.
         self._filesystem = functools.lru_cache(maxsize=1024)(self._new_filesystem)
@@ -428,14 +429,9 @@ class Store:
         if threads is not None:
             threads.close()
 
-    @contextlib.contextmanager
-    def closed_on_error(self) -> Iterator[None]:
-        """A context that closes the store if it is left by an exception: its threads would wait for more requests."""
-        try:
-            yield
-        except BaseException:
-            self.close()
-            raise
+    def __del__(self):
+        if self._threads is not None:  # a list of records was dropped before it was whole, as it has failed
+            self._threads.end()
 
     # --- requests -----------------------------------------------------------------------------------------------
 
@@ -755,12 +751,19 @@ class _Threads:
         """
         self._ended.set()
         with self._lock:
-            threads = list(self._threads)
-        for _ in threads:
-            self._queue.put(None)
+            threads = self.end()
         deadline = time.monotonic() + _END_WAIT
         for thread in threads:
             thread.join(max(deadline - time.monotonic(), 0))
+
+    def end(self) -> list[threading.Thread]:
+        """Lets the threads end when they have answered the requests so far. Returns them. It takes no lock, as the garbage
+        collector may call it.
+        """
+        threads = list(self._threads)
+        for _ in threads:
+            self._queue.put(None)
+        return threads
 
     def __enter__(self) -> _Threads:
         return self

@@ -201,8 +201,10 @@ def test_library_texts_with_parts_of_urls(monkeypatch, url, error):
         raise error
 
     monkeypatch.setattr(Store, "_new_filesystem", fails)
+    store = jaxdali.Storage(retries=0).open()
     with pytest.raises(OSError) as caught:  # noqa: PT011
-        jaxdali.Storage(retries=0).open().read(url)
+        store.read(url)
+    store.close()
     text = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
     assert "***" in text
     assert not [s for s in (*SECRETS, "hunter2", "SIGNATURE") if s in text]

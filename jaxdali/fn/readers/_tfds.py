@@ -389,9 +389,7 @@ class _TFRecordExamples(_tfrecord._Examples):
 
     @staticmethod
     def _find(op: _tfrecord.ReadTFRecord) -> Extents:
-        files = Files.of(op.path, op.storage)
-        with files.store.closed_on_error():
-            return found_extents(files)
+        return found_extents(Files.of(op.path, op.storage))
 
 
 class ReadTFDS(Reader):

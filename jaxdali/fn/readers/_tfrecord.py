@@ -49,12 +49,11 @@ class _Examples(ExtentRecords):
     def _find(op: ReadTFRecord) -> Extents:
         """The records of the files."""
         files = Files.of(op.path, op.storage, compressions=("GZIP", "ZLIB"), known=op.compression_type or "")
-        with files.store.closed_on_error():
-            indices = files.store.expand(op.index_path) if op.index_path else [None] * len(files)
-            check_indices(files, indices)
-            if files.compression:
-                return CompressedExtents(op.name, files, indices)
-            return Extents(files, *indexed(op.name, files, indices, tfrecord_extents))
+        indices = files.store.expand(op.index_path) if op.index_path else [None] * len(files)
+        check_indices(files, indices)
+        if files.compression:
+            return CompressedExtents(op.name, files, indices)
+        return Extents(files, *indexed(op.name, files, indices, tfrecord_extents))
 
     @property
     def specs(self) -> tuple[Spec, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -60,8 +60,9 @@ def test_branches_read_their_samples_only(tmp_path):
     assert [np.asarray(x).tobytes() for x in contents] == [b"first", encoded(tmp_path).tobytes()[:3]]
 
 
-def test_urls():
+def test_urls(monkeypatch):
     pytest.importorskip("fsspec")
+    monkeypatch.setattr("jaxdali._data.storage._IDLE", 0.01)  # the pipelines stay open
     Faulty = __import__("faulty").Faulty
     Faulty.start(
         {"data/a": b"first", "data/b": b"second"},

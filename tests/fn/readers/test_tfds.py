@@ -374,7 +374,7 @@ def test_remote_records_are_found_once(sets, tmp_path, pool, own_threads, monkey
     files[next(file for file in files if "-test.tfrecord-" in file)] += b"more"
     with pytest.raises(RuntimeError, match="it is truncated, damaged, or not a TFRecord file"):
         ids(pool, path, "test", 1)
-    assert own_threads.ended("jaxdali-storage")
+    own_threads.end()
 
 
 def test_index_beside_a_file_is_used(copied):
