@@ -268,6 +268,7 @@ def test_local_and_global_functions():
         assert shapes[-1] == ((16, 2, 4), SHARDING)
 
 
+@pytest.mark.one_device
 @pytest.mark.parametrize("jit", [None, False])
 def test_global_functions_run_eagerly_on_request(jit):
     def is_traced(x):

@@ -54,8 +54,7 @@ def _as_float(x):
 
 
 def _sharding(x):
-    assert x.sharding.device_set == {jax.devices()[0]}
-    return x + len(x.sharding.device_set)
+    return x + int(x.sharding.device_set == {jax.devices()[0]})  # `assert` would reach all of pytest
 
 
 def _text(x):

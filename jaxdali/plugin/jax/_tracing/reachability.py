@@ -114,7 +114,9 @@ def variables(f: types.FunctionType) -> list[tuple[tuple[str, Any, Any], Any]]:
 
 def _imported(f: types.FunctionType) -> list[Any]:
     """The modules that a function imports when it runs, if they are loaded already."""
-    imports = (i.argval for c in _codes(f.__code__) for i in dis.get_instructions(c) if i.opname == "IMPORT_NAME")
+    # Few functions import anything, and `dis` takes long.
+    codes = (c for c in _codes(f.__code__) if dis.opmap["IMPORT_NAME"] in c.co_code[::2])
+    imports = (i.argval for c in codes for i in dis.get_instructions(c) if i.opname == "IMPORT_NAME")
     return [sys.modules[n] for n in imports if n in sys.modules]
 
 
