@@ -222,8 +222,8 @@ def origin(url: str) -> tuple[str, str]:
 
 
 class Store:
-    """An open `Storage`: see the module's docstring. The first URL starts its threads, and `close` ends them, or its end.
-    It may be used again after `close`.
+    """An open `Storage`: see the module's docstring. The first URL starts its threads, and `close` ends them. It may be
+    used again afterwards. The threads of a store that is dropped end, too.
 
     Attributes:
       settings: the user's settings.
@@ -757,8 +757,8 @@ class _Threads:
             thread.join(max(deadline - time.monotonic(), 0))
 
     def end(self) -> list[threading.Thread]:
-        """Lets the threads end when they have answered the requests so far. Returns them. It takes no lock, as the garbage
-        collector may call it.
+        """Lets the threads end when they have answered the requests so far. Returns them. It takes no lock, because the
+        garbage collector may call it.
         """
         threads = list(self._threads)
         for _ in threads:
