@@ -22,7 +22,7 @@ from ..._data.storage import Storage
 from .._families.layouts import spec_of
 from .._tensor.copy import copy_to
 from .amplitudes import as_floats, as_type, scaled
-from .resampling import LARGEST, resampled
+from .resampling import LARGEST, nearest_float32, resampled
 
 _TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "float32")
 
@@ -67,8 +67,11 @@ class AudioResample(HostOperator):
                 length = int(a.out_length[i])
                 scale = length / max(n, 1)
             else:
-                # As Python's numbers, whose quotient may be infinite without a warning.
-                scale = float(a.scale[i]) if "scale" in a else float(a.out_rate[i]) / float(a.in_rate[i])
+                scale = (
+                    nearest_float32(a.scale[i])
+                    if "scale" in a
+                    else nearest_float32(a.out_rate[i]) / nearest_float32(a.in_rate[i])
+                )
                 length = math.ceil(min(n * min(scale, LARGEST), LARGEST))
             # Computed in float32, whatever the element type is.
             if reason := self.storage.too_large(length * math.prod(signal.shape[1:]) * 4):

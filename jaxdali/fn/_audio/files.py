@@ -12,7 +12,7 @@ import numpy as np
 from ..._data.storage import Storage
 from .._families.conversion import convert
 from .amplitudes import as_type
-from .resampling import LARGEST, resampled
+from .resampling import LARGEST, nearest_float32, resampled
 
 # Subtypes of files that libsndfile does not scale or saturate when it reads them as integers.
 _FLOATS = ("FLOAT", "DOUBLE", "VORBIS", "OPUS")
@@ -98,7 +98,7 @@ def read(
       ValueError: the file can't be decoded, or its signal is larger than `storage` allows.
     """
     package = soundfile("audio")
-    plain = _wav_samples(content)
+    plain, to = _wav_samples(content), nearest_float32(to)
     try:
         f = package.SoundFile(_Content(content)) if plain is None else None
         # `plain` is (samples ``[n, channels]``, rate).

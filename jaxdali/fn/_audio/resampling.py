@@ -35,6 +35,15 @@ def _hann(lobes: int) -> np.ndarray:
     return values
 
 
+def nearest_float32(number: float) -> float:
+    """The float32 next to a rate, or to a ratio of rates: DALI's type of them. It is finite, and positive if `number`
+    is.
+    """
+    limits = np.finfo(np.float32)
+    nearest = float(np.float32(min(max(number, float(limits.min)), float(limits.max))))
+    return nearest or float(limits.smallest_subnormal) * (number > 0)
+
+
 def resampled(x: np.ndarray, scale: float, length: int, quality: float, antialias: bool = False) -> np.ndarray:
     """Resamples a signal.
 

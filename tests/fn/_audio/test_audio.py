@@ -301,6 +301,22 @@ def test_large_results_are_refused(argument, values, length):
             run(lambda x, y: fn.audio_resample(x, **{argument: y}, **more), [x, x], values_of_samples)
 
 
+@pytest.mark.parametrize(
+    ("rates", "length"),
+    [
+        ({"scale": 1.1}, 158401),
+        ({"scale": 0.7}, 100800),
+        ({"in_rate": 0.1, "out_rate": 0.3}, 432001),
+        ({"in_rate": 16000.1, "out_rate": 44100.3}, 396901),
+        ({"in_rate": 1e300, "out_rate": 1e300}, 144000),
+    ],
+)
+def test_rates_are_single_precision(rates, length):
+    """The lengths are DALI's, but the last: its rates are no numbers there."""
+    (outputs,) = run(lambda x: fn.audio_resample(x, **rates), [np.zeros(144000, np.float32)])
+    assert arrays(outputs)[0].shape == (length,)
+
+
 @pytest.mark.parametrize(("scale", "length"), [(1 / 3, 700), (16000 / 44100, 900), (0.9, 1800), (2.7, 5300), (3e-3, 9)])
 @pytest.mark.parametrize(("quality", "lobes"), [(0, 3), (33, 8), (50, 16), (100, 64)])
 def test_resampling_by_its_formula(scale, length, quality, lobes):
