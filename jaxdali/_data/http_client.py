@@ -174,6 +174,8 @@ class _Body:
         )
         if byte_range:
             self._limit = int(byte_range[2]) + 1 - int(byte_range[1])
+            content_range = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
+            self._is_requested &= content_range is None or int(content_range[1]) == int(byte_range[1])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._content, name)

@@ -238,6 +238,8 @@ def test_parts_are_no_whole_files(url, tmp_path, status):
         assert e.value.filename == name
     if status == 206:
         assert store.read(name, 0, 50) == GOOD[:50]
+        with pytest.raises(OSError, match="not the content that was requested: 206 "):  # it is of another place
+            store.read(name, 50, 50)
     store.close()
 
 
