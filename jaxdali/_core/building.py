@@ -96,6 +96,21 @@ def _is_from_jax(e: Exception) -> bool:
     return by_frames or any("JAX" in text for text in (str(e), *getattr(e, "__notes__", ())))
 
 
+def _reason_for_jax(text: str) -> str:
+    """The reason why JAX raised a TypeError with this text: a node in place of an array, or a key that has no value
+    yet. "": another one.
+    """
+    if re.search(r"(got|of type|Value) [^,]*DataNode", text):
+        reason = not_array_message("functions of JAX take", node=None)
+        return of_values(reason) if "DynamicDataNode" in text else reason
+    if "PRNG key type" in text and "TracedKey" in text:
+        return (
+            "functions of jax.random take keys that have a value, but a key has none while a function of jaxdali.dynamic.jit is "
+            "traced: jd.random.split and jd.random.fold_in make further keys of it"
+        )
+    return ""
+
+
 def _add_line(e: Exception):
     """Adds the operator and the user's line to the message of an exception from a call of an operator. Other exceptions,
     and messages that have the line, do not change.
@@ -110,9 +125,8 @@ def _add_line(e: Exception):
             line, called_frame = f"{frame.f_code.co_filename}:{number}", None
         elif frame.f_globals["__name__"] != calls.__name__:
             called_frame = called_frame or frame
-    # A message of JAX about a node in place of an array.
-    if type(e) is TypeError and line and re.search(r"(got|of type|Value) [^,]*DataNode", str(e)) and _is_from_jax(e):
-        e.args = (f"{not_array_message('functions of JAX take', node=None)} (at {line}): {e}",)
+    if type(e) is TypeError and line and (reason := _reason_for_jax(str(e))) and _is_from_jax(e):
+        e.args = (f"{reason} (at {line}): {e}",)
         return
     # The call itself may not fit the signature, which Python finds before the operator runs. Then no frame of the
     # operator is in the traceback.

@@ -99,6 +99,25 @@ def test_jit_takes_only_its_own_keys():
         np.testing.assert_array_equal(half.numpy(), jd.random_resized_crop(images(), size=8, key=key).numpy())
 
 
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (
+            lambda x, key: jax.random.split(key),
+            r"jd\.random\.split and jd\.random\.fold_in make further keys of it \(at ",
+        ),
+        (
+            lambda x, key: jax.random.uniform(key),
+            r"jd\.random\.split and jd\.random\.fold_in make further keys of it \(at ",
+        ),
+        (lambda x, key: jnp.mean(x), r"take arrays, but a batch has no values .* or do it with the result \(at "),
+    ],
+)
+def test_functions_of_jax_name_a_remedy(function, says):
+    with pytest.raises(TypeError, match=f"{says}.*test_programs"):
+        jd.jit(function)(images(), KEY)
+
+
 @pytest.mark.parametrize("convert", [np.asarray, jnp.asarray, jd.batch])
 def test_arguments_from_outside_of_a_program(convert):
     angle = convert(np.arange(4, dtype=np.float32))
