@@ -30,13 +30,17 @@ def nonsilent(x: np.ndarray, window: int, cutoff_db: float, reference: float | N
     if not len(x):
         return 0, 0
     window = min(window, len(x))
-    squares = np.square(x.astype(np.float64))
     # The sum over a window is the difference of two cumulative sums.
-    total = np.concatenate([[0.0], np.cumsum(squares)])
-    power = ((total[window:] - total[:-window]) / window).astype(np.float32)
+    total = np.zeros(len(x) + 1)
+    np.square(x, out=total[1:], dtype=np.float64)
+    np.cumsum(total, out=total)
+    power = np.divide(
+        total[window:] - total[:-window], window, out=np.empty(len(x) - window + 1, np.float32), casting="same_kind"
+    )
     threshold = np.float32((power.max() if reference is None else reference) * 10.0 ** (cutoff_db / 10))
-    loud = np.flatnonzero(power >= threshold)
-    return (int(loud[0]), int(loud[-1]) - int(loud[0]) + window) if len(loud) else (0, 0)
+    is_loud = power >= threshold
+    begin, end = int(is_loud.argmax()), len(is_loud) - int(is_loud[::-1].argmax())
+    return (begin, end - 1 - begin + window) if is_loud[begin] else (0, 0)
 
 
 class NonsilentRegion(HostOperator):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any, Literal, Unpack
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -47,36 +48,30 @@ class PreemphasisFilter(ProgramOperator):
         """
         out, coefficient = ctx.out[0], ctx.params["coefficient"]
         if not isinstance(x, Ragged):
-            rows = x.reshape(x.shape[0], -1)
-            # The element before the first one of each sample; with the border "zero", it is replaced by 0.
-            first = rows[:, :1] if self.border != "reflect" else rows[:, 1:2] if rows.shape[1] > 1 else rows[:, :1] * 0
-            previous = jnp.concatenate(
-                [jnp.zeros_like(first) if self.border == "zero" else first, rows[:, :-1]], axis=1
-            )
-            return (self._filtered(rows, previous, coefficient[:, None]).reshape(x.shape),)
+            rows, factors = x.reshape(x.shape[0], -1), coefficient[:, None]
+            begin, second = rows[:, :1], rows[:, 1:2] if rows.shape[1] > 1 else jnp.zeros_like(rows[:, :1])
+            result = self._filtered(rows, jax.lax.pad(rows, np.zeros((), rows.dtype), [(0, 0, 0), (1, -1, 0)]), factors)
+            result = result.at[:, :1].set(self._filtered(begin, self._before(begin, second), factors))
+            return (result.reshape(x.shape),)
         assert out is not None
         data = fit(x, out).data
-        # The buffer moved by one element, except for the first element of each sample.
-        previous = jnp.concatenate([data[:1], data[:-1]])
-        # The place of each sample's first element, the number of its elements, and the element before the first.
-        begin = x.offsets * ALIGNMENT
-        size = jnp.prod(x.shapes, axis=1, dtype=jnp.int32)
-        if self.border == "zero":
-            start = jnp.zeros_like(begin)
-        else:
-            start = (
-                data[begin]
-                if self.border == "clamp"
-                else jnp.where(size > 1, data[begin + 1], jnp.zeros((), data.dtype))
-            )
-        # An empty sample at the end may begin behind the buffer, and is dropped.
-        previous = previous.at[begin].set(start.astype(data.dtype), mode="drop")
         # A block is ALIGNMENT elements of one sample of the ragged buffer.
-        sample = samples_of_blocks(out.offsets, out.capacity)
-        blocks = self._filtered(
-            data.reshape(-1, ALIGNMENT), previous.reshape(-1, ALIGNMENT), coefficient[sample][:, None]
+        factors = coefficient[samples_of_blocks(out.offsets, out.capacity)][:, None]
+        # Moved by `pad` and not by `concatenate`, so that XLA makes one pass over the elements.
+        blocks, previous = (
+            y.reshape(-1, ALIGNMENT) for y in (data, jax.lax.pad(data, np.zeros((), data.dtype), [(1, -1, 0)]))
         )
-        return (Ragged(blocks.reshape(-1), out.offsets, out.shapes),)
+        result = self._filtered(blocks, previous, factors).reshape(-1)
+        # The place of each sample's first element. Empty samples have none, and begin where the next one does.
+        size = jnp.prod(x.shapes, axis=1, dtype=jnp.int32)
+        place = jnp.where(size > 0, x.offsets * ALIGNMENT, data.size)
+        begin, second = data[place], jnp.where(size > 1, data[place + 1], jnp.zeros((), data.dtype))
+        begin = self._filtered(begin, self._before(begin, second), coefficient)
+        return (Ragged(result.at[place].set(begin, mode="drop"), out.offsets, out.shapes),)
+
+    def _before(self, begin: Any, second: Any) -> Any:
+        """The element before the first, of the first and the second one, which is 0 where there is none."""
+        return {"zero": jnp.zeros_like(begin), "clamp": begin, "reflect": second}[self.border]
 
     def _filtered(self, x: Any, previous: Any, coefficient: Any) -> Any:
         """The difference in float32, in the type of the result."""
