@@ -211,7 +211,8 @@ def context_of_frames(ctx: HostContext, counts: np.ndarray, static_count: int | 
         so that few programs are compiled.
       subject: in errors, a frame, for ``subject.format(number)``.
     """
-    largest_count = int(counts[ctx.present].max(initial=1))
+    # Counts of all samples, also of those that are not in the branch of an `if`: predicates must not change programs.
+    largest_count = int(counts.max(initial=1))
     K = (1 << (largest_count - 1).bit_length() if static_count is None else static_count) or 1
     present = ctx.present[:, None] & (np.arange(K) < counts[:, None])
 

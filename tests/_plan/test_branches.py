@@ -69,6 +69,39 @@ def test_branches_do_not_recompile(monkeypatch):
     pipe.close()
 
 
+def test_branches_of_videos_do_not_recompile(monkeypatch):
+    """Also if no video, or only a short one, takes the branch with an argument per frame."""
+    monkeypatch.setattr(ahead_compiler, "FIRST_BATCH", 100)  # no program for larger batches
+    branches = [[0, 1, 0], [1, 1, 1], [1, 0, 1], [0, 0, 0]]
+    videos = [np.stack([picture(16, 24, seed=i)] * n) for i, n in enumerate((5, 2, 8))]
+    angles = [np.linspace(0, 90, len(v), dtype=np.float32) for v in videos]
+
+    @pipeline_def(batch_size=3, num_threads=2, enable_conditionals=True, prefetch_queue_depth=1)
+    def mixed():
+        x = fn.external_source(lambda: videos, layout="FHWC").gpu()
+        angle = fn.per_frame(fn.external_source(lambda: angles))
+        if fn.external_source(iter(np.array(branches, np.int32))) == 0:
+            y = fn.rotate(x, angle=angle, size=(16, 24))
+        else:
+            y = x
+        return y
+
+    pipe = mixed()
+    pipe.build()
+    rotated = {}
+    for number, branch in enumerate(branches):
+        (result,) = pipe.run()
+        if number == 0:
+            num_programs = len(program._programs)
+        for i, k in enumerate(branch):
+            if k:
+                np.testing.assert_array_equal(np.asarray(result[i]), videos[i])
+            else:
+                np.testing.assert_array_equal(np.asarray(result[i]), rotated.setdefault(i, np.asarray(result[i])))
+    assert len(program._programs) == num_programs
+    pipe.close()
+
+
 def test_decoder_sees_only_files_of_its_branch():
     files = [encode(IMAGES[i], "PNG") for i in range(6)]
     files[2] = b"not an image"
