@@ -14,6 +14,7 @@ import inspect
 import logging
 import os
 import sys
+import textwrap
 import threading
 import types
 import weakref
@@ -159,6 +160,7 @@ def _reason(f: types.FunctionType, e: Exception) -> str:
     """The reason why a function can't be rewritten, for the log."""
     try:
         inspect.getsource(f)
+        _check_source(f)
     except OSError:  # autograph's own message is about TensorFlow's decorators
         return (
             "its source can't be read, as it was typed in, piped in or made by exec: put it into a file or a notebook"
@@ -166,6 +168,16 @@ def _reason(f: types.FunctionType, e: Exception) -> str:
     except Exception:  # for example, the file has changed
         pass
     return str(e)
+
+
+def _check_source(f: types.FunctionType) -> None:
+    """Raises OSError if the source that Python finds is of other code. From 3.13 on it has the text of ``python -c``
+    under a name of a file that all code made by exec has.
+    """
+    if f.__code__.co_filename == "<string>" and f.__code__.co_name != "<lambda>":
+        statements = ast.parse(textwrap.dedent(inspect.getsource(f))).body
+        if [getattr(s, "name", None) for s in statements] != [f.__code__.co_name]:
+            raise OSError("the source is of other code")
 
 
 # The flags of generators and coroutines, which are not rewritten.
@@ -185,6 +197,7 @@ def _compile_factory(f: types.FunctionType) -> types.CodeType:
     from malt.impl.api import PyToPy
     from malt.pyct import anno, transpiler
 
+    _check_source(f)
     options = ConversionOptions(recursive=True, user_requested=True, optional_features=())  # pyright: ignore[reportArgumentType]
     node: Any
     node, context = transpiler.GenericTranspiler.transform_function(PyToPy(), f, ProgramContext(options=options))

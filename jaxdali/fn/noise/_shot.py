@@ -104,7 +104,9 @@ def rejection(keys: Key, mean: Any, events: Any) -> Any:
     # ones don't take passes over all. They are whole blocks, so that the loop is vectorized.
     limit = events.size // 8 // ALIGNMENT * ALIGNMENT + ALIGNMENT
     state = jax.tree.map(jnp.ravel, redraw_while_more(limit, (events, keys, mean)))
-    (index,) = jnp.nonzero(state[0] < 0, size=limit, fill_value=events.size)
+    is_negative = state[0] < 0
+    rank = jnp.where(is_negative, jnp.cumsum(is_negative, dtype=jnp.int32) - 1, limit)
+    index = jnp.full(limit, events.size, jnp.int32).at[rank].set(jnp.arange(events.size, dtype=jnp.int32), mode="drop")
     # Indices behind the last element give 0, which needs no drawing.
     remainder = jax.tree.map(lambda x: x.at[index].get(mode="fill", fill_value=0), state)
     numbers = redraw_while_more(0, remainder)[0]
