@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -43,6 +44,16 @@ def samples_of_blocks(offsets: Any, capacity: int) -> Any:
     # empty sample at the end may begin behind the buffer, and is dropped.
     first = jnp.zeros((capacity // ALIGNMENT,), jnp.int32).at[offsets].add(jnp.ones((), jnp.int32), mode="drop")
     return jnp.cumsum(first, dtype=jnp.int32) - jnp.ones((), jnp.int32)
+
+
+def quotient(x: Any, divisor: Any) -> Any:
+    """``x // divisor``, i32, for positive divisors and x of at least 0."""
+
+    def in_floats(x: Any, divisor: Any) -> Any:
+        # CPUs have no division of vectors of integers. The half is more than any rounding error.
+        return ((x.astype(jnp.float64) + 0.5) / divisor.astype(jnp.float64)).astype(jnp.int32)
+
+    return jax.lax.platform_dependent(x, divisor, cpu=in_floats, default=jnp.floor_divide)
 
 
 def aligned(x: Any, ndim: int) -> Any:

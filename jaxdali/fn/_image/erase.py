@@ -21,7 +21,7 @@ from ...types import is_number
 from .._families import DEFAULT_LAYOUTS
 from .._families.conversion import cut
 from .._families.cropping import axes_of
-from .._families.ragged import fit, samples_of_blocks, shapes_of
+from .._families.ragged import fit, quotient, samples_of_blocks, shapes_of
 
 
 class Erase(HostOperator, ProgramOperator):
@@ -167,8 +167,9 @@ class Erase(HostOperator, ProgramOperator):
             coordinates = []
             for d in reversed(range(ndim)):
                 extent = jnp.maximum(out.shapes[samples, d], 1)
-                coordinates.insert(0, index % extent if d else index)
-                index = index // extent
+                rows = quotient(index, extent) if d else jnp.zeros((), jnp.int32)
+                coordinates.insert(0, index - rows * extent)
+                index = rows
         # Whether each element is in one of its sample's boxes.
         erased = jnp.zeros(data.shape, bool)
         for r in range(boxes.shape[1]):

@@ -20,6 +20,7 @@ from ..._cpu import Status
 from ...types import is_float
 from .._families import samples_of_blocks, spec_of
 from .._families.conversion import convert, cut
+from .._families.ragged import quotient
 
 
 def _as_index(xp: Any, x: Any, dtype: np.dtype) -> Any:
@@ -115,15 +116,20 @@ class OneHot(HostOperator, ProgramOperator):
             return (jnp.where(indices == classes, on, off),)
         out = ctx.out[0]
         assert out is not None
-        # For each element of the result: its sample, its index there, and the element of the input that it belongs to.
-        # The result is ``[outer, classes, inner]``, the input ``[outer, inner]``.
-        sample = jnp.repeat(samples_of_blocks(out.offsets, out.capacity), ALIGNMENT)
-        local = jnp.arange(out.capacity, dtype=jnp.int32) - out.offsets[sample] * ALIGNMENT
-        inner = jnp.maximum(jnp.prod(x.shapes[:, self._new_axis(ctx.inputs[0]) :], axis=1, dtype=np.int32), 1)[sample]
-        source = local // (inner * self.num_classes) * inner + local % inner
-        element = jnp.take(x.data, x.offsets[sample] * ALIGNMENT + source, mode="clip")
-        hot = _as_index(jnp, element, np.dtype(np.int32)) == local // inner % self.num_classes
-        return (Ragged(jnp.where(hot, on, off), out.offsets, out.shapes),)
+        # For each block of ALIGNMENT elements of the result its sample, and for each element its index there, and the
+        # element of the input that it belongs to. The result is ``[outer, classes, inner]``, the input ``[outer, inner]``.
+        sample = samples_of_blocks(out.offsets, out.capacity)
+        first = (jnp.arange(len(sample), dtype=jnp.int32) - out.offsets[sample]) * ALIGNMENT
+        local = first[:, None] + jnp.arange(ALIGNMENT, dtype=jnp.int32)
+        inner = jnp.maximum(jnp.prod(x.shapes[:, self._new_axis(ctx.inputs[0]) :], axis=1, dtype=np.int32), 1)
+        inner = inner[sample][:, None]
+        outer = quotient(local, inner * self.num_classes)
+        place = local - outer * (inner * self.num_classes)  # in ``[classes, inner]``
+        class_index = quotient(place, inner)
+        source = outer * inner + place - class_index * inner
+        element = jnp.take(x.data, (x.offsets[sample] * ALIGNMENT)[:, None] + source, mode="clip")
+        hot = _as_index(jnp, element, np.dtype(np.int32)) == class_index
+        return (Ragged(jnp.where(hot, on, off).reshape(-1), out.offsets, out.shapes),)
 
 
 class _ScalarOneHot(OneHot):

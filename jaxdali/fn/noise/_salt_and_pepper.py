@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Unpack
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -16,6 +15,7 @@ from ..._core.operator_function import Input, PerSample, SeededHints, operator_f
 from ..._core.values import Spec, Value
 from ...types import is_float
 from .._families.conversion import convert
+from .._families.ragged import quotient
 from ._noise import Key, Noise, uniform
 
 
@@ -64,22 +64,12 @@ class SaltAndPepper(Noise):
         if channels is None:
             return index
         if inner is None:
-            return _quotient(index, channels)
-        return _quotient(index, channels * inner) * inner + index - _quotient(index, inner) * inner
+            return quotient(index, channels)
+        return quotient(index, channels * inner) * inner + index - quotient(index, inner) * inner
 
     def element(self, x: Any, keys: Key, prob: Any, salt_vs_pepper: Any, salt: Any, pepper: Any, **numbers: Any) -> Any:
         u_changed, u_salt = uniform(keys)
         return jnp.where(u_changed <= prob, jnp.where(u_salt <= salt_vs_pepper, salt, pepper), x)
-
-
-def _quotient(x: Any, divisor: Any) -> Any:
-    """``x // divisor``, i32, for positive divisors and x of at least 0."""
-
-    def in_floats(x: Any, divisor: Any) -> Any:
-        # CPUs have no division of vectors of integers. The half is more than any rounding error.
-        return ((x.astype(jnp.float64) + 0.5) / divisor.astype(jnp.float64)).astype(jnp.int32)
-
-    return jax.lax.platform_dependent(x, divisor, cpu=in_floats, default=jnp.floor_divide)
 
 
 @operator_function(SaltAndPepper)
