@@ -380,6 +380,13 @@ def ConstantNode(
     return Constant(value, dtype, shape, layout, device)
 
 
+def _raw_cuda_stream(stream: Any) -> Any:
+    """The address of a CUDA stream: that of an object that has one, otherwise `stream`. Copies of DALI's
+    `feed_ndarray`, which many programs have, call it.
+    """
+    return getattr(stream, "cuda_stream", stream)
+
+
 def _convert_array(value: Any, dtype: np.dtype) -> np.ndarray:
     """Converts a value to an array. Raises ValueError if an integer is outside the range of an integer type."""
     array = np.asarray(value)

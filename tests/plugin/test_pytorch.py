@@ -1,6 +1,7 @@
 """The iterators for PyTorch: epochs, memory, types, errors."""
 
 import contextlib
+import ctypes
 import functools
 import importlib
 import json
@@ -18,7 +19,7 @@ import pytest
 from epochs import EPOCHS_IN_TORCH
 from PIL import Image
 
-from jaxdali import fn, pipeline_def, types
+from jaxdali import backend_impl, fn, pipeline_def, types
 from jaxdali.backend import TensorCPU, TensorGPU, TensorListCPU
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import fn as jax_fn
@@ -31,6 +32,7 @@ from jaxdali.plugin.pytorch import (  # noqa: E402 - it needs torch
     _iterator,
     _memory,
     feed_ndarray,
+    torch_utils,
 )
 
 LINE = r"\(created at .*test_pytorch\.py:\d+\)"
@@ -399,6 +401,23 @@ def test_feed_ndarray_of_a_pipeline():
 def test_feed_ndarray_refuses(source, target, error, message):
     with pytest.raises(error, match=message):
         feed_ndarray(source, target)
+
+
+def test_copies_of_feed_ndarray():
+    """Many programs have a copy of an older `feed_ndarray` of DALI, with names of its modules."""
+    assert backend_impl.TensorGPU is TensorGPU
+    assert backend_impl.TensorListCPU is TensorListCPU
+    for tensor in (x.as_tensor() for x in supplied(counted, define=lambda x: (x, x.gpu())).run()):
+        target = torch.zeros(tensor.shape())
+        address = ctypes.c_void_p(target.data_ptr())
+        if isinstance(tensor, (backend_impl.TensorGPU, backend_impl.TensorListGPU)):
+            tensor.copy_to_external(address, types._raw_cuda_stream(None))
+        else:
+            tensor.copy_to_external(address)
+        for copy in (True, False):
+            np.testing.assert_array_equal(torch_utils.to_torch_tensor(tensor, copy).numpy(), target.numpy())
+    stream = python_types.SimpleNamespace(cuda_stream=5)
+    assert types._raw_cuda_stream(stream) == types._raw_cuda_stream(5) == 5
 
 
 # --- example --------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ def test_names():
     shown = "DALIClassificationIterator DALIGenericIterator DALIRaggedIterator LastBatchPolicy TorchPythonFunction feed_ndarray fn"
     assert dir(pytorch) == [*shown.split(), "to_torch_type", "torch_utils"]
     assert pytorch.to_torch_type[types.FLOAT16] == torch.float16
-    assert dir(pytorch.torch_utils) == ["feed_ndarray", "to_torch_type"]
+    assert dir(pytorch.torch_utils) == ["feed_ndarray", "to_torch_tensor", "to_torch_type"]
     assert dir(pytorch.fn) == ["torch_python_function"]
 
 

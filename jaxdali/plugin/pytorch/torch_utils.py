@@ -6,6 +6,8 @@ import torch as _torch  # pyright: ignore[reportMissingImports]
 
 from ... import types as _types
 from ..._core import names as _names
+from ...backend import TensorCPU as _TensorCPU
+from ...backend import TensorGPU as _TensorGPU
 from ._iterator import feed_ndarray as feed_ndarray
 
 to_torch_type = {  # of `types.DALIDataType`
@@ -20,5 +22,17 @@ to_torch_type = {  # of `types.DALIDataType`
     _types.INT64: _torch.int64,
 }
 
+
+def to_torch_tensor(dali_tensor: _TensorCPU | _TensorGPU, copy: bool) -> _torch.Tensor:
+    """Converts a tensor of a pipeline's output to one of PyTorch, of the same shape and type, on the same device.
+
+    Args:
+      dali_tensor: the tensor, e.g. ``pipeline.run()[0].as_tensor()``.
+      copy: whether to copy the elements. Otherwise both share them.
+    """
+    shared = _torch.from_dlpack(dali_tensor)
+    return shared.clone() if copy else shared
+
+
 if not _TYPE_CHECKING:
-    __all__, __dir__, __getattr__ = _names.index(__name__, globals(), "feed_ndarray to_torch_type")
+    __all__, __dir__, __getattr__ = _names.index(__name__, globals(), "feed_ndarray to_torch_tensor to_torch_type")
