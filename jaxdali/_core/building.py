@@ -47,6 +47,8 @@ class Scope:
       number: the number of the pipeline, which its nodes remember.
       evaluator: computes the values of nodes when they are made; None: nodes have no values.
       handle: makes the object that the user's function gets for an output of a node.
+      reads_images: whether data without a layout are images, HWC, for all operators. For DALI's filters, all axes of
+        such data are spatial.
     """
 
     owner: Any
@@ -54,6 +56,7 @@ class Scope:
     number: int = dataclasses.field(default_factory=_pipelines.__next__)
     evaluator: Evaluator | None = None
     handle: Callable[[Node, int], DataNode] = DataNode
+    reads_images: bool = False
 
 
 @contextlib.contextmanager
@@ -69,6 +72,12 @@ def building(scope: Scope):
         raise
     finally:
         stack.pop()
+
+
+def reads_images() -> bool:
+    """See `Scope.reads_images`, of the definition that runs in this thread."""
+    scope = current_scope()
+    return scope is not None and scope.reads_images
 
 
 @contextlib.contextmanager

@@ -52,11 +52,18 @@ def image_layout_warning(image: Spec) -> str:
 
 def filtered_layout_warning(image: Spec) -> str:
     """A warning for an operator that filters all axes of data without a layout; "" if there is none."""
-    if image.layout or image.ndim != 3 or image.extent(0) not in _CHANNELS or (image.extent(2) or 0) <= 4:
+    if image.layout or image.ndim != 3:
+        return ""
+    first_extent, last_extent = image.extent(0), image.extent(2)
+    if first_extent in _CHANNELS and (last_extent or 0) > 4:
+        layout = "CHW"
+    elif last_extent in _CHANNELS[1:] and first_extent not in range(5):
+        layout = "HWC"
+    else:
         return ""
     return (
-        "of samples without a layout all axes are filtered: if they are CHW, their channels are mixed, too; "
-        'fn.reshape(x, layout="CHW") says so'
+        f"of samples without a layout all axes are filtered: if they are {layout}, their channels are mixed, too; "
+        f'fn.reshape(x, layout="{layout}") says so'
     )
 
 

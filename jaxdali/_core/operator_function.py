@@ -242,13 +242,13 @@ class Declaration:
         without a default has an argument, and that each of these arguments has a field.
         """
         assert self._operator_class is not None
-        fields = {f.name: f.default for f in self._operator_class.fields() if f.name != "args"}
+        fields = {f.name: f for f in self._operator_class.fields() if f.name != "args"}
         argument_names = {
             n
             for n, a in self.arguments.items()
             if not a.per_sample and not a.is_input and n not in _COMMON and n not in self.hints
         }
-        required_fields = {n for n, default in fields.items() if default is dataclasses.MISSING}
+        required_fields = {n for n, f in fields.items() if f.default is f.default_factory is dataclasses.MISSING}
         assert required_fields <= argument_names <= {*fields}, (
             f"{self.name}: the operator has the fields {sorted(fields)}, the function the arguments {sorted(argument_names)}"
         )

@@ -30,6 +30,8 @@ _WORDS = (
     ("This is decided when the pipeline is built, from", "This is decided from"),
     ("ImportError: when the pipeline is built, ", "ImportError: "),
     ("Values of a pipeline never change, so nothing", "Nothing"),
+    ("without one all axes are spatial, at most three, as in DALI.", "without one HWC, FHWC or FDHWC."),
+    ("without a\n    layout all axes are spatial, as in DALI.", "without a layout HWC, FHWC or FDHWC."),
     (
         "The pipeline is compiled into separate programs before and after the function. Use `jax_function` for JAX functions, "
         "which become part\nof the program. Differs",

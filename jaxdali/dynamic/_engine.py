@@ -37,6 +37,25 @@ from ._singles import ambiguous_draw, single
 _local = threading.local()
 
 
+# What is folded into keys for random nodes outside of calls counts from here, far from numbers that users fold in.
+_FIRST_OUTSIDE = 1 << 31
+
+
+@contextlib.contextmanager
+def following_dali():
+    """Calls functions of this thread by DALI's rules: data without a layout are no images for filters."""
+    previous, _local.follows_dali = follows_dali(), True
+    try:
+        yield
+    finally:
+        _local.follows_dali = previous
+
+
+def follows_dali() -> bool:
+    """Whether this thread calls functions in `following_dali`."""
+    return _local.__dict__.get("follows_dali", False)
+
+
 def current_trace() -> TraceState | None:
     """The trace of this thread, to which functions of values add operators. None: they are evaluated at once."""
     return _local.__dict__.get("trace")
@@ -269,7 +288,7 @@ class FunctionGraph:
         inputs: Callable[[], list[DynamicDataNode]],
     ):
         trace = TraceState(keys, N)
-        scope = Scope(owner=None, nodes=[], handle=trace.value)
+        scope = Scope(owner=None, nodes=[], handle=trace.value, reads_images=not follows_dali())
         with building(scope):
             nodes = inputs()
             leaves, self.tree = trace.run(function, [x._with_draw(d) for x, d in zip(nodes, draws, strict=True)])

@@ -37,7 +37,15 @@ from . import _examples, _keys, _threads
 from ._batch import Batch, Draw, Tensor, draw_of, set_operations
 from ._dense import Dense, NotDense
 from ._docstrings import describe, extra_arguments, refused_arguments
-from ._engine import BatchSizeRequest, DynamicDataNode, Engine, FirstShapesChanged, TraceState, current_trace
+from ._engine import (
+    BatchSizeRequest,
+    DynamicDataNode,
+    Engine,
+    FirstShapesChanged,
+    TraceState,
+    current_trace,
+    follows_dali,
+)
 from ._lowered import bind_in_program, vmap_error
 from ._singles import JaxTensor, ambiguous_draw, is_drawn
 from ._values import argument_of, is_numbers, tensor, value_of
@@ -190,7 +198,7 @@ def call(
             name, function, map(to_node, positional), node_arguments, keys[0] if keys else None, batch_size
         )
 
-    function_key = name, variant, hashable(positional), hashable(named), batch_size is None
+    function_key = name, variant, hashable(positional), hashable(named), batch_size is None, follows_dali()
     keys = () if key is None else (key,)
     return evaluate(
         _compiled,

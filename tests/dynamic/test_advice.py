@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 import jaxdali.dynamic as jd
+import jaxdali.experimental.dynamic as ndd
 from jaxdali import types
 from jaxdali.plugin.jax.fn import jax_function
 
@@ -41,6 +42,33 @@ COLOR_FUNCTIONS = {  # they need 3 channels, so that images of 20 channels are a
 }
 CHW = np.zeros((2, 3, 20, 20), np.uint8)
 HWC = np.zeros((2, 20, 20, 3), np.uint8)
+
+
+def in_jax(f):
+    return lambda x: jd.batch(jax.jit(lambda y: f(y).jax())(x))
+
+
+@pytest.mark.parametrize(
+    ("function", "wrappers"),
+    [
+        (lambda x: jd.gaussian_blur(x, sigma=2.0), (lambda f: f, jd.jit, in_jax)),
+        (lambda x: jd.laplacian(x, dtype=types.FLOAT), (lambda f: f, jd.jit, in_jax)),
+        (lambda x: jd.filter(x, np.ones((2, 3, 3), np.float32)), (lambda f: f,)),
+    ],
+)
+def test_filters_read_images(function, wrappers):
+    """Without a layout, filters don't mix channels, nor the frames of videos."""
+    for shape, layout in (((2, 12, 14, 3), "HWC"), ((2, 5, 12, 14, 3), "FHWC")):
+        x = np.random.default_rng(3).integers(0, 255, shape, np.uint8)
+        expected = function(jd.batch(x, layout=layout)).numpy()
+        for wrapper in wrappers:
+            np.testing.assert_array_equal(wrapper(function)(x).numpy(), expected)
+
+
+def test_filters_of_dali_read_volumes():
+    x = np.random.default_rng(3).integers(0, 255, (12, 14, 3), np.uint8)
+    expected = jd.gaussian_blur(jd.batch(x[None], layout="DHW"), sigma=2.0).numpy()[0]
+    np.testing.assert_array_equal(np.asarray(ndd.gaussian_blur(x, sigma=2.0)), expected)
 
 
 def jitted(function):

@@ -17,6 +17,7 @@ from .drawing import uniforms as uniforms
 from .elementwise import Elementwise as Elementwise
 from .layouts import DEFAULT_LAYOUTS as DEFAULT_LAYOUTS
 from .layouts import SPATIAL as SPATIAL
+from .layouts import filtered_layout as filtered_layout
 from .layouts import image_layout as image_layout
 from .layouts import spec_of as spec_of
 from .ragged import aligned as aligned

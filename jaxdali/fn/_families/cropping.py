@@ -13,7 +13,7 @@ from ..._core.context import HostContext
 from ..._core.errors import ArgumentError
 from ..._core.values import Spec, Value
 from ..._cpu import Status
-from .layouts import SPATIAL
+from .layouts import LAYOUT_ADVICE, SPATIAL
 from .window import Part, Window
 
 Policy = Literal["error", "pad", "trim_to_shape"]
@@ -272,7 +272,8 @@ def axes_of(layout: str, ndim: int, axis_names: str | None, axes: Sequence[int] 
     if axis_names:
         missing = [c for c in axis_names if c not in layout]
         if missing:
-            raise ArgumentError(f"axis_names must be axes of the layout {layout!r}, got {axis_names!r}")
+            advice = "" if layout else LAYOUT_ADVICE
+            raise ArgumentError(f"axis_names must be axes of the layout {layout!r}, got {axis_names!r}{advice}")
         indices = [layout.index(c) for c in axis_names]
     else:
         # Negative axes count from the end.

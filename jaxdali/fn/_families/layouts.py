@@ -10,6 +10,15 @@ from ..._core.values import Spec
 
 DEFAULT_LAYOUTS = {3: "HWC", 4: "FHWC", 5: "FDHWC"}
 SPATIAL = "DHW"  # letters of the spatial axes: depth, height, width
+NO_LAYOUT = "external_source takes a layout, and batch=False if the source gives samples"  # advice for such samples
+LAYOUT_ADVICE = '; fn.reshape(x, layout="HWC") gives images a layout'  # for names of axes, of data without a layout
+
+
+def filtered_layout(spec: Spec, reads_images: bool) -> str:
+    """The layout of data for an operator that filters spatial axes. Without a layout all axes are spatial, as in DALI,
+    or where `Scope.reads_images` is set the data are HWC, FHWC or FDHWC, by their rank.
+    """
+    return spec.layout or (reads_images and DEFAULT_LAYOUTS.get(spec.ndim)) or SPATIAL[-spec.ndim :]
 
 
 def image_layout(spec: Spec, among: Sequence[str] = ()) -> str:

@@ -9,11 +9,12 @@ import numpy as np
 
 from ..._core import ffi as _ffi
 from ..._core.arguments import Values
+from ..._core.building import reads_images
 from ..._core.context import HostContext, LowerContext
-from ..._core.input_warnings import filtered_layout_warning
+from ..._core.input_warnings import filtered_layout_warning, image_layout_warning
 from ..._core.operator import NativeOperator, Setup
 from ..._core.values import Spec, Value
-from .layouts import SPATIAL
+from .layouts import filtered_layout
 
 
 class Separable(NativeOperator):
@@ -24,12 +25,13 @@ class Separable(NativeOperator):
     kernel = "filter"
     only_kernels = True
     dtype: np.dtype | None  # of the output; None: the input's
+    reads_images: bool = dataclasses.field(default_factory=reads_images)
 
     def takes_image(self, image: Spec) -> bool:
         return True
 
     def about_axes(self, image: Spec) -> str:
-        return filtered_layout_warning(image)
+        return image_layout_warning(image) if self.reads_images else filtered_layout_warning(image)
 
     def windows(self, ctx: HostContext, axes: int, a: Values) -> tuple[np.ndarray, np.ndarray]:
         """Weights ``f64[N, axes, longest]``, and how many of them each window has, ``i64[N, axes]``."""
@@ -39,7 +41,7 @@ class Separable(NativeOperator):
         """The first spatial axis, and the number of spatial axes. As in DALI these are all but leading F and C, and C
         at the end.
         """
-        layout = image.layout or SPATIAL[-image.ndim :]  # without a layout all axes are spatial
+        layout = filtered_layout(image, self.reads_images)
         inner = layout.lstrip("FC")
         leading, spatial = layout[: len(layout) - len(inner)], inner.removesuffix("C")
         is_supported = len(set(leading)) == len(leading) and not set(spatial) & set("FC")

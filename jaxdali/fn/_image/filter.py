@@ -7,15 +7,16 @@ from typing import Literal, Unpack
 
 import numpy as np
 
+from ..._core.building import reads_images
 from ..._core.context import HostContext
 from ..._core.declaration import DType
 from ..._core.graph import DataNode
-from ..._core.input_warnings import filtered_layout_warning
+from ..._core.input_warnings import filtered_layout_warning, image_layout_warning
 from ..._core.operator import Setup
 from ..._core.operator_function import Hints, Input, InputPerFrame, OneOrMore, PerFrame, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Border, Status, StencilReduction
-from .._families import BORDERS, SPATIAL, Neighbourhoods, Stencil, spec_of
+from .._families import BORDERS, SPATIAL, Neighbourhoods, Stencil, filtered_layout, spec_of
 
 BorderMode = Literal[
     "reflect_101",
@@ -42,17 +43,18 @@ class Filter(Stencil):
     border: BorderMode
     dtype: np.dtype | None  # of the output; None: the input's
     mode: Literal["same", "valid"]  # "valid": results only where the whole filter is inside the image
+    reads_images: bool = dataclasses.field(default_factory=reads_images)
 
     @property
     def border_type(self) -> Border:
         return BORDERS[self.border]
 
     def about_axes(self, image: Spec) -> str:
-        return filtered_layout_warning(image)
+        return image_layout_warning(image) if self.reads_images else filtered_layout_warning(image)
 
     def axes(self, image: Spec) -> tuple[int, int]:
         """See `Stencil.axes`: D, H and W, or two of them, which must be neighbours."""
-        layout = image.layout or SPATIAL[-image.ndim :]  # without a layout all axes are spatial, as in DALI
+        layout = filtered_layout(image, self.reads_images)
         spatial = [d for d, letter in enumerate(layout) if letter in SPATIAL]
         if len(spatial) not in (2, 3) or image.ndim != len(layout) or spatial[-1] - spatial[0] != len(spatial) - 1:
             actual = f"{image.ndim}-D data of layout {layout!r}"
@@ -154,7 +156,7 @@ def filter(
 
     Args:
       data: data in a layout with two or three adjacent spatial axes: HW, HWC, CHW, FHWC, FCHW, DHWC, ...; without a
-        layout all axes are spatial. The type is 8- or 16-bit integers or floats of at most 32 bits.
+        layout all axes are spatial, as in DALI. The type is 8- or 16-bit integers or floats of at most 32 bits.
       filter: float32, a host value: 2-D for images and sequences, 3-D for volumes. May be per frame.
       fill_value: the value beyond a constant border, a scalar of the input's type and a host value. Default: 0. May be
         per frame.

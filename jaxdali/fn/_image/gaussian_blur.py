@@ -62,7 +62,7 @@ def gaussian_blur(
 
     Args:
       input: numbers, which are filtered as 32-bit floats, in a layout whose spatial axes are adjacent: HWC, CHW, FHWC,
-        FCHW, DHWC, ...; without one all axes are spatial, at most three.
+        FCHW, DHWC, ...; without one all axes are spatial, at most three, as in DALI.
       dtype: element type of the result: the input's (default; integers are rounded) or FLOAT.
       sigma: standard deviation in pixels, one or one per spatial axis in the layout's order; 0 derives it from
         `window_size`: ``((window_size - 1) / 2 - 1) * 0.3 + 0.8``. May be per sample or frame.

@@ -129,7 +129,7 @@ def laplacian(
 
     Args:
       input: numbers, which are filtered as 32-bit floats, in a layout whose spatial axes are adjacent: HWC, CHW, FHWC,
-        FCHW, DHWC, ...; without one all axes are spatial, at most three.
+        FCHW, DHWC, ...; without one all axes are spatial, at most three, as in DALI.
       dtype: element type of the result: the input's (default; integers are rounded and saturated) or FLOAT.
       normalized_kernel: whether to divide each derivative by the sum of its windows' weights, ``2 ** (sum of window
         sizes - axes - 2)``.

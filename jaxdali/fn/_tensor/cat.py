@@ -8,6 +8,7 @@ from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec
+from .._families.layouts import LAYOUT_ADVICE
 from .join import Join
 
 
@@ -22,7 +23,10 @@ class Cat(Join):
             if self.axis != 0:
                 raise ArgumentError("give either axis or axis_name")
             if len(self.axis_name) != 1 or self.axis_name not in first.layout:
-                raise ArgumentError(f"axis_name={self.axis_name!r} is not an axis of the layout {first.layout!r}")
+                advice = "" if first.layout else LAYOUT_ADVICE
+                raise ArgumentError(
+                    f"axis_name={self.axis_name!r} is not an axis of the layout {first.layout!r}{advice}"
+                )
             return first.layout.index(self.axis_name), False
         if not -first.ndim <= self.axis < first.ndim:
             raise ArgumentError(f"axis={self.axis} is not one of the {first.ndim} dimensions")

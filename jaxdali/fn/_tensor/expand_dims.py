@@ -11,6 +11,7 @@ from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, operator_function
 from ..._core.values import Spec, Value
+from .._families.layouts import LAYOUT_ADVICE
 from .reshaped import Reshaped
 
 
@@ -36,7 +37,7 @@ class ExpandDims(Reshaped):
                 f"new_axis_names={self.new_axis_names!r} must have a letter for each of the {len(axes)} axes"
             )
         if self.new_axis_names and not x.layout and x.ndim:
-            raise ArgumentError("new_axis_names needs an input with a layout")
+            raise ArgumentError(f"new_axis_names needs an input with a layout{LAYOUT_ADVICE}")
         return axes
 
     def infer(self, x: Spec) -> tuple[Spec, ...]:

@@ -8,6 +8,7 @@ from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, operator_function
 from ..._core.values import Spec
+from .._families.layouts import LAYOUT_ADVICE
 from .join import Join
 
 
@@ -30,7 +31,7 @@ class Stack(Join):
             raise ArgumentError(f"axis_name must be one letter, got {self.axis_name!r}")
         layout = next((x.layout for x in inputs if x.layout), "")
         if not layout and inputs[0].ndim:
-            raise ArgumentError("axis_name needs inputs with a layout")
+            raise ArgumentError(f"axis_name needs inputs with a layout{LAYOUT_ADVICE}")
         return layout[:axis] + self.axis_name + layout[axis:]
 
 
