@@ -160,6 +160,8 @@ class TraceState:
             return DynamicDataNode(node, index, self, draw=None)
         # A number that is drawn in a call without batches is single. Outside of all calls it counts as a batch.
         if node.op.random:
+            if self._returns_batch is None:
+                self._draw_outside_calls(node)
             return DynamicDataNode(node, index, self, None if self._returns_batch is None else Draw.ONE)
         draws = [x._draw if isinstance(x, DynamicDataNode) else Draw.NONE for x in dependencies(node)]
         single_draws = [d for d in draws if d is not None]
@@ -249,6 +251,26 @@ class TraceState:
                     self.keys.append(node_key)
                 self.key_of_node[node.id] = self.keys.index(node_key)
         return result
+
+    def _draw_outside_calls(self, node: Node) -> None:
+        """Gives a random node that the user's function makes by `fn` or `auto_aug` a key of its own, which is derived
+        from the first key of the function.
+
+        Raises:
+          ArgumentError: the function has no key.
+        """
+        if node.id in self.key_of_node:  # another output of the node
+            return
+        if not self._input_keys:
+            raise ArgumentError(
+                f"{node.op.name}: it draws random numbers: call the function with a key, such as jax.random.key(0)"
+            )
+        key = self._input_keys[0]
+        self.key_of_node[node.id] = len(self.keys)
+        self.keys.append(key.derived("fold_in", _FIRST_OUTSIDE + len(self.keys), key.count))
+        # The numbers depend on the key alone, as those of a call with one random node.
+        self._random_nodes = self._random_nodes or [node.random_index]
+        node.random_index = self._random_nodes[0]
 
     def run(self, function: Callable[..., Any], nodes: list[DynamicDataNode]) -> tuple[list[DynamicDataNode], Any]:
         """Calls `function` with the nodes and the keys. Returns the nodes of its result, and their pytree."""

@@ -18,9 +18,10 @@ from photos_of_values import FILES, images, photo
 
 import jaxdali
 import jaxdali.dynamic as jd
-from jaxdali import SampleError, types
+from jaxdali import SampleError, fn, types
 from jaxdali._core import ffi as _ffi
 from jaxdali._program import program
+from jaxdali.auto_aug import rand_augment
 from jaxdali.dynamic import _lowered
 
 KEY = jax.random.key(7)
@@ -97,6 +98,28 @@ def test_jit_takes_only_its_own_keys():
     )
     for half, key in zip(halves, jax.random.split(KEY)):
         np.testing.assert_array_equal(half.numpy(), jd.random_resized_crop(images(), size=8, key=key).numpy())
+
+
+def test_operators_of_pipelines_draw_from_the_key():
+    """In a function of `jit` two draws differ, the same key draws the same, and other draws of its key don't change."""
+    run = jd.jit(lambda key: (fn.random.uniform(), fn.random.uniform(), jd.random.uniform(key=key, batch_size=4)))
+    draws = [[x.numpy() for x in run(key)] for key in (KEY, KEY, jax.random.key(8))]
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert np.unique([draws[0], draws[2]]).size == 24
+    np.testing.assert_array_equal(draws[0][2], jd.random.uniform(key=KEY, batch_size=4).numpy())
+    # A sample with its own key does not depend on its batch.
+    add = jd.jit(lambda x, key: fn.noise.gaussian(x, stddev=9.0))
+    keys = jax.random.split(KEY, 4)
+    np.testing.assert_array_equal(add(images(), keys).numpy()[:2], add(images()[:2], keys[:2]).numpy())
+    with pytest.raises(ValueError, match=r"random\.uniform: .* call the function with a key.*test_programs"):
+        jd.jit(lambda x: fn.random.uniform())(images())
+
+
+def test_augmentations_draw_from_the_key():
+    run = jd.jit(lambda x, key: rand_augment.rand_augment(x, n=1, m=9), enable_conditionals=True)
+    first, again, other = (run(images(), key).numpy() for key in (KEY, KEY, jax.random.key(8)))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
 
 
 @pytest.mark.parametrize(
