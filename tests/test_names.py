@@ -172,6 +172,10 @@ def test_unknown_names_suggest_others(module, name, message):
             "data_iterator: got an unexpected argument 'outputs_map'; did you mean 'output_map'?",
         ),
         (
+            lambda: data_iterator(output_map=["x"], batch_size=4),
+            "data_iterator: got an unexpected argument 'batch_size'; pass it in the call of the function that it returns: iterator_fn(",
+        ),
+        (
             lambda: peekable_data_iterator(reader="r"),
             "peekable_data_iterator: got an unexpected argument 'reader'; did you mean 'reader_name'?",
         ),

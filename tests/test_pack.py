@@ -141,6 +141,11 @@ def test_array_record(photos, tmp_path):
     ] == expected
 
 
+def test_one_shard(photos, tmp_path, capsys):
+    assert main([str(photos), str(tmp_path), "--workers", "1"]) == 0
+    assert capsys.readouterr().out.startswith("11 records in 1 shard, ")
+
+
 def test_images_are_made_smaller(photos, tmp_path, capsys):
     arguments = [str(photos), str(tmp_path), "--resize-shorter", "32", "--quality", "80", "--workers", "1"]
     assert main(arguments) == 0

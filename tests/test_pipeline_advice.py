@@ -140,3 +140,43 @@ def test_enums_of_other_libraries(value):
 def test_windows_larger_than_images():
     with pytest.raises(RuntimeError, match='out_of_bounds_policy="pad" fills what is outside'):
         made(lambda: fn.crop(fn.external_source(lambda: HWC), crop=(30, 30)))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda: made(lambda: fn.readers.file(file_root="a", shuffle=True)[0]), TypeError, "True; random_shuffle=True"),
+        (lambda: made(lambda: fn.random.choice(["a", "b"])), TypeError, "got list of str "),
+        (lambda: made(lambda: fn.random.choice([1, None])), TypeError, "got list of NoneType and int "),
+        (
+            lambda: data_iterator(output_map=["x"], last_batch_policy="drop"),
+            TypeError,
+            r"got 'drop'; it is jaxdali\.plugin\.base_iterator\.LastBatchPolicy\.DROP here",
+        ),
+        (
+            lambda: made(lambda: fn.external_source(lambda: np.zeros((2, 3)))[:, 0]),
+            ValueError,
+            "2 indices for 1-D data: they are of each sample",
+        ),
+        (
+            lambda: made(lambda: fn.cat(fn.random.uniform(shape=[2]), fn.random.choice(3, shape=[2]))),
+            ValueError,
+            r"input 1 is 1-D int32; fn\.cast converts them",
+        ),
+        (
+            lambda: made(lambda: fn.decoders.image(fn.external_source(lambda: HWC, layout="HWC"))),
+            TypeError,
+            "3-D uint8 of layout HWC; these are pixels, which need no decoder",
+        ),
+    ],
+)
+def test_what_to_do(call, error, says):
+    with pytest.raises(error, match=says):
+        call()
+
+
+def test_deviation_of_zero():
+    images = {"source": lambda: HWC, "layout": "HWC"}
+    assert not warned(lambda: fn.crop_mirror_normalize(fn.external_source(**images), std=0))
+    (text,) = warned(lambda: fn.crop_mirror_normalize(fn.external_source(**images), mean=0.5, std=0))
+    assert text.endswith("for these they are mean [127.5]")

@@ -203,6 +203,9 @@ def test_uses_out_of_sight(tmp_path, capsys):
     ):
         assert words in line
     assert out[8:] == ["", "1 of 1 names work."]
+    path.write_text("from jaxdali import fn\nfrom jaxdali.plugin.jax import data_iterator")
+    code, out = run(capsys, path)
+    assert (code, out) == (0, ["It does not use DALI."])
     path.write_text("from other import try_import_dali\ndali = try_import_dali()\ndali.fn.resize(1)")
     code, out = run(capsys, path)
     assert (code, out[-1]) == (0, "It does not use DALI, as far as that is seen.")

@@ -350,7 +350,9 @@ class Executor:
                 return self._outputs.ragged(ref, step, sharding, form, names[i], batch)
             return self._outputs.array(ref, step, sharding, batch)
         except DifferentShapes as e:
-            raise DifferentShapes(e.operator, e.where, e.shapes, i, names[i] if i < len(names) else "") from None
+            name, spec = names[i] if i < len(names) else "", batch.values[ref].spec
+            is_read = isinstance(step.op, SourceOperator) and (spec.dtype, spec.ndim) == (np.uint8, 1)
+            raise DifferentShapes(e.operator, e.where, e.shapes, i, name, is_read) from None
 
     def _count(self, outputs: Sequence[Any]):
         """Counts the samples and bytes of the outputs, if the stages are measured."""

@@ -136,6 +136,8 @@ class Argument:
         advice = "; 'gpu' and 'tpu' both name the accelerator that JAX has" if is_accelerator else ""
         if with_zero is not None:
             advice = f"; {quoted(with_zero)} has a zero byte, which no path has"
+        if self.name == "shuffle" and x is True:
+            advice = "; random_shuffle=True shuffles as in DALI"
         if is_key(x) and "seed" in self.name:
             advice = f"; a seed is a number, {self.name}=0 in place of jax.random.key(0); functions of values, jaxdali.dynamic, take key="
         if enum_type := next((k.enum for k in self.kinds if k.enum is not None), None):

@@ -139,19 +139,35 @@ class DifferentShapes(OperatorError):
 
     __module__ = "jaxdali"
 
-    def __init__(self, operator: str, where: str, shapes: str, output: int = -1, key: str = ""):
+    # is_read: whether the samples are bytes that a reader read.
+    def __init__(self, operator: str, where: str, shapes: str, output: int = -1, key: str = "", is_read: bool = False):
+        files = (
+            "files have to be decoded, images by fn.decoders.image, and metadata=[key] of readers.source passes on text; "
+            if is_read
+            else ""
+        )
         subject = "this value" if output < 0 else f"output {output}" + (f" ({key!r})" if key else "")
         super().__init__(
             operator,
             where,
-            f"the samples of {subject} differ in shape ({shapes}), so they can't become one jax.Array; make them uniform: images with "
-            "fn.resize(..., size=...), other arrays with fn.pad(x, axes=[0], shape=[N]), which gives all batches one shape "
+            f"the samples of {subject} differ in shape ({shapes}), so they can't become one jax.Array; {files}make them uniform: images "
+            "with fn.resize(..., size=...), other arrays with fn.pad(x, axes=[0], shape=[N]), which gives all batches one shape "
             "(without shape= each batch gets that of its longest sample, and a jitted function compiles for each anew); a JAX iterator "
             f"pads them with ragged={{{key or 'name'!r}: N}}, or lists them with ragged={{{key or 'name'!r}: None}}",
         )
         self.shapes = shapes
         self.output = output
         self.key = key
+
+
+def _made(name: str, args: tuple[Any, ...]) -> BaseException:
+    """Makes an error of this module."""
+    return globals()[name](*args)
+
+
+def _reduced(e: BaseException) -> Any:
+    """What pickle needs of an error whose class is not among the public names, where `__module__` says that it is."""
+    return _made, (type(e).__name__, e.args)
 
 
 class ArgumentError(ValueError, RuntimeError):
@@ -183,6 +199,7 @@ class UnexpectedArgumentError(ArgumentTypeError, KeyError):
     __module__ = "jaxdali"
 
     __str__ = ArgumentTypeError.__str__  # KeyError's would put quotes around the message
+    __reduce__ = _reduced
 
 
 class OutputsError(ArgumentTypeError, IndexError):
@@ -191,6 +208,8 @@ class OutputsError(ArgumentTypeError, IndexError):
     """
 
     __module__ = "jaxdali"
+
+    __reduce__ = _reduced
 
 
 class InputTypeError(TypeError, RuntimeError):
@@ -201,3 +220,7 @@ class InputTypeError(TypeError, RuntimeError):
 
 class TooFewError(ValueError, IndexError):
     """There are fewer pipelines or outputs than needed: an IndexError in DALI."""
+
+    __module__ = "jaxdali"
+
+    __reduce__ = _reduced

@@ -23,6 +23,7 @@ from .refusals import (
     no_value_message,
     not_array_message,
     refuse_jax,
+    unreadable_advice,
 )
 from .tracebacks import boundaries
 
@@ -219,6 +220,7 @@ class DataNode(Unreadable, Expression, metaclass=NodeType):
             "a DataNode has no truth value while the pipeline is defined: `if`, `and`, `or`, `not` work on it, sample by sample, in a "
             "pipeline or a jaxdali.dynamic.jit with enable_conditionals=True (but not `while`, `assert`, or `break` in an `if`); "
             f"or use &, |, == and arithmetic on DataNodes{'' if self.node.pipeline else f'. It {missing_value_reason(self.node)}'}"
+            f"{unreadable_advice(sys._getframe(1))}"
         )
 
     def __getattr__(self, name: str):

@@ -76,8 +76,8 @@ def byte_statistics_warning(mean: Any, stddev: Any) -> str:
     statistics = {
         name: np.atleast_1d(np.asarray(x, np.float64)) for name, x in (("mean", mean), ("std", stddev)) if x is not None
     }
-    # A mean of 0 and a deviation of 1 change nothing: they don't tell the scale.
-    statistics = {name: x for name, x in statistics.items() if (x != (name == "std")).any()}
+    # A mean of 0 and a deviation of 1 change nothing, and a deviation of 0 has no scale: they don't tell it.
+    statistics = {name: x for name, x in statistics.items() if ((x != 0) & (x != (name == "std"))).any()}
     if not statistics or any((np.abs(x) >= 1).any() for x in statistics.values()):
         return ""
     names = " and ".join(statistics)

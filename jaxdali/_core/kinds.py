@@ -130,7 +130,7 @@ class ValueKind:
         if it is not one of the allowed values.
       dtype: the type of an array of such values; None: there is none.
       members: the only numbers allowed; empty: any.
-      enum: the enum of these members; None: there is none.
+      enum: the enum of these values; None: there is none.
     """
 
     one: str
@@ -138,7 +138,7 @@ class ValueKind:
     convert: Callable[[Any], Any]
     dtype: type | None = None
     members: tuple[int, ...] = ()
-    enum: type[enum.IntEnum] | None = None
+    enum: type[enum.Enum] | None = None
 
 
 def _number(x: Any) -> bool | int | float:
@@ -254,7 +254,7 @@ def member_kind(kind: type[enum.IntEnum], allowed: Sequence[Any]) -> ValueKind:
     return ValueKind(f"one of {names}", f"of {names}", convert, dtype=int, members=tuple(map(int, allowed)), enum=kind)
 
 
-def is_foreign(x: Any, kind: type[enum.IntEnum]) -> bool:
+def is_foreign(x: Any, kind: type[enum.Enum]) -> bool:
     """Whether `x` is a member of another enum, whose numbers mean something else."""
     return isinstance(x, enum.Enum) and not isinstance(x, kind)
 
@@ -277,12 +277,14 @@ _MEMBERS = {
 }
 
 
-def member_named(x: Any, kind: type[enum.IntEnum]) -> str:
-    """The name of the member of `kind` that others call `x`, an enum's member or a string; "" if it is not known."""
+def member_named(x: Any, kind: type[enum.Enum]) -> str:
+    """The public name of the member of `kind` that others call `x`, an enum's member or a string; "" if it is not known."""
     name = x.name if isinstance(x, enum.Enum) else x if isinstance(x, str) else ""
     name = name.upper().replace("-", "_")
     name = _MEMBERS.get(name, name)
-    return f"types.{name}" if name in kind.__members__ else ""
+    if name not in kind.__members__:
+        return ""
+    return f"types.{name}" if issubclass(kind, enum.IntEnum) else f"{kind.__module__}.{kind.__name__}.{name}"
 
 
 def device_named(name: Any) -> Any:
@@ -320,7 +322,8 @@ def class_kind(kind: type) -> ValueKind:
             raise TypeError
         return x
 
-    return ValueKind(f"a {kind.__name__}", f"{kind.__name__}s", convert)
+    kind_of_enum = kind if issubclass(kind, enum.Enum) else None
+    return ValueKind(f"a {kind.__name__}", f"{kind.__name__}s", convert, enum=kind_of_enum)
 
 
 def mapping_kind(kind: type) -> ValueKind:

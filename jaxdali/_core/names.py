@@ -9,7 +9,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -201,7 +201,7 @@ def index(
         # With a name but no object, Python does not add a suggestion of its own.
         raise AttributeError(message or _missing(module, name), name=name)
 
-    return show(), show, missing
+    return show(), show, boundary(missing)
 
 
 def lazy_index(
@@ -230,7 +230,7 @@ def lazy_index(
         contents[name] = getattr(importlib.import_module(modules[name], module), name)
         return contents[name]
 
-    return show(), show, get
+    return show(), show, boundary(get)
 
 
 def members(module: ModuleType) -> dict[str, Any]:
@@ -285,9 +285,12 @@ def unexpected(function: str, name: str, parameters: Iterable[str]) -> str:
     return f"{function}: got an unexpected argument {name!r}{advice}"
 
 
-def suggests_names(f: F) -> F:
+def suggests_names(f: F, of_result: Collection[str] = ()) -> F:
     """Decorator for public functions and `__init__`: an unknown argument is a TypeError that suggests a similar
     name.
+
+    Args:
+      of_result: arguments of the function that `f` returns.
     """
     parameters = inspect.signature(f).parameters
 
@@ -295,7 +298,10 @@ def suggests_names(f: F) -> F:
     def checked(*args: Any, **kwargs: Any) -> Any:
         for name in kwargs:
             if name not in parameters:
-                raise TypeError(unexpected(f.__qualname__.removesuffix(".__init__"), name, parameters))
+                message = unexpected(f.__qualname__.removesuffix(".__init__"), name, parameters)
+                if name in of_result:
+                    message = f"{message.partition(';')[0]}; pass it in the call of the function that it returns: iterator_fn({name}=...)"
+                raise TypeError(message)
         return f(*args, **kwargs)
 
     return cast(F, boundary(checked))

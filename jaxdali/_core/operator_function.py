@@ -145,8 +145,8 @@ class DTypeImageTypeHints(ImageTypeHints, DTypeHints, total=False):
 
 _ARGUMENTS = re.compile(r"^  (\w[\w, *]*):", re.MULTILINE)  # names of documented arguments in a docstring
 _COMMON = ("device", "name")  # arguments of every operator, for which an operator has no fields
-# Arguments that users often pass by position. The error names the first one that the function has.
-_BY_POSITION = "size crop angle perm shape axes dtype file_root path num_classes mean range".split()
+# Arguments that users often pass by position. The error names the first one that the function has, else its first.
+_BY_POSITION = "size crop angle perm sigma window_size range mean shape axes file_root path num_classes".split()
 _RENAMED = {"output_dtype": "dtype", "type": "dtype"}  # deprecated arguments, and what took their place
 _IGNORED = {  # arguments without effect, for which DALI warns too, and the reason
     "seed": "the operator draws no random numbers",
@@ -338,10 +338,9 @@ class Declaration:
             # If there are more positional values than inputs, an example shows how arguments are passed.
             parameters = self.signature.parameters.values()
             input_names = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
-            example = next(
-                (p.name for p in parameters if p.kind is p.KEYWORD_ONLY and self.arguments[p.name].required), ""
-            )
-            example = example or next((n for n in _BY_POSITION if n in self.signature.parameters), "")
+            keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+            example = next((n for n in keywords if self.arguments[n].required), "")
+            example = example or next((n for n in (*_BY_POSITION, *keywords) if n in keywords), "")
             if len(positional) <= len(input_names) or not example:
                 raise
             usage = f"takes {', '.join(input_names)} by position" if input_names else "has no inputs"

@@ -5,6 +5,7 @@ an alternative.
 from __future__ import annotations
 
 import functools
+import linecache
 import types
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, Protocol
@@ -13,7 +14,7 @@ from .arguments import declared
 from .calls import Call, functions
 from .errors import ArgumentError
 from .names import ONLY_IN_PIPELINES, did_you_mean
-from .tracebacks import boundaries
+from .tracebacks import boundaries, is_ours
 
 # Attributes through which libraries access the memory of an array.
 _OF_ARRAYS = ("__array_interface__", "__cuda_array_interface__", "__dlpack__")
@@ -47,6 +48,22 @@ def missing_value_reason(node: _Node | None) -> str:
     return (
         f"{batch}: {node.op.name}, called at {node.where} outside a pipeline definition, made a node of a pipeline, which is evaluated "
         f"when a pipeline runs. {immediate} immediately; in a pipeline {operators}"
+    )
+
+
+def unreadable_advice(frame: types.FrameType | None) -> str:
+    """The end of a message about conditionals: advice if the source of the user's code can't be read; otherwise "".
+
+    Args:
+      frame: the innermost one.
+    """
+    while frame is not None and is_ours(frame):
+        frame = frame.f_back
+    if frame is None or linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals):
+        return ""
+    return (
+        "; enable_conditionals=True needs the source of this code, which can't be read, as it was typed in, piped in or made by exec: "
+        "put it into a file or a notebook"
     )
 
 

@@ -40,8 +40,6 @@ def boundary(f: F) -> F:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
             return f(*args, **kwargs)
-        except StopIteration:  # the usual end of an iteration, whose traceback is never shown
-            raise
         except Exception as e:
             shorten(e)
             raise

@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import errno
 import fnmatch
+import glob
 import hashlib
 import os
 import re
@@ -225,6 +226,13 @@ def check_file_arguments(file_root: Any, file_list: Any, files: Any):
         raise ArgumentError("one of file_root, file_list and files must be given")
     if files == ():
         raise ArgumentError("files is empty")
+    first = as_list(files)[0]
+    name = os.fsdecode(first) if len(as_list(files)) == 1 and isinstance(first, (str, bytes, os.PathLike)) else ""
+    path = join(os.fsdecode(file_root or ""), name)
+    if glob.escape(name) != name and not is_url(path) and not os.path.lexists(path):
+        raise ArgumentError(
+            f"files takes names of files, got the pattern {name!r}: pass files=glob.glob(...), or file_root= with file_filters="
+        )
 
 
 def utf8(content: bytes) -> bytes:

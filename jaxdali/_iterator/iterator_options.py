@@ -82,6 +82,8 @@ class IteratorOptions:
 
     def _names(self) -> list[str]:
         """Returns `output_map` as a list. Raises TypeError or ValueError if it is not a list of distinct names."""
+        if isinstance(self.output_map, str):  # its letters are no names
+            raise TypeError(f"output_map must be a list of names, such as [{self.output_map!r}], got a string")
         try:
             names = list(self.output_map)
         except TypeError:

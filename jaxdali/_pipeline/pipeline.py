@@ -524,8 +524,11 @@ class Pipeline:
                 "; a source without a list of samples, such as external_source, is not a reader: leave out "
                 "reader_name, and the epoch ends when the source does, or pass size="
             )
+            named = sorted(n for n in readers if not n.startswith("__"))  # other names are made by the pipeline
+            existing = f"; there are {named}" if named or not readers else ""
+            unnamed = f"; give the reader name={name!r}" if len(named) < len(readers) else ""
             raise RuntimeError(
-                f"there is no reader named {name!r} in the pipeline; there are {sorted(readers)}"
+                f"there is no reader named {name!r} in the pipeline{existing}{unnamed}"
                 + (advice if name in sources or (sources and not readers) else "")
             )
         return readers[name]

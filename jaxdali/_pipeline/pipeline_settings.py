@@ -153,7 +153,10 @@ class PipelineSettings:
     def check_to_run(self):
         """Checks what only a pipeline that runs needs: required arguments, limits of numbers, and their combinations."""
         if self.batch_size is None:
-            raise ValueError("batch_size must be at least 1, and none was given")
+            raise ValueError(
+                "batch_size must be at least 1, and none was given: pass it in the call of the function under pipeline_def or "
+                "data_iterator, as in define(batch_size=8), or to Pipeline"
+            )
         checked("Pipeline", "batch_size", Annotated[Whole, Range(1)], self.batch_size)
         checked("Pipeline", "num_threads", Annotated[Whole, Range(1)], self.threads)
         depth = self.prefetch_queue_depth

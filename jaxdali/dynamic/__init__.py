@@ -21,6 +21,7 @@ Readers run no JAX, so new ones can be used there.
 from typing import Any
 
 from .. import fn as _fn
+from .._core.tracebacks import boundary as _boundary
 from . import random as random
 from . import readers as readers
 from ._batch import Batch as Batch
@@ -38,6 +39,7 @@ __all__ = sorted(
 )  # pyright: ignore[reportUnsupportedDunderAll]
 
 
+@_boundary
 def __getattr__(name: str) -> Any:
     return _public[name]
 

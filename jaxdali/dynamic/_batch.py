@@ -89,7 +89,10 @@ class UnknownAttribute(AttributeError):
     """A `Tensor` or a `Batch` lacks an attribute.
 
     The message is made when it is shown, as most callers, such as `hasattr`, only ask whether the attribute exists.
+    Tracebacks and pickle show the class that users know.
     """
+
+    __module__, __qualname__ = "builtins", "AttributeError"
 
     def __init__(self, cls: type[Tensor | Batch], name: str):
         super().__init__(cls, name)
@@ -103,6 +106,9 @@ class UnknownAttribute(AttributeError):
             else did_you_mean(name, dir(cls), "Tensor" if issubclass(cls, Tensor) else "Batch")
         )
         return of_values(f"a {cls.__name__} has no attribute {name!r}{suggestion}")
+
+    def __reduce__(self) -> Any:
+        return AttributeError, (str(self),)
 
 
 @boundaries
@@ -344,6 +350,11 @@ class Batch(Arithmetic):
         """The shape of each sample."""
         if self._shapes is None:
             return [tuple(self._data.shape[1:])] * len(self)
+        if isinstance(self._shapes, Tracer):
+            raise ValueError(
+                "the samples differ in shape, so they are not one array, and JAX, which traces a function here, does not know the shapes: "
+                "resize or pad the samples before"
+            )
         return [tuple(s) for s in np.asarray(self._shapes).tolist()]
 
     @property
@@ -372,10 +383,12 @@ class Batch(Arithmetic):
         # A batch that `jax.tree.map` made may hold something else than an array of samples.
         if not hasattr(self._data, "dtype") or not np.ndim(self._data):
             return f"Batch({self._data!r})"
-        shapes = self.shapes
+        shapes = [] if isinstance(self._shapes, Tracer) else self.shapes
         shape_text = (
             f"shape={shapes[0]}"
             if len(set(shapes)) == 1
+            else f"ndim={self.ndim}"
+            if isinstance(self._shapes, Tracer)
             else f"shapes={shapes[:4]}".replace("]", ", ...]" if len(shapes) > 4 else "]")
         )
         layout = f", layout={self.layout!r}" if self.layout else ""

@@ -15,6 +15,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from .._batch.host_input import HostInput
 from .._core import ffi as _ffi
+from .._core.arguments import declared
 from .._core.building import DeferredWarnings, add
 from .._core.errors import OperatorError, SampleError
 from .._core.jax_settings import own_settings, without_mesh
@@ -107,9 +108,12 @@ class Dense:
                 raise NotDense(f"{step.op.name} runs between programs")
             for spec in step.specs:
                 if spec.shape is None:
-                    raise NotDense(
-                        f"the shape of the result of {step.op.name} depends on values: pass a size that is the same for all samples"
+                    remedy = (
+                        "pass a size that is the same for all samples"
+                        if "size" in declared.get(step.op.name, dict)()
+                        else "call it outside jax.jit, and pass its result as one array"
                     )
+                    raise NotDense(f"the shape of the result of {step.op.name} depends on values: {remedy}")
             if step.phase:  # it runs after a program has run
                 raise NotDense(f"{step.op.name} needs results of the program on the host")
             kernel = step.op.kernel if step.stage != "host" and isinstance(step.op, NativeOperator) else ""

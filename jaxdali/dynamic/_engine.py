@@ -61,10 +61,6 @@ def current_trace() -> TraceState | None:
     return _local.__dict__.get("trace")
 
 
-class NeedsKey(ArgumentError):
-    """A function that draws random numbers was called without a key."""
-
-
 class BatchSizeRequest(Exception):
     """Raised while a program is traced: a function asks for `size` samples, and the trace has another number, or none
     yet.
@@ -204,7 +200,7 @@ class TraceState:
 
         Raises:
           BatchSizeRequest: the call has another number of samples than the trace knows.
-          NeedsKey: the function draws, and has no key.
+          ArgumentError: the function draws, and has no key.
         """
         if key is not None and not isinstance(key, (TracedKey, TracedKeys)):
             raise ArgumentError(
@@ -239,7 +235,7 @@ class TraceState:
         for node in scope.nodes[num_nodes:]:
             if node.op.random and node.id not in self.key_of_node:
                 if key is None:
-                    raise NeedsKey(
+                    raise ArgumentError(
                         f"{node.op.name}: it draws random numbers: pass key=jax.random.key(...) or a key for each sample, "
                         "or rng=jaxdali.dynamic.random.RNG(seed)"
                     )

@@ -543,7 +543,7 @@ def _module_of(functions: types.ModuleType, name: str) -> types.ModuleType:
     sys.modules[name] = module
     members_of_module = Functions(functions, name)
     # For a missing name, `Functions.__missing__` raises the AttributeError.
-    vars(module).update(members_of_module, __getattr__=members_of_module.__getitem__)
+    vars(module).update(members_of_module, __getattr__=boundary(members_of_module.__getitem__))
     return module
 
 

@@ -9,7 +9,7 @@ import secrets
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NoReturn
 
 import jax
 import numpy as np
@@ -78,6 +78,9 @@ class Reader:
 
     def _checked(self, batch_size: int | None) -> int | None:
         return None if batch_size is None else checked(self._name, "batch_size", Annotated[Whole, Range(1)], batch_size)
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("a reader is not iterable: next_epoch(batch_size=...) iterates over an epoch")
 
     def next_epoch(self, batch_size: int | None = None) -> Iterator[Any]:
         """Iterates over the next epoch of the shard, or over the rest of an epoch after `set_state` or after a loop

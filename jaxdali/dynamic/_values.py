@@ -13,6 +13,7 @@ from jax.core import Tracer
 from .._core.declaration import Argument
 from .._core.errors import ArgumentTypeError
 from .._core.kinds import is_foreign
+from .._core.tracebacks import boundary
 from .._core.words import of_values, sample_advice
 from .._data.source_worker import file_rows
 from ..types import ScalarConstant, to_dali_type
@@ -24,6 +25,7 @@ FILE = (bytes, bytearray, memoryview)
 _COMMON_TYPES = {np.dtype(x) for x in "?bhilBHILefd"}  # types that operators support, by a fast lookup
 
 
+@boundary
 def batch(samples: Any, layout: str | None = None) -> Batch:
     """Makes a batch of samples.
 
@@ -47,11 +49,13 @@ def batch(samples: Any, layout: str | None = None) -> Batch:
         if layout and len(layout) != result.ndim:
             raise ValueError(
                 f"layout {layout!r} has {len(layout)} letters, but the samples have {result.ndim} dimensions"
+                f"{': leave out N, a layout is of one sample' if layout[0] == 'N' else ''}"
             )
         result = Batch(result._data, result._shapes, layout, result._dims)
     return result
 
 
+@boundary
 def tensor(sample: Any, layout: str | None = None) -> Tensor:
     """Makes a single sample. Functions of single samples return single samples.
 

@@ -8,6 +8,7 @@ argument in one of the two places.
 from typing import Any
 
 from .. import fn as _fn
+from .._core.tracebacks import boundary as _boundary
 from ._classes import Classes as _Classes
 from ._compose import Compose as Compose
 
@@ -15,6 +16,7 @@ _public = _Classes(_fn, __name__)
 __all__ = sorted([*_public, "Compose"])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
+@_boundary
 def __getattr__(name: str) -> Any:
     return _public[name]
 

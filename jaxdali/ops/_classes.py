@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from .._core.kinds import device_named
 from .._core.names import DALI_OPERATORS, class_name, did_you_mean, instead, members, unexpected
-from .._core.tracebacks import boundaries
+from .._core.tracebacks import boundaries, boundary
 
 
 @boundaries
@@ -135,7 +135,7 @@ def _make_module(functions: types.ModuleType, name: str) -> types.ModuleType:
     module = sys.modules[name] = types.ModuleType(name, f"The classes of `{functions.__name__}`.")
     classes = Classes(functions, name)
     vars(module).update(
-        classes, __all__=sorted(classes), __getattr__=classes.__getitem__, __dir__=lambda: sorted(classes)
+        classes, __all__=sorted(classes), __getattr__=boundary(classes.__getitem__), __dir__=lambda: sorted(classes)
     )
     return module
 

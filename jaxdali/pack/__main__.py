@@ -303,7 +303,9 @@ def _progress(total: int, done: int) -> tuple[Callable[[int], object], Callable[
 def _summary(reports: Sequence[Report]) -> str:
     """Describes the shards that were written, and bad samples."""
     records, size = sum(r.records for r in reports), sum(r.size for r in reports)
-    lines = [f"{records} records in {len(reports)} shards, {size / 1e6:.1f} MB: {_pattern(reports)}"]
+    lines = [
+        f"{records} records in {len(reports)} shard{'s' * (len(reports) != 1)}, {size / 1e6:.1f} MB: {_pattern(reports)}"
+    ]
     if images := sum(r.images for r in reports):
         lines.append(f"{images} images were encoded anew")
     bad = [entry for r in reports for entry in r.bad]

@@ -433,6 +433,7 @@ class _Reader(ast.NodeVisitor):
             # A module that is not found may pass on names of DALI. Only one with "dali" in its name is suspected.
             if (
                 value is None
+                and module.partition(".")[0] != "jaxdali"  # what the script is ported to
                 and self._module_file(module, node.level) is None
                 and "dali" in f"{module}.{alias.name}".lower()
             ):

@@ -1,7 +1,9 @@
 """Messages give only the reason, without names of the package's classes, and users can catch the errors by name."""
 
 import inspect
+import pickle
 import re
+import traceback
 import warnings
 
 import jax
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 import jaxdali
+import jaxdali.dynamic as jd
 from jaxdali import fn, pipeline_def, types
 from jaxdali.plugin.jax import DALIGenericIterator
 
@@ -158,3 +161,42 @@ def test_names_do_not_control_terminals(tmp_path):
         pytest.warns(UserWarning, match=f"there is no index of .*{name}"),
     ):
         pipeline_def(lambda: fn.readers.webdataset(paths=path, ext="a"), batch_size=1, device_id=None)().build()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: fn.resize(np.zeros((4, 4, 3), np.uint8), sise=3),
+        lambda: DALIGenericIterator([], ["x"]),
+        lambda: pipeline_def(lambda: fn.external_source(lambda: np.zeros((2, 3)), num_outputs=3), batch_size=2)().run(),
+        lambda: jd.random.uniform(),
+        lambda: jd.batch(np.zeros((2, 3))).nonsense,
+        lambda: jd.tensor(np.zeros((2, 3))).nonsense,
+    ],
+)
+def test_classes_in_tracebacks(call):
+    """They have no names of private modules, and survive pickle, also if users don't find them by their names."""
+    with pytest.raises(Exception) as e:  # noqa: PT011
+        call()
+    name = traceback.format_exception_only(e.value)[0]
+    assert re.match(r"(jaxdali\.)?[A-Z]\w+Error: ", name), name
+    copy = pickle.loads(pickle.dumps(e.value))
+    assert isinstance(e.value, type(copy))
+    assert traceback.format_exception_only(copy)[0] == name
+
+
+@pytest.mark.parametrize(
+    ("define", "is_read"),
+    [
+        (lambda: fn.readers.source(["a", "bb"]), True),
+        (lambda: fn.cast(fn.readers.source(["a", "bb"]), dtype=types.INT32), False),
+        (lambda: fn.readers.source([np.arange(2), np.arange(3)]), False),
+    ],
+)
+def test_bytes_of_different_lengths(define, is_read):
+    with pytest.raises(jaxdali.DifferentShapes, match=r"can't become one jax.Array") as e:
+        next(DALIGenericIterator(pipeline_def(define, batch_size=2)(), ["x"]))
+    advice = (
+        "files have to be decoded, images by fn.decoders.image, and metadata=[key] of readers.source passes on text"
+    )
+    assert (advice in str(e.value)) == is_read

@@ -311,8 +311,14 @@ def test_ranks_without_a_layout(operator):
 
 
 def test_a_wrong_layout_with_channels():
-    with pytest.raises(ValueError, match="got layout 'WHC'; external_source takes a layout"):
+    with pytest.raises(ValueError, match=r"got layout 'WHC'; external_source takes a layout$"):
         built(lambda: fn.resize(image(4, 4, 3, layout="WHC"), size=(3, 3))).run()
+
+
+@pytest.mark.parametrize("operator", [lambda x: fn.resize(x, size=(3, 3)), fn.flip])
+def test_a_sample_in_place_of_a_batch(operator):
+    with pytest.raises(ValueError, match="without a layout; external_source takes a layout, and batch=False if the so"):
+        built(lambda: operator(fn.external_source(lambda: np.zeros((2, 4, 3), np.uint8)))).run()
 
 
 @pytest.mark.parametrize(

@@ -433,3 +433,19 @@ def test_shared_arguments_reach_the_operator(reader):
         node = node.inputs[0].node
     assert {n: getattr(node.op, n) for n in SHARED} == SHARED
     assert node.name == "reader"
+
+
+@pytest.mark.parametrize(
+    ("call", "example"),
+    [
+        (lambda x: fn.brightness(x, 1.2), "brightness="),
+        (lambda x: fn.flip(x, 1), "horizontal="),
+        (lambda x: fn.gaussian_blur(x, 2.0), "sigma="),
+        (lambda x: fn.cast(x, types.FLOAT), "dtype="),
+        (lambda x: fn.resize(x, (8, 8)), "size="),
+        (lambda x: fn.random.uniform(-1, 1), "range="),
+    ],
+)
+def test_arguments_by_position(call, example):
+    with pytest.raises(TypeError, match=f"by position; arguments are passed by name, such as {example} "):
+        call(np.zeros((4, 4, 3), np.uint8))

@@ -111,6 +111,21 @@ ERRORS = {
         ["<lambda>", "fails"],
     ),
     "data_iterator": (lambda: data_iterator(wrong_argument, ["x"])(batch_size=2), ["wrong_argument"]),
+    "iterator's end": (
+        lambda: [next(it) for it in [DALIGenericIterator(define(lambda: fn.random.uniform())(), ["x"], size=2)] * 2],
+        ["<lambda>"],
+    ),
+    "pipeline's end": (lambda: of_source(iter(()))().run(), ["<lambda>"]),
+    "batch": (lambda: dynamic.batch(np.zeros((2, 3)), layout="HWC"), ["<lambda>"]),
+    "tensor": (lambda: dynamic.tensor(np.zeros((2, 3)), layout="HWC"), ["<lambda>"]),
+    "name of an operator": (lambda: fn.to_tensor, ["<lambda>"]),
+    "name in a module": (lambda: jaxdali.pipeline.nonsense, ["<lambda>"]),
+    "name of a function of values": (lambda: dynamic.to_tensor, ["<lambda>"]),
+    "name below the functions of values": (lambda: dynamic.reductions.nonsense, ["<lambda>"]),
+    "name of a reader": (lambda: dynamic.readers.Nonsense, ["<lambda>"]),
+    "name of a class": (lambda: ops.Nonsense, ["<lambda>"]),
+    "name of a class of readers": (lambda: ops.readers.Nonsense, ["<lambda>"]),
+    "name as in DALI": (lambda: jaxdali.experimental.dynamic.reductions.nonsense, ["<lambda>"]),
     "data_iterator's argument": (lambda: data_iterator(output_mop=["x"]), ["<lambda>"]),
 }
 

@@ -311,7 +311,7 @@ def test_unknown_pipeline_arguments():
         pipeline_def(lambda: 1)(batchsize=2)
     with pytest.raises(ValueError, match=r"device_id=99.*8 local"):
         pipeline_def(lambda: 1)(batch_size=1, device_id=99).build()
-    with pytest.raises(ValueError, match="batch_size must be at least 1, and none was given"):
+    with pytest.raises(ValueError, match=r"batch_size must be at least 1, and none was given: .*batch_size=8"):
         pipeline_def(lambda: 1)().build()
 
 

@@ -253,8 +253,14 @@ def test_epoch_size_and_reader_meta(tmp_path):
     }
     assert p.reader_meta()["b"]["stick_to_shard"] == 1
     for method in (p.epoch_size, p.reader_meta):
-        with pytest.raises(RuntimeError, match="no reader named 'c'"):
+        with pytest.raises(RuntimeError, match=r"no reader named 'c' in the pipeline; there are \['a', 'b'\]$"):
             method("c")
+
+
+def test_reader_without_a_name():
+    p = pipeline_def(lambda: fn.readers.file(files=[__file__])[0], batch_size=1)()
+    with pytest.raises(RuntimeError, match=r"no reader named 'c' in the pipeline; give the reader name='c'$"):
+        p.reader_meta("c")
 
 
 @pytest.mark.parametrize("debug", [False, True])

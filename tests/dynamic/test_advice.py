@@ -335,3 +335,51 @@ def test_names_of_files_in_messages():
 
     with pytest.raises(ValueError, match=r"^my DataNode is in fn\.foo"):
         jd.jit(own_error)(HWC)
+
+
+RAGGED = jd.batch([np.zeros((4, 3, 3), np.uint8), np.zeros((5, 3, 3), np.uint8)])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        jnp.mean,
+        lambda x: jnp.add(x, 1),
+        jax.jit(jnp.asarray),
+        jax.jit(lambda x: x.jax(pad=True)),
+        jax.jit(lambda x: x.numpy()),
+        jax.jit(lambda x: x.shapes),
+        jax.jit(lambda x: x[0]),
+        jax.jit(lambda x: x.samples()),
+    ],
+)
+def test_ragged_batches_while_jax_traces(function):
+    with pytest.raises(ValueError, match=r"the samples differ in shape, so they are not one array, .*resize or pad"):
+        function(RAGGED)
+
+
+def test_text_of_a_ragged_batch_while_jax_traces():
+    texts = []
+    jax.jit(lambda x: texts.append(repr(x)))(RAGGED)
+    assert texts == ["Batch(2 samples, ndim=3, dtype=uint8)"]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (
+            lambda: jitted(jd.decoders.image)(HWC[:, 0, :, 0]),
+            ValueError,
+            "call it outside jax.jit, and pass its result",
+        ),
+        (lambda: jd.batch(HWC, layout="NHWC"), ValueError, "3 dimensions: leave out N, a layout is of one sample"),
+        (lambda: jd.batch(HWC, layout="HWCX"), ValueError, "3 dimensions$"),
+        (lambda: [*jd.readers.File(files=["a"])], TypeError, r"not iterable: next_epoch\(batch_size=\.\.\.\) iterates"),
+        (lambda: jd.resize(HWC[..., 0], size=(3, 3)), ValueError, r"for gray images pass x\[\.\.\., None\]$"),
+        (lambda: jd.flip(HWC[..., 0]), ValueError, r"for gray images pass x\[\.\.\., None\]$"),
+    ],
+)
+def test_what_to_do(call, error, says):
+    with pytest.raises(error, match=says) as e:
+        call()
+    assert "external_source" not in str(e.value)

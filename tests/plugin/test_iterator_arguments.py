@@ -34,6 +34,7 @@ from jaxdali.plugin.jax._placement import JaxOptions
         ({"pipelines": None}, ValueError, "at least one pipeline"),
         ({"pipelines": []}, IndexError, "at least one pipeline"),
         ({"pipelines": 3}, TypeError, "pipelines must be a Pipeline or a list of them, got int"),
+        ({"output_map": "x"}, TypeError, r"output_map must be a list of names, such as \['x'\], got a string"),
         ({"output_map": 3}, TypeError, "output_map must be a list of names, got 3"),
         ({"size": "4", "reader_name": None}, TypeError, "size must be a whole number, got '4'"),
         ({"size": 2.5, "reader_name": None}, TypeError, r"size must be a whole number, got 2\.5"),
@@ -141,14 +142,14 @@ def test_fewer_names_than_outputs(files):
         with pytest.warns(
             UserWarning, match=r"output_map has 1 of the pipeline's 2 outputs, \['x'\]: the others are left out"
         ) as warned:
-            it = data_iterator(two, "x", reader_name="reader", sharding=sharding)(batch_size=2)
+            it = data_iterator(two, ["x"], reader_name="reader", sharding=sharding)(batch_size=2)
         assert [w.filename for w in warned] == [__file__]
         with it:
             assert list(next(it)) == ["x"]
     with pytest.raises(ValueError, match=r"output_map is empty, but the pipeline has 2 output"):
         data_iterator(two, reader_name="reader")(batch_size=2)
     with pytest.raises(IndexError, match=r"output_map has 3 names, \['x', 'y', 'z'\], but the pipeline has 2 output"):
-        data_iterator(two, "xyz", reader_name="reader")(batch_size=2)
+        data_iterator(two, ["x", "y", "z"], reader_name="reader")(batch_size=2)
 
 
 def test_wrong_use_of_data_iterator(files):

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as _np
 
 from ... import dynamic as _dynamic
+from ..._core.tracebacks import boundary as _boundary
 from ...dynamic import get_num_threads as get_num_threads
 from ...dynamic import set_num_threads as set_num_threads
 from . import capture as capture
@@ -87,5 +88,6 @@ def imread(filepaths: Any, /, *, device: Any = "cpu", **arguments: Any) -> Any:
     )
 
 
+@_boundary
 def __getattr__(name: str) -> Any:
     raise _missing_name_error(__name__, name, globals())

@@ -160,7 +160,8 @@ def functions_with_dali_defaults(module: types.ModuleType, name: str) -> dict[st
             )
             sys.modules[path] = submodule
             vars(submodule).update(
-                functions_with_dali_defaults(x, path), __getattr__=functools.partial(_raise_missing_name, path, public)
+                functions_with_dali_defaults(x, path),
+                __getattr__=boundary(functools.partial(_raise_missing_name, path, public)),
             )
             functions[public] = submodule
     return functions

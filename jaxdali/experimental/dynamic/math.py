@@ -39,5 +39,6 @@ globals().update({name: _with_values(getattr(_math, name)) for name in _math.__a
 __all__ = list(_math.__all__)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
+@_boundary
 def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..._core.errors import quoted
 from ..._core.names import suggests_names
+from ..._core.tracebacks import boundary as _boundary
 from ...dynamic import readers as _readers
 from ._functions import missing_name_error as _missing_name_error
 from ._values import to_dali_classes as _to_dali_classes
@@ -133,5 +134,6 @@ globals().update(_public)
 __all__ = sorted(_public)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
+@_boundary
 def __getattr__(name: str) -> Any:
     raise _missing_name_error(__name__, name, _public)

@@ -112,6 +112,7 @@ def check_encoded(encoded: Spec):
         raise TypeError(
             "the input must be encoded images, 1-D uint8 (a file's bytes), or sequences of them, 2-D uint8 of a layout that begins with F; "
             f"got {encoded.ndim}-D {encoded.dtype}{f' of layout {encoded.layout}' if encoded.layout else ''}"
+            f"{'; these are pixels, which need no decoder' if encoded.ndim > 2 else ''}"
         )
 
 

@@ -38,7 +38,8 @@ def image_layout(spec: Spec, among: Sequence[str] = ()) -> str:
     # Only the ranks whose default is accepted do without a layout.
     defaults = ", ".join(f"{n}-D: {name}" for n, name in DEFAULT_LAYOUTS.items() if not among or name in among)
     expected += f" or none ({defaults})" if defaults else ""
-    raise ValueError(f"the input must have {expected}, got {actual}{channels_missing(layout, among)}")
+    advice = channels_missing(layout, among) or (f"; {NO_LAYOUT}" if not spec.layout and spec.ndim == 2 else "")
+    raise ValueError(f"the input must have {expected}, got {actual}{advice}")
 
 
 def channels_missing(layout: str, accepted: Iterable[str]) -> str:

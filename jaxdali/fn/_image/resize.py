@@ -22,7 +22,7 @@ from ..._core.operator_function import Hints, ImageTypeHints, Input, OneOrMore, 
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 from ..._cpu import ExtentRounding, ResizeMode, Status
-from .._families.layouts import channels_missing
+from .._families.layouts import NO_LAYOUT, channels_missing
 
 LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")
 INPUT_TYPES = tuple(map(np.dtype, ("uint8", "int16", "uint16", "float16", "bfloat16", "float32")))
@@ -114,7 +114,11 @@ class Resampling(StageOperator):
         if layout not in self.layouts:
             actual = f"layout {layout!r}" if layout else f"{image.ndim}-D samples without a layout"
             advice = channels_missing(layout, self.layouts).removeprefix("; ") or (
-                "fn.decoders.image makes images of files" if image.ndim == 1 else "external_source takes a layout"
+                "fn.decoders.image makes images of files"
+                if image.ndim == 1
+                else NO_LAYOUT
+                if not layout
+                else "external_source takes a layout"
             )
             raise ValueError(
                 f"the input must have one of the layouts {', '.join(self.layouts)}, got {actual}; {advice}"

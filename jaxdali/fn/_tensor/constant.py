@@ -97,7 +97,9 @@ def narrowed(x: Any) -> np.ndarray:
         return np.asarray(x)
     array = np.asarray(x)
     if not (array.dtype == np.bool_ or types.is_number(array.dtype)):
-        raise TypeError(f"expected a number, a list of numbers or an array, got {type(x).__name__}")
+        elements = sorted({type(e).__name__ for e in x}) if isinstance(x, (list, tuple)) else []
+        shown = f"{type(x).__name__}{' of ' * bool(elements)}{' and '.join(elements)}"
+        raise TypeError(f"expected a number, a list of numbers or an array, got {shown}")
     if array.dtype == np.float64:
         return array.astype(np.float32)
     if array.dtype in (np.int64, np.uint64):

@@ -40,7 +40,7 @@ class Join(HostOperator, ProgramOperator):
             if (x.dtype, x.ndim) != (inputs[0].dtype, inputs[0].ndim):
                 raise ArgumentError(
                     f"the inputs must have one type and number of dimensions: input 0 is {inputs[0].ndim}-D {inputs[0].dtype}, "
-                    f"input {i} is {x.ndim}-D {x.dtype}"
+                    f"input {i} is {x.ndim}-D {x.dtype}{'; fn.cast converts them' if x.dtype != inputs[0].dtype else ''}"
                 )
         axis, is_new = self.joined(inputs[0])
         extents: list[int | None] = []

@@ -198,8 +198,14 @@ class Standardize(HostOperator, ProgramOperator):
             if s.ndim != x.ndim or any(
                 s.extent(d) not in (None, 1) and x.extent(d) not in (None, s.extent(d)) for d in range(x.ndim)
             ):
+                c = x.layout.find("C") if x.layout else x.ndim - 1
+                is_per_channel = (
+                    s.ndim == 1 and x.ndim > 1 and c >= 0 and s.extent(0) in (x.extent(c), x.extent(c) or 3)
+                )
+                shape = tuple(s.extent(0) if d == c else 1 for d in range(x.ndim))
                 raise ArgumentError(
                     f"mean and stddev must have the input's {x.ndim} dimensions, of its extents or 1; got {s.ndim}"
+                    + (f": one number per channel has the shape {shape}" if is_per_channel else "")
                 )
             if s.dtype != np.float32:
                 raise TypeError(f"mean and stddev must be float32, got {s.dtype}")

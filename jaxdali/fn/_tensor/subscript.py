@@ -90,7 +90,9 @@ class Subscript(HostOperator, ProgramOperator):
     def infer(self, x: Spec, *indices: Spec) -> tuple[Spec, ...]:
         """The extents of sliced axes, without the axes of integers, and with new axes of extent 1."""
         if len(self.axes) > x.ndim:
-            raise ValueError(f"{len(self.axes)} indices for {x.ndim}-D data")
+            raise ValueError(
+                f"{len(self.axes)} indices for {x.ndim}-D data: they are of each sample, without an axis for the batch"
+            )
         for s in indices:
             if s.dtype.kind not in "iu" or s.ndim != 0:
                 raise TypeError(f"an index must be an integer scalar per sample, got {s.ndim}-D samples of {s.dtype}")

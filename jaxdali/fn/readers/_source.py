@@ -64,6 +64,7 @@ class DataSet:
             if not (hasattr(part, "__len__") and hasattr(part, "__getitem__")):
                 raise ArgumentTypeError(
                     f"{NAME}: a data set needs __len__ and __getitem__, which a {type(part).__name__} does not have"
+                    f"{'; fn.external_source takes iterables, in pipelines' if hasattr(part, '__iter__') else ''}"
                 )
             sizes.append(len(part))
             if not sizes[-1]:

@@ -33,7 +33,7 @@ from ..._iterator.stream import BatchStream
 from ..._pipeline.checkpoint import for_pipelines
 from ..._pipeline.factory import Decorator, Factory, P, R
 from ..._pipeline.lease import function_over_processes, lease, num_outputs, outputs_of, own_places, reads_the_same
-from ..._pipeline.pipeline import Pipeline
+from ..._pipeline.pipeline import ARGUMENTS, Pipeline
 from ..._pipeline.pipeline_def import name_of, pipeline_def, split_arguments
 from ..._program.sharding import Shards, assemble
 from ..._program.transfer import Loading
@@ -468,7 +468,7 @@ def takes_fields_of(
 
         wrapped.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
         wrapped.__annotations__ = {n: p.annotation for n, p in signature.parameters.items()} | {"return": "Any"}
-        return _names.suggests_names(wrapped)
+        return _names.suggests_names(wrapped, ARGUMENTS)
 
     return decorate
 

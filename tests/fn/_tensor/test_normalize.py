@@ -115,6 +115,15 @@ def test_given_statistics(samples):
             "must have the input's 3 dimensions, of its extents or 1",
         ),
         (
+            lambda x: fn.normalize(x, mean=np.zeros(3), stddev=1.0),
+            r"of its extents or 1; got 1: one number per channel has the shape \(1, 1, 3\)",
+        ),
+        (
+            lambda x: fn.normalize(fn.transpose(x, perm=[2, 0, 1]), mean=np.zeros(3), stddev=1.0),
+            r"one number per channel has the shape \(3, 1, 1\)",
+        ),
+        (lambda x: fn.normalize(x, mean=np.zeros(4), stddev=1.0), "of its extents or 1; got 1$"),
+        (
             lambda x: fn.normalize(x, mean=np.zeros((1, 41, 3)), stddev=1.0),
             r"sample 1 of shape \(7, 60, 3\) does not fit a mean or stddev",
         ),

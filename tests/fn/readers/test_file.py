@@ -301,6 +301,8 @@ def test_errors_when_built(root):
         ({"file_root": root, "random_shuffle": True, "shuffle_after_epoch": True}, "shuffle_after_epoch"),
         ({"files": ["a", "b"], "labels": [1]}, "equally long"),
         ({"files": []}, "files is empty"),
+        ({"files": f"{root}/*/*.jpg"}, r"got the pattern '.*/\*/\*\.jpg': pass files=glob\.glob"),
+        ({"files": ["*.jpg"], "file_root": root}, r"got the pattern '\*\.jpg'"),
         ({"files": ["a"], "file_list": "b"}, "file_list"),
         ({"file_root": root, "labels": [1]}, "labels"),
         ({"file_root": root, "device": "gpu"}, "device"),

@@ -237,7 +237,8 @@ def test_tensors():
 
 def test_wrong_arguments():
     for dataset, arguments, text in (
-        (3, {}, "needs __len__ and __getitem__, which a int does not have"),
+        (3, {}, r"needs __len__ and __getitem__, which a int does not have \(called"),
+        ((i for i in range(3)), {}, "which a generator does not have; fn.external_source takes iterables"),
         ([], {}, "is empty"),
         ([1], {"layout": "HW"}, "describes 2 dimensions, the value has 0"),
         ([np.zeros((2, 3))], {"shape": (2, 4)}, r"shape \(2, 4\) does not fit"),
