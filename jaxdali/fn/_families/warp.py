@@ -57,7 +57,7 @@ class Warp(StageOperator):
         if not is_supported or (dtype != image.dtype and np.float32 not in (dtype, image.dtype)):
             raise ValueError(
                 f"the input must be {', '.join(_WARP_TYPES)}, the output the same or float32 (any of these from float32); "
-                f"got {image.dtype} to {dtype}"
+                f"got {image.dtype} to {dtype}; fn.cast converts it"
             )
         return spec_of(dtype, (*(image.extent(d) for d in range(first)), *size, image.extent(image.ndim - 1)), layout)
 

@@ -225,6 +225,11 @@ def test_wrong_arguments_are_named(shape, layout, kwargs, message):
         run(lambda x: fn.rotate(x, angle=5, fill_value=colour), IMAGES[:1])
 
 
+def test_other_types_are_for_cast():
+    with pytest.raises(ValueError, match=r"got uint16 to uint16; fn\.cast converts it"):
+        run(lambda x: fn.rotate(x, angle=5), [noise(8, 9, 3).astype(np.uint16)])
+
+
 def test_a_bad_argument_blames_the_sample():
     with pytest.raises(jaxdali.SampleError, match="angle must be finite, got nan"):
         run(lambda x, a: fn.rotate(x, angle=a), IMAGES[:2], [np.float32(1), np.float32(np.nan)])
