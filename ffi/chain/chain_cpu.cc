@@ -87,8 +87,8 @@ ImageRegion DecodeStage::Makes(int i, const ImageRegion& needed) const {
 bool DecodeStage::IsPixels(int i) const {
   const ImageInfo& file = info[i];
   return static_cast<Format>(file.format) == Format::kRaw && file.status == kOk && IsDecodable(file) &&
-         IsOrdered(file, options) && out.dtype == (file.depth == 16 ? DType::kU16 : DType::kU8) &&
-         file.region_w == file.width && !(options.adjust_orientation && file.orientation != 1) &&
+         IsOrdered(file, options) && out.dtype == StoredType(file.depth) && file.region_w == file.width &&
+         !(options.adjust_orientation && file.orientation != 1) &&
          OutputFits(file, options.type, /*adjust_orientation=*/false, out.dim(i, 0), out.dim(i, 1), out.dim(i, 2)) &&
          in.size(i) == int64_t{file.height} * file.width * file.channels * (file.depth / 8);
 }
@@ -98,7 +98,7 @@ const void* DecodeStage::InPlace(int i, const ImageRegion& output) const {
   if (!IsPixels(i)) return nullptr;
   const int64_t row = info[i].region_y + output.axis[0].begin, bytes = info[i].depth / 8;
   const uint8_t* address = in.sample<uint8_t>(i) + row * info[i].width * info[i].channels * bytes;
-  // The next stage reads 16-bit pixels as such, so they must be aligned.
+  // The next stage reads pixels of 16 or 32 bits as such, so they must be aligned.
   return reinterpret_cast<uintptr_t>(address) % bytes == 0 ? address : nullptr;
 }
 

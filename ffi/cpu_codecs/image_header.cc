@@ -276,13 +276,14 @@ void ParseTiff(Bytes b, ImageInfo* h) {
         break;
     }
   }
-  // Photometric 2 is RGB, 3 a palette, 5 and above CMYK, YCbCr, CIELab.
-  int channels = photometric == 2                       ? (samples >= 4 ? 4 : 3)
-                 : photometric == 3 || photometric >= 5 ? 3
-                 : samples >= 2                         ? 2
-                                                        : 1;
+  if (samples < 0 || samples > 65535) return Fail(h, kCorrupt);  // the tag has 16 bits
+  // Photometric 2 is RGB, 3 a palette, 5 and above CMYK, YCbCr, CIELab. The samples of gray and RGB are the channels.
+  const bool is_colour = photometric == 3 || photometric >= 5;
+  const int channels = is_colour ? 3 : static_cast<int>(std::max<int64_t>(samples, photometric == 2 ? 3 : 1));
   if (photometric == 3) h->palette = kHasPalette;
-  if (sample_format != 1 || bits > 16) return Fail(h, kUnsupported);  // signed, floating-point and wider samples
+  // Unsigned samples of up to 16 bits, or floats (3). Others are signed, complex or wider.
+  const bool is_float = sample_format == 3 && bits == 32 && !is_colour;
+  if (!is_float && (sample_format != 1 || bits > 16)) return Fail(h, kUnsupported);
   SetSize(h, height, width, channels, static_cast<int>(std::max<int64_t>(bits, 8)));
 }
 

@@ -14,7 +14,7 @@ namespace jaxdali {
   X(kUnknown)                                                                                               \
   X(kJpeg)                                                                                                  \
   X(kPng)                                                                                                   \
-  X(kRaw) /* the stored raster, uncompressed, made by the host pass: u8 or u16 [height, width, channels] */ \
+  X(kRaw) /* the stored raster, uncompressed, made by the host: u8, u16 or f32 [height, width, channels] */ \
   X(kBmp)                                                                                                   \
   X(kTiff)                                                                                                  \
   X(kWebp)                                                                                                  \
@@ -37,8 +37,9 @@ enum class Format : int32_t {
 //   status          Status: kOk, or the error of the header
 //   format          Format
 //   height, width   of the stored raster, before the orientation is applied
-//   channels        with output_type ANY_DATA: 1, 2 (gray and alpha), 3 or 4
-//   depth           bits of a value, at least 8; images that the kernel decodes have 8 or 16
+//   channels        with output_type ANY_DATA: 1, 2 (gray and alpha), 3 or 4; of a TIFF any number
+//   depth           bits of a value, at least 8; images that the kernel decodes have 8 or 16, and a stored raster may
+//                   have 32, which are floats
 //   orientation     EXIF, 1 to 8
 //   host_decode     1: the kernel can't decode it; Pillow or imagecodecs does in the host pass
 //   orientation_at  TIFF: offset of the tag's value in the file, so that it can be hidden from readers; -1: none

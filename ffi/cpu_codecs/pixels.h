@@ -21,11 +21,18 @@ JAXDALI_HD constexpr double FullIntensity() {
   return std::is_floating_point_v<T> ? 1.0 : static_cast<double>(std::numeric_limits<T>::max());
 }
 
-// Converts a value of the source (uint8 or uint16, full range) to the full range of D.
+// Converts a value of the source (uint8 or uint16, full range; or float, of any range) to the full range of D. Floats
+// beyond the range of integers become the nearest one, and NaN becomes 0.
 template <class D, class S>
 JAXDALI_HD inline D Scale(S v) {
   if constexpr (std::is_same_v<D, S>) {
     return v;
+  } else if constexpr (std::is_same_v<S, float> && std::is_integral_v<D>) {
+    constexpr double lowest = static_cast<double>(std::numeric_limits<D>::lowest());
+    const double x = v * FullIntensity<D>();
+    if (x >= FullIntensity<D>()) return std::numeric_limits<D>::max();
+    if (x <= lowest) return std::numeric_limits<D>::lowest();
+    return x < 0 ? static_cast<D>(x - 0.5) : x > 0 ? static_cast<D>(x + 0.5) : D{0};
   } else if constexpr (std::is_same_v<S, uint8_t> && std::is_same_v<D, uint16_t>) {
     return static_cast<uint16_t>(v * 257);
   } else if constexpr (std::is_same_v<S, uint16_t> && std::is_same_v<D, uint8_t>) {
@@ -45,7 +52,10 @@ JAXDALI_HD inline D Scale(S v) {
 // 0.299, 0.587, 0.114 as multiples of 2^-16; libjpeg has the same.
 template <class S>
 JAXDALI_HD inline S GrayOfRgb(S r, S g, S b) {
-  return static_cast<S>((r * 19595u + g * 38470u + b * 7471u + 0x8000u) >> 16);
+  if constexpr (std::is_floating_point_v<S>)
+    return 0.299f * r + 0.587f * g + 0.114f * b;
+  else
+    return static_cast<S>((r * 19595u + g * 38470u + b * 7471u + 0x8000u) >> 16);
 }
 
 // The light that an ink lets through, both 0 to 255: light * (255 - ink) / 255, rounded as in Pillow.
@@ -55,7 +65,7 @@ JAXDALI_HD inline uint8_t LightThrough(int ink, int light) {
 }
 
 // RGB to YCbCr of ITU-R BT.601 in studio range (Y 16 .. 235, chroma 16 .. 240): 65.481 is 0.299 * 219, 112 is 0.5 *
-// 224. Values of 16 bits are 257 times as large.
+// 224. Values of 16 bits are 257 times as large. Floats are not clamped.
 template <class S>
 JAXDALI_HD inline void YcbcrOfRgb(S red, S green, S blue, S* out) {
   constexpr float to_8_bits = static_cast<float>(255 / FullIntensity<S>());
@@ -64,8 +74,12 @@ JAXDALI_HD inline void YcbcrOfRgb(S red, S green, S blue, S* out) {
                       128 + (-37.797f * r - 74.203f * g + 112.0f * b) / 255,
                       128 + (112.0f * r - 93.786f * g - 18.214f * b) / 255};
   for (int c = 0; c < 3; c++) {
-    const float clamped = v[c] < 0 ? 0 : v[c] > 255 ? 255 : v[c];
-    out[c] = static_cast<S>((sizeof(S) == 1 ? clamped : clamped * 257.0f) + 0.5f);
+    if constexpr (std::is_floating_point_v<S>) {
+      out[c] = v[c] / 255;
+    } else {
+      const float clamped = v[c] < 0 ? 0 : v[c] > 255 ? 255 : v[c];
+      out[c] = static_cast<S>((sizeof(S) == 1 ? clamped : clamped * 257.0f) + 0.5f);
+    }
   }
 }
 

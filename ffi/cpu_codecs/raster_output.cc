@@ -4,6 +4,7 @@
 #include "ffi/cpu_codecs/raster_output.h"
 
 #include <cstring>
+#include <type_traits>
 
 namespace jaxdali {
 namespace {
@@ -59,7 +60,9 @@ RasterOutput::RasterOutput(const ImageInfo& info, const DecodeOptions& options, 
 
 // Takes n rows of the stored raster from row y on, each pixel with `channels` values of `depth` bits.
 void RasterOutput::Put(int64_t y, int n, const void* rows, int channels, int depth) {
-  if (depth == 16)
+  if (depth == 32)
+    PutRows<float>(y, n, static_cast<const float*>(rows), channels);
+  else if (depth == 16)
     PutRows<uint16_t>(y, n, static_cast<const uint16_t*>(rows), channels);
   else
     PutRows<uint8_t>(y, n, static_cast<const uint8_t*>(rows), channels);
@@ -119,19 +122,22 @@ template <class S, class D>
 void RasterOutput::PlaceAs(int64_t y, int n, const S* rows, int64_t pitch) {
   switch (channels_) {
     case 1:
-      return PlaceChannels<S, D, 1>(y, n, rows, pitch);
+      return PlaceChannels<S, D>(y, n, rows, pitch, std::integral_constant<int, 1>());
     case 2:
-      return PlaceChannels<S, D, 2>(y, n, rows, pitch);
+      return PlaceChannels<S, D>(y, n, rows, pitch, std::integral_constant<int, 2>());
     case 3:
-      return PlaceChannels<S, D, 3>(y, n, rows, pitch);
+      return PlaceChannels<S, D>(y, n, rows, pitch, std::integral_constant<int, 3>());
+    case 4:
+      return PlaceChannels<S, D>(y, n, rows, pitch, std::integral_constant<int, 4>());
     default:
-      return PlaceChannels<S, D, 4>(y, n, rows, pitch);
+      return PlaceChannels<S, D>(y, n, rows, pitch, channels_);
   }
 }
 
-// PlaceRows for an output of elements D with C channels.
-template <class S, class D, int C>
-void RasterOutput::PlaceChannels(int64_t y, int n, const S* rows, int64_t pitch) {
+// PlaceRows for an output of elements D. The number of channels is a constant, or an int.
+template <class S, class D, class Channels>
+void RasterOutput::PlaceChannels(int64_t y, int n, const S* rows, int64_t pitch, Channels channels) {
+  const int C = channels;
   // Placement counts pixels; values are C times as many.
   const int64_t step_y = placement_.step_y * C, step_x = placement_.step_x * C;
   D* out = static_cast<D*>(out_) + placement_.start * C + (y - first_row_) * step_y;

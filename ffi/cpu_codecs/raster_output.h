@@ -30,7 +30,7 @@ class RasterOutput {
   // row: the address of a row of the region in the output. direct: whether a decoder can write whole stored rows of
   // `depth` bits there, if they have the right channels. in_place: whether it can write the region's part of them
   // there.
-  bool in_place(int depth) const { return placement_.upright() && dtype_ == (depth == 16 ? DType::kU16 : DType::kU8); }
+  bool in_place(int depth) const { return placement_.upright() && dtype_ == StoredType(depth); }
   bool direct(int depth) const { return in_place(depth) && width_ == stored_width_; }
   uint8_t* row(int64_t y) const {
     return static_cast<uint8_t*>(out_) + (y - first_row_) * width_ * channels_ * SizeOf(dtype_);
@@ -46,7 +46,7 @@ class RasterOutput {
   void Reserve(int depth) { scratch_.resize(static_cast<size_t>(kRows) * width_ * channels_ * (depth / 8) + 8); }
 
   // Takes n <= kRows needed rows from stored row y on, each of the stored width, with pixels of `channels` values of
-  // `depth` bits.
+  // `depth` bits: u8, u16 or f32.
   void Put(int64_t y, int n, const void* rows, int channels, int depth);
   // The same for 8-bit pixels that already have the channels of the output.
   void PutOrdered(int64_t y, int n, const uint8_t* rows);
@@ -58,8 +58,8 @@ class RasterOutput {
   void PlaceRows(int64_t y, int n, const S* rows, int64_t pitch);
   template <class S, class D>
   void PlaceAs(int64_t y, int n, const S* rows, int64_t pitch);
-  template <class S, class D, int C>
-  void PlaceChannels(int64_t y, int n, const S* rows, int64_t pitch);
+  template <class S, class D, class Channels>
+  void PlaceChannels(int64_t y, int n, const S* rows, int64_t pitch, Channels channels);
 
   int64_t stored_width_;                               // pixels of a row that a decoder hands over
   int64_t first_row_, first_column_, height_, width_;  // the region; its column is counted in such a row

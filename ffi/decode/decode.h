@@ -53,11 +53,18 @@ inline bool IsOrdered(const ImageInfo& info, const DecodeOptions& options) {
          (options.type == ImageType::kGray && info.channels == 1);
 }
 
-// Whether a row of the info operand is valid: its region is not empty and lies in the image.
+// Whether a row of the info operand is valid: its region is not empty and lies in the image. Only pixels of the host
+// pass have more than four channels, or floats.
 JAXDALI_HD inline bool IsDecodable(const ImageInfo& i) {
-  return i.channels >= 1 && i.channels <= 4 && (i.depth == 8 || i.depth == 16) && i.region_y >= 0 && i.region_h > 0 &&
+  const bool is_coded =
+      i.format != static_cast<int32_t>(Format::kRaw) && i.format != static_cast<int32_t>(Format::kPixels);
+  return i.channels >= 1 && (i.depth == 8 || i.depth == 16 || i.depth == 32) &&
+         (!is_coded || (i.channels <= 4 && i.depth <= 16)) && i.region_y >= 0 && i.region_h > 0 &&
          i.region_h <= i.height - i.region_y && i.region_x >= 0 && i.region_w > 0 && i.region_w <= i.width - i.region_x;
 }
+
+// The type of the values in a raster of this depth.
+inline DType StoredType(int depth) { return depth == 32 ? DType::kF32 : depth == 16 ? DType::kU16 : DType::kU8; }
 
 // Whether the data are the output.
 JAXDALI_HD inline bool IsFinished(const ImageInfo& info) {
