@@ -18,6 +18,7 @@ import numpy as np
 
 from ..._core.ffi import STATUS
 from ..._cpu import Format, Status
+from . import tiff
 from .formats import DecodeError
 
 FORMATS = (Format.AVIF, Format.TIFF)
@@ -53,42 +54,29 @@ def largest_picture(data: bytes | memoryview, kind: int) -> Picture:
         raise DecodeError(Status.TRUNCATED, STATUS[Status.TRUNCATED]) from None
 
 
-def _number(data: bytes | memoryview, offset: int, size: int, order: str = "big") -> int:
+def _number(data: bytes | memoryview, offset: int, size: int) -> int:
     """An unsigned integer. Raises EOFError if the data end before it does."""
     if offset + size > len(data):
         raise EOFError
-    return int.from_bytes(data[offset : offset + size], "big" if order == "big" else "little")
+    return int.from_bytes(data[offset : offset + size])
 
 
 # --- TIFF ------------------------------------------------------------------------------------------------------------
 
 
-# Bytes of a whole number, by its type: BYTE, SHORT, LONG, the same with a sign, IFD, LONG8, SLONG8 and IFD8.
-_TIFF_SIZES = {1: 1, 3: 2, 4: 4, 6: 1, 8: 2, 9: 4, 13: 4, 16: 8, 17: 8, 18: 8}
-
-
 def _pictures_of_tiff(data: memoryview) -> Iterator[Picture]:
-    """The image of the first directory, and one of its tiles (TIFF 6.0, sections 2 and 15; BigTIFF)."""
-    order = "little" if data[:2] == b"II" else "big"
-    is_big = _number(data, 2, 2, order) == 43
-    # Bytes: place of the directory's offset, and sizes of an offset, of the number of entries, and of an entry.
-    start, offset_size, count_size, entry_size = (8, 8, 8, 20) if is_big else (4, 4, 2, 12)
-    directory = _number(data, start, offset_size, order)
-    # Of ImageWidth, ImageLength, SamplesPerPixel, TileWidth and TileLength: the largest value, as libraries differ in
-    # which entry of a tag they take.
-    largest = {256: 0, 257: 0, 277: 1, 322: 0, 323: 0}
-    for k in range(_number(data, directory, count_size, order)):
-        entry = directory + count_size + entry_size * k
-        tag = _number(data, entry, 2, order)
-        if tag in largest:
-            size = _TIFF_SIZES[_number(data, entry + 2, 2, order)]
-            place = entry + 4 + offset_size
-            # A value that does not fit into the entry stands elsewhere.
-            place = place if size <= offset_size else _number(data, place, offset_size, order)
-            largest[tag] = max(largest[tag], _number(data, place, size, order))
-    width, height, samples, tile_width, tile_height = largest.values()
+    """The image of the first directory, and one of its tiles (TIFF 6.0, section 15)."""
+    # Of ImageWidth, ImageLength, SamplesPerPixel, RowsPerStrip, TileWidth and TileLength: the largest value, as
+    # libraries differ in which entry of a tag they take.
+    largest = {256: 0, 257: 0, 277: 1, 278: 0, 322: 0, 323: 0}
+    for tag, value in tiff.numbers(data, largest):
+        if value is None:
+            raise EOFError
+        largest[tag] = max(largest[tag], value)
+    width, height, samples, rows, tile_width, tile_height = largest.values()
     yield Picture("the image has", width, height, samples)
-    yield Picture("its tiles have", tile_width, tile_height, samples)
+    if tile_width or tile_height:  # libtiff takes a missing extent from the strips
+        yield Picture("its tiles have", tile_width or width, tile_height or rows, samples)
 
 
 # --- AVIF ------------------------------------------------------------------------------------------------------------

@@ -73,9 +73,8 @@ def parse_headers(ctx: HostContext, encoded: Packed) -> tuple[np.ndarray, int]:
 def refusal(data: np.ndarray, row: np.ndarray) -> str:
     """The reason why an encoded image was refused when its header was parsed. `row` is its info row."""
     code = int(row[Info.STATUS])
-    return failure(
-        row[Info.FORMAT], code, describe_unsupported(data) if code == Status.UNKNOWN_FORMAT else reason_of(data, row)
-    )
+    reason = describe_unsupported(data) if code == Status.UNKNOWN_FORMAT else reason_of(data, row)
+    return failure(row[Info.FORMAT], code, reason)
 
 
 def _info(kind: Format, height: int, width: int, channels: int) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 from ... import _cpu
 from ..._core.ffi import STATUS
 from ..._cpu import Format, Info, Status
+from . import tiff
 
 # Pillow's names of the formats that it decodes.
 PILLOW_NAMES = {
@@ -123,8 +124,10 @@ def complete_headers(info: np.ndarray, data: Callable[[int], np.ndarray]) -> Non
 
 
 def reason_of(data: np.ndarray, row: np.ndarray) -> str:
-    """The reason why `complete_headers` refused a file; "" if it did not."""
+    """A detailed reason why a file's header was refused, if there is one; otherwise ""."""
     row = row.copy()
+    if row[Info.FORMAT] == Format.TIFF and row[Info.STATUS] == Status.UNSUPPORTED:
+        return tiff.Samples.of(data.data).refusal
     if row[Info.FORMAT] not in _LIBRARY_FORMATS or row[Info.HEIGHT]:
         return ""
     try:
@@ -170,10 +173,24 @@ def select_page(data: np.ndarray, row: np.ndarray, page: int) -> tuple[np.ndarra
 
 
 def pillow_image(data: bytes, kind: int) -> Any:
-    """A file, opened by Pillow as this format and no other."""
-    from PIL import Image
+    """A file, opened by Pillow as this format and no other.
 
-    return Image.open(io.BytesIO(data), formats=(PILLOW_NAMES[Format(kind)],))
+    Raises:
+      DecodeError: it does not know the samples of this TIFF.
+      UnidentifiedImageError: it does not recognize another file.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    samples = tiff.Samples.of(data) if kind == Format.TIFF else tiff.Samples()
+    if samples.count > tiff.MOST_SAMPLES_OF_PILLOW:
+        raise DecodeError(Status.UNSUPPORTED, samples.refusal)
+    try:
+        return Image.open(io.BytesIO(data), formats=(PILLOW_NAMES[Format(kind)],))
+    except UnidentifiedImageError:
+        if kind != Format.TIFF:
+            raise
+        reason = f"the samples of a pixel ({samples}) are not supported, or the file is damaged"
+        raise DecodeError(Status.UNSUPPORTED, reason) from None
 
 
 def heic_image(data: bytes, page: int) -> Any:

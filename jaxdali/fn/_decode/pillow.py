@@ -6,16 +6,16 @@ import contextlib
 import functools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
 from ..._core.system import thread_pool
 from ..._cpu import Format, Info, Status
+from . import tiff
 from .formats import AS_INDICES, NAMES, DecodeError, errors_of_libraries, heic_image, library, pillow_image
 
 _PILLOW_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # by the number of channels
-# Functions of imagecodecs for images of more than 8 bits.
+# Functions of imagecodecs for images of more than 8 bits, besides TIFF.
 _DEEP_DECODERS = {Format.JPEG: "jpeg_decode", Format.JPEG2000: "jpeg2k_decode", Format.PNG: "png_decode"}
 _USED_COLUMNS = [
     Info.FORMAT,
@@ -43,7 +43,8 @@ def decode_all(images: Sequence[tuple[np.ndarray, np.ndarray]], num_threads: int
       num_threads: threads to use.
 
     Returns:
-      For each image its stored raster, ``[H, W, C]`` as the header says, uint8 or uint16 in full range, or the error.
+      For each image its stored raster, ``[H, W, C]`` as the header says, uint8 or uint16 in full range or float32, or
+      the error.
     """
     if len(images) <= 1 or num_threads <= 1:
         return [_decode_or_error(x) for x in images]
@@ -69,7 +70,11 @@ def decode(encoded: np.ndarray, info: np.ndarray) -> np.ndarray:
         upright = b"\1\0" if data[:2] == b"II" else b"\0\1"
         data = data[:orientation_at] + upright + data[orientation_at + 2 :]
     codecs = library("imagecodecs")
-    if palette == AS_INDICES:
+    # Without imagecodecs, Pillow makes an opaque alpha of a second gray sample or a fourth of RGB that is no alpha.
+    others = (2, 4) if codecs is None else ()
+    if kind == Format.TIFF and (depth > 8 or (channels not in others and not tiff.Samples.of(data).are_common)):
+        pixels = _decode_samples(data, channels, depth)
+    elif palette == AS_INDICES:
         pixels = _decode_indices(data, kind, page)
     elif kind == Format.HEIC:
         pixels = np.asarray(heic_image(data, page))
@@ -168,31 +173,39 @@ def _decode_deep(data: bytes, kind: int, channels: int, depth: int) -> np.ndarra
       DecodeError: imagecodecs is missing, or the values are of another type.
     """
     codecs = library("imagecodecs")
-    white_is_zero = False
-    if kind == Format.TIFF:
-        with pillow_image(data, kind) as im:
-            tags: Any = im.tag_v2
-            # PhotometricInterpretation: 0 is WhiteIsZero. PlanarConfiguration: 2 is a plane for each channel.
-            white_is_zero, is_planar = tags.get(262) == 0, tags.get(284) == 2
-            pixels = np.asarray(im).astype(np.uint16) if codecs is None and im.mode.startswith("I;16") else None
-        if codecs is not None:
-            pixels = codecs.tiff_decode(data, index=0)
-            if is_planar and pixels.ndim == 3:
-                pixels = np.moveaxis(pixels, 0, -1)
-        elif pixels is None:
-            raise DecodeError(Status.UNSUPPORTED, _needs_imagecodecs("TIFF"))
-    elif codecs is None:
-        raise DecodeError(Status.UNSUPPORTED, _needs_imagecodecs(NAMES[Format(kind)]))
-    else:
-        pixels = getattr(codecs, _DEEP_DECODERS[Format(kind)])(data)
-    return _to_full_range(pixels, channels, depth, white_is_zero)
+    if codecs is None:
+        raise DecodeError(Status.UNSUPPORTED, _needs_imagecodecs(f"{NAMES[Format(kind)]} of more than 8 bits"))
+    return _to_full_range(getattr(codecs, _DEEP_DECODERS[Format(kind)])(data), channels, depth)
+
+
+def _decode_samples(data: bytes, channels: int, depth: int) -> np.ndarray:
+    """Decodes a TIFF to its samples: uint8, uint16 in full range, or float32. The arguments are as in `_decode_deep`."""
+    samples = tiff.Samples.of(data)
+    if samples.slices > 1:
+        raise DecodeError(Status.UNSUPPORTED, f"a TIFF of {samples.slices} slices is a volume, which is not supported")
+    if samples.bits < 8:
+        raise DecodeError(Status.UNSUPPORTED, samples.refusal)
+    white_is_zero = samples.photometric == 0
+    codecs = library("imagecodecs")
+    if codecs is not None:
+        pixels = codecs.tiff_decode(data, index=0)
+        if samples.planar == 2 and pixels.ndim == 3:
+            pixels = np.moveaxis(pixels, 0, -1)
+        return _to_full_range(pixels, channels, depth, white_is_zero)
+    if depth > 8 and samples.count == 1:
+        with pillow_image(data, Format.TIFF) as im:
+            if im.mode == "F" or im.mode.startswith("I;16"):
+                pixels = np.asarray(im).astype(np.float32 if im.mode == "F" else np.uint16)
+                return _to_full_range(pixels, channels, depth, white_is_zero)
+    kind = "TIFF of more than 8 bits" if depth > 8 else f"TIFF of {samples.count} samples of this kind"
+    raise DecodeError(Status.UNSUPPORTED, _needs_imagecodecs(kind))
 
 
 def _to_full_range(pixels: np.ndarray, channels: int, depth: int, white_is_zero: bool = False) -> np.ndarray:
     """Drops channels beyond `channels`, and scales values of more than 8 bits to the full range of uint16.
 
     Args:
-      pixels: the values as stored, of `depth` bits: u8, or u16 above 8 bits.
+      pixels: the values as stored, of `depth` bits: u8, u16 above 8 bits, or f32 for 32 bits, which stays as it is.
       white_is_zero: whether 0 stands for white, so that values are inverted.
 
     Raises:
@@ -200,9 +213,9 @@ def _to_full_range(pixels: np.ndarray, channels: int, depth: int, white_is_zero:
     """
     if pixels.ndim == 3 and pixels.shape[2] > channels:
         pixels = pixels[:, :, :channels]  # extra samples
-    if pixels.dtype != (np.uint16 if depth > 8 else np.uint8):
+    if pixels.dtype != (np.float32 if depth == 32 else np.uint16 if depth > 8 else np.uint8):
         raise DecodeError(Status.UNSUPPORTED, f"samples of type {pixels.dtype} are not supported")
-    maximum = (1 << depth) - 1
+    maximum = 1 if depth == 32 else (1 << depth) - 1
     if white_is_zero:
         pixels = maximum - np.minimum(pixels, maximum)
     if 8 < depth < 16:
@@ -243,4 +256,4 @@ def _decode_deep_pnm(data: bytes, height: int, width: int, channels: int) -> np.
 
 
 def _needs_imagecodecs(kind: str) -> str:
-    return f"{kind} of more than 8 bits needs the package imagecodecs: pip install jaxdali[formats]"
+    return f"{kind} needs the package imagecodecs: pip install jaxdali[formats]"

@@ -54,18 +54,21 @@ def image(
 
     JPEG is decoded to libjpeg-turbo's pixels (the same as Pillow's), PNG to libpng's, WebP to libwebp's. Other formats
     are decoded while the batch is prepared, by Pillow or by the packages of ``pip install jaxdali[formats]``:
-    imagecodecs for JPEG XL, for AVIF, and for TIFF and JPEG 2000 of 16 bits, pillow-heif for HEIC, which becomes 8
-    bits. Without imagecodecs, Pillow decodes AVIF to 8 bits. Of an animation the first frame is decoded; see `page`.
+    imagecodecs for JPEG XL, for AVIF, for TIFF and JPEG 2000 of 16 bits, and for TIFF of many bands or of floats (32
+    bits), pillow-heif for HEIC, which becomes 8 bits. Without imagecodecs, Pillow decodes AVIF to 8 bits. Of an
+    animation the first frame is decoded; see `page`.
 
     Args:
       input: encoded images, 1-D uint8, as readers and external_source give them. They are host values. Sequences of
         encoded images are 2-D uint8 with a layout that begins with F, a row of bytes for each, in which anything may
         follow the file: they become FHWC, and all images of a sequence must have one size. Not in DALI.
       output_type: RGB, BGR, GRAY, YCbCr (ITU-R BT.601, studio range) or ANY_DATA. ANY_DATA keeps the channels of the
-        file: gray 1, gray with alpha 2, colour 3, colour with alpha 4, where palettes and CMYK count as colour. The
-        other types drop alpha. GRAY is the Y plane of a YCbCr JPEG, and 0.299 R + 0.587 G + 0.114 B of any other image.
+        file: gray 1, gray with alpha 2, colour 3, colour with alpha 4, where palettes and CMYK count as colour; a gray
+        or RGB TIFF has any number of bands. The other types drop alpha, and take the first three of more than two bands
+        as RGB. GRAY is the Y plane of a YCbCr JPEG, and 0.299 R + 0.587 G + 0.114 B of any other image.
       dtype: UINT8, INT8, UINT16, INT16, UINT32, INT32, FLOAT16, BFLOAT16, FLOAT or FLOAT64. Values are scaled to the
-        full range of the type: 255 becomes 65535 in UINT16, 1.0 in FLOAT. 16-bit files keep their precision.
+        full range of the type: 255 becomes 65535 in UINT16, 1.0 in FLOAT. 16-bit files keep their precision. So does a TIFF
+        of floats, whose values stay as they are in FLOAT, and beyond 0 to 1 become the limits of unsigned integers.
       adjust_orientation: whether to apply the EXIF orientation, the first valid one in the file; if False, the raster
         is returned as it is stored.
       use_fast_idct: for JPEG, use the fast integer IDCT, which is up to 6 levels off, instead of the accurate one. It
@@ -76,9 +79,9 @@ def image(
       replace_shape: with on_error="replace", the replacement is a black image of this shape, (H, W, C). If None, it is
         the next valid sample of the batch. Not in DALI.
       max_pixels: a file whose header promises more pixels than this fails, and so does an AVIF with a larger frame and
-        a TIFF with larger tiles. Nothing of it is decoded: a file of a few hundred kB can hold gigabytes. The default,
-        178,956,970, is where Pillow refuses. For what Pillow decodes, Pillow's own limit
-        (``PIL.Image.MAX_IMAGE_PIXELS``) applies as well. DALI has no limit.
+        a TIFF with larger tiles; every four bands of a TIFF count as a pixel. Nothing of it is decoded: a file of a few
+        hundred kB can hold gigabytes. The default, 178,956,970, is where Pillow refuses. For what Pillow decodes,
+        Pillow's own limit (``PIL.Image.MAX_IMAGE_PIXELS``) applies as well. DALI has no limit.
       page: number of the picture in a file that holds several: pages of a TIFF, pictures of a HEIC (0 is the primary
         one), frames of an animated GIF, PNG, WebP or AVIF. Of a JPEG XL there is only the first. A sample whose file
         has fewer fails. May be per sample. Not in DALI.
