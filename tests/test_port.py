@@ -290,6 +290,26 @@ DALIClassificationIterator(pipe)
         assert any("pass dynamic_shape=True" in row for row in out) == remarked
 
 
+def test_last_batches_that_dali_fills(tmp_path, capsys):
+    path = tmp_path / "script.py"
+    path.write_text(
+        """\
+from nvidia.dali.plugin.jax import DALIGenericIterator as JaxIterator
+from nvidia.dali.plugin.pytorch import DALIClassificationIterator, DALIGenericIterator, LastBatchPolicy
+JaxIterator(pipe, ["x"], reader_name="r")
+DALIGenericIterator(pipe, ["x"], reader_name="r", last_batch_policy=LastBatchPolicy.DROP)
+DALIGenericIterator(pipe, ["x"], reader_name="r", fill_last_batch=False)
+DALIGenericIterator(pipe, ["x"], size=100, last_batch_policy=LastBatchPolicy.FILL)
+DALIGenericIterator(pipe, ["x"], reader_name="r", last_batch_policy=LastBatchPolicy.FILL)
+DALIClassificationIterator(pipe, reader_name="r")
+"""
+    )
+    code, out = run(capsys, path)
+    rows = [row for row in out if row.endswith("Iterator")]
+    assert (code, rows) == (0, ["  7  DALIGenericIterator", "  8  DALIClassificationIterator"])
+    assert any("size= in place of reader_name fills it" in row for row in out)
+
+
 def test_direct_storage(tmp_path, capsys):
     path = tmp_path / "script.py"
     path.write_text(

@@ -33,6 +33,10 @@ _SHAPES = (
     "shapes may change from batch to batch, as fn.pad pads to the longest sample: pass dynamic_shape=True, without "
     "which a change is an error"
 )
+_FILLS = (
+    "with reader_name, the last batch is the samples that are left (PARTIAL), as DALI's documents say, where DALI 2.4 fills it (FILL). "
+    "If all processes need equal batches: size= in place of reader_name fills it, last_batch_policy=LastBatchPolicy.DROP drops it"
+)
 _STATUSES = """\
 exit status:
   0  nothing is missing
@@ -104,6 +108,7 @@ def _report_names(paths: Sequence[str], each_line: bool) -> int:
     hints: list[Remark] = []
     ranks: list[Remark] = []
     shapes: list[Remark] = []
+    fills: list[Remark] = []
     unread = []
     files = list(find(paths))
     for path in files:
@@ -120,6 +125,7 @@ def _report_names(paths: Sequence[str], each_line: bool) -> int:
         hints += reading.hints
         ranks += reading.ranks
         shapes += reading.shapes
+        fills += reading.fills
     using = list(dict.fromkeys(u.file for u in uses))
     bad = {u.file for u in uses if not u.works}
     if each_line:
@@ -133,6 +139,7 @@ def _report_names(paths: Sequence[str], each_line: bool) -> int:
         _print(_report.remarks_by_line(_SLOW, hints))
         _print(_report.remarks_by_line(_RANKS, ranks))
         _print(_report.remarks_by_line(_SHAPES, shapes))
+        _print(_report.remarks_by_line(_FILLS, fills))
         _print(_report.remarks_by_line(_UNSEEN, unseen))
     else:
         columns = shutil.get_terminal_size((140, 24)).columns
@@ -140,6 +147,7 @@ def _report_names(paths: Sequence[str], each_line: bool) -> int:
         _print(_report.by_text(_SLOW, hints, columns))
         _print(_report.by_text(_RANKS, ranks, columns))
         _print(_report.by_text(_SHAPES, shapes, columns))
+        _print(_report.by_text(_FILLS, fills, columns))
         _print(_report.by_text(_UNSEEN, unseen, columns))
     for text in unread:
         print(f"can't be read: {text}")

@@ -68,6 +68,7 @@ class Reading:
       hints: lines where the host waits for a program in each batch.
       ranks: lines where a pipeline runs on the GPU with the number of its process.
       shapes: lines of PyTorch iterators without `dynamic_shape`, in a file that pads each batch to its longest sample.
+      fills: lines of PyTorch iterators with a reader's name and the policy FILL, the default.
     """
 
     uses: list[Use] = dataclasses.field(default_factory=list)
@@ -75,6 +76,7 @@ class Reading:
     hints: list[Remark] = dataclasses.field(default_factory=list)
     ranks: list[Remark] = dataclasses.field(default_factory=list)
     shapes: list[Remark] = dataclasses.field(default_factory=list)
+    fills: list[Remark] = dataclasses.field(default_factory=list)
 
 
 # --- values of the script's variables
@@ -166,7 +168,9 @@ class _Reader(ast.NodeVisitor):
     def __init__(self, path: pathlib.Path, line: Callable[[int], str], scopes_of_files: dict[pathlib.Path, _Scope]):
         # Each with its line's number, as bodies of functions are visited last. Remarks are by field of `Reading`.
         self._uses: list[tuple[int, Use]] = []
-        self._remarks: dict[str, list[tuple[int, Remark]]] = {"unseen": [], "hints": [], "ranks": [], "shapes": []}
+        self._remarks: dict[str, list[tuple[int, Remark]]] = {
+            kind: [] for kind in ("unseen", "hints", "ranks", "shapes", "fills")
+        }
         self._path, self._line = path, line
         self._scopes_of_files = scopes_of_files
         self.module = _Scope()
@@ -201,7 +205,8 @@ class _Reader(ast.NodeVisitor):
         # Without a use of DALI, the file's pipelines are not DALI's.
         ranks = in_order(self._remarks["ranks"]) if uses else []
         shapes = in_order(self._remarks["shapes"]) if self._pads_to_longest else []
-        return Reading(uses, in_order(self._remarks["unseen"]), in_order(self._remarks["hints"]), ranks, shapes)
+        unseen, hints, fills = (in_order(self._remarks[kind]) for kind in ("unseen", "hints", "fills"))
+        return Reading(uses, unseen, hints, ranks, shapes, fills)
 
     def _add_use(self, name: str, node: ast.AST, works: bool = True):
         number = getattr(node, "lineno", 1)
@@ -662,7 +667,7 @@ class _Reader(ast.NodeVisitor):
         if isinstance(callee, (_Name, _Object, _Definition)):
             self._check_arguments(node, callee)
             self._remark_round_trips(node, callee)
-            self._remark_shapes(node, callee)
+            self._remark_iterator(node, callee)
         elif isinstance(callee, _Function) and not isinstance(callee.node, ast.Lambda):
             self._defer_function(callee, node)
         else:
@@ -792,8 +797,10 @@ class _Reader(ast.NodeVisitor):
             ):
                 self._add_remark("ranks", f"device_id is {expression}", value)
 
-    def _remark_shapes(self, node: ast.Call, callee: _Name | _Object | _Definition):
-        """Adds a remark for a PyTorch iterator without `dynamic_shape`. Notes a `pad` without a shape."""
+    def _remark_iterator(self, node: ast.Call, callee: _Name | _Object | _Definition):
+        """Adds remarks for a PyTorch iterator: without `dynamic_shape`, or with a last batch that DALI fills. Notes a
+        `pad` without a shape.
+        """
         keyword_names = {k.arg for k in node.keywords}  # None: the names in a **dict are unknown
         match callee:
             case _Name(name="fn.pad" | "ops.Pad"):
@@ -801,6 +808,12 @@ class _Reader(ast.NodeVisitor):
             case _Name(name="plugin.pytorch.DALIGenericIterator" | "plugin.pytorch.DALIClassificationIterator"):
                 if not keyword_names & {"dynamic_shape", None}:
                     self._add_remark("shapes", callee.name.rpartition(".")[2], node)
+                policies = [
+                    ast.unparse(k.value) for k in node.keywords if k.arg in ("last_batch_policy", "fill_last_batch")
+                ]
+                fills = all(policy.endswith(("FILL", "True")) for policy in policies)
+                if fills and "reader_name" in keyword_names and None not in keyword_names:
+                    self._add_remark("fills", callee.name.rpartition(".")[2], node)
 
     def _remark_round_trips(self, node: ast.Call, callee: _Name | _Object | _Definition):
         """Adds remarks on values that are computed by a program and read by the host."""
