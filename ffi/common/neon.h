@@ -92,6 +92,9 @@ JAXDALI_INTEGERS(cmpeq_epi32, vceqq_s32(neon::S32(a), neon::S32(b)))
 JAXDALI_INTEGERS(cmpgt_epi32, vcgtq_s32(neon::S32(a), neon::S32(b)))
 JAXDALI_INTEGERS(mullo_epi16, vmulq_s16(neon::S16(a), neon::S16(b)))
 JAXDALI_INTEGERS(mullo_epi32, vmulq_s32(neon::S32(a), neon::S32(b)))
+JAXDALI_INTEGERS(mulhi_epu16,
+                 vuzp2q_u16(vreinterpretq_u16_u32(vmull_u16(vget_low_u16(neon::U16(a)), vget_low_u16(neon::U16(b)))),
+                            vreinterpretq_u16_u32(vmull_high_u16(neon::U16(a), neon::U16(b)))))
 JAXDALI_INTEGERS(mulhrs_epi16, vqrdmulhq_s16(neon::S16(a), neon::S16(b)))
 JAXDALI_INTEGERS(madd_epi16, vpaddq_s32(vmull_s16(vget_low_s16(neon::S16(a)), vget_low_s16(neon::S16(b))),
                                         vmull_high_s16(neon::S16(a), neon::S16(b))))
@@ -102,6 +105,7 @@ JAXDALI_SHIFT(slli_epi16, neon::U16(a) << vdupq_n_u16(static_cast<uint16_t>(n)))
 JAXDALI_SHIFT(slli_epi32, neon::S32(a) << vdupq_n_s32(n))
 JAXDALI_SHIFT(srli_epi16, neon::U16(a) >> vdupq_n_u16(static_cast<uint16_t>(n)))
 JAXDALI_SHIFT(srli_epi32, neon::U32(a) >> vdupq_n_u32(static_cast<uint32_t>(n)))
+JAXDALI_SHIFT(srai_epi16, neon::S16(a) >> vdupq_n_s16(static_cast<int16_t>(n)))
 JAXDALI_SHIFT(srai_epi32, neon::S32(a) >> vdupq_n_s32(n))
 
 // Narrows each register with saturation. The elements of a come first.

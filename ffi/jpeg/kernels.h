@@ -1,11 +1,13 @@
-// The functions of the decoder that are compiled for each kind of CPU and chosen at run time: kernels_portable.cc for
-// any CPU, kernels_simd.cc for AVX2 and NEON, kernels_avx512.cc for colours and one upsampling with AVX-512.
+// The functions of the decoder and of `jpeg_distortion` that are compiled for each kind of CPU and chosen at run time:
+// kernels_portable.cc for any CPU, kernels_simd.cc for AVX2 and NEON, kernels_avx512.cc for colours and one upsampling
+// with AVX-512.
 #ifndef JAXDALI_FFI_JPEG_KERNELS_H_
 #define JAXDALI_FFI_JPEG_KERNELS_H_
 
 #include <cstdint>
 
 #include "ffi/jpeg/band.h"
+#include "ffi/jpeg/forward_dct.h"
 
 namespace jaxdali::jpeg {
 
@@ -27,6 +29,10 @@ struct Kernels {
 
   // Converts n pixels of three planes to exactly 3 * n bytes.
   void (*convert_ycc)(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, bool bgr, uint8_t* out);
+
+  // Compresses and decompresses `pairs` times two blocks of 8 x 8 samples, all side by side, in place: forward DCT,
+  // quantization, inverse DCT.
+  void (*requantize)(const Quantizers& quantizers, int64_t pairs, uint8_t* samples, int64_t pitch);
 };
 
 extern const Kernels kPortableKernels;

@@ -2,6 +2,7 @@
 // same bits.
 #include "ffi/common/cpu.h"
 #include "ffi/jpeg/color.h"
+#include "ffi/jpeg/forward_dct.h"
 #include "ffi/jpeg/idct.h"
 #include "ffi/jpeg/kernels.h"
 
@@ -115,15 +116,36 @@ void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, b
   }
 }
 
+// Compresses and decompresses blocks of 8 x 8 samples.
+void RequantizeBlocks(const Quantizers& quantizers, int64_t pairs, uint8_t* samples, int64_t pitch) {
+  for (uint8_t* block = samples; block < samples + 16 * pairs; block += 8) {
+    int32_t v[8][8], column[8], out[8];
+    for (int y = 0; y < 8; y++) {
+      for (int x = 0; x < 8; x++) v[y][x] = block[y * pitch + x] - 128;
+      ForwardPass<-2>(v[y]);  // keeps two more bits, which that of columns drops
+    }
+    for (int x = 0; x < 8; x++) {
+      for (int y = 0; y < 8; y++) column[y] = v[y][x];
+      ForwardPass<2>(column);
+      for (int y = 0; y < 8; y++) {
+        const int32_t quantizer = quantizers.quantizer[8 * y + x];
+        column[y] = Requantize(column[y], quantizer, Reciprocal(quantizer));
+      }
+      IdctColumn(column, out);
+      for (int y = 0; y < 8; y++) v[y][x] = out[y];
+    }
+    for (int y = 0; y < 8; y++) {
+      IdctRow(v[y], out);
+      for (int x = 0; x < 8; x++) block[y * pitch + x] = static_cast<uint8_t>(out[x]);
+    }
+  }
+}
+
 }  // namespace
 
-const Kernels kPortableKernels{DecodeBand<Portable>,
-                               DecodeScan<Portable>,
-                               TransformBand<Portable>,
-                               UpsampleH2V1,
-                               UpsampleH1V2,
-                               UpsampleH2V2,
-                               ConvertYcc};
+const Kernels kPortableKernels{DecodeBand<Portable>, DecodeScan<Portable>, TransformBand<Portable>,
+                               UpsampleH2V1,         UpsampleH1V2,         UpsampleH2V2,
+                               ConvertYcc,           RequantizeBlocks};
 
 // The fastest kernels for this CPU.
 const Kernels& BestKernels() {

@@ -1,6 +1,6 @@
 // The kernels for CPUs with AVX2, BMI and BMI2, compiled with those enabled (ffi/options.cmake), and for aarch64, where
-// common/neon.h replaces the intrinsics. In order: inverse DCTs, upsampling, colours. Do not use inline functions of
-// other files here: the linker could keep this version of them for all CPUs.
+// common/neon.h replaces the intrinsics. In order: DCTs, upsampling, colours. Do not use inline functions of other
+// files here: the linker could keep this version of them for all CPUs.
 #include "ffi/common/vectors.h"
 #include "ffi/jpeg/kernels.h"
 
@@ -22,7 +22,7 @@ JAXDALI_INLINE __m256i Madd(__m256i pairs, int a, int b) {
   return _mm256_madd_epi16(pairs, _mm256_set1_epi32(static_cast<int32_t>(weights)));
 }
 
-// --- the inverse DCT of idct.h ------------------------------------------------------------------------------------
+// --- the DCTs of idct.h and forward_dct.h --------------------------------------------------------------------------
 // A register holds a row of two blocks: eight 16-bit values of the first, eight of the second.
 
 template <bool kHigh>
@@ -30,9 +30,27 @@ JAXDALI_INLINE __m256i Unpack(__m256i a, __m256i b) {
   return kHigh ? _mm256_unpackhi_epi16(a, b) : _mm256_unpacklo_epi16(a, b);
 }
 
-// One dimension of the transform for four columns of each block, widened to 32 bits: columns 4 to 7 with kHigh, 0 to
-// 3 without. kShift: 11 for columns, 18 for rows. Constants are multiplied by 2^13, see IdctPass. kQuarter: rows 4 to 7
-// are 0.
+// The products of both directions, for four columns of each block, widened to 32 bits: columns 4 to 7 with kHigh, 0 to
+// 3 without. Two values give the even part, four the odd part.
+template <bool kHigh>
+JAXDALI_INLINE void Rotate(__m256i v2, __m256i v6, __m256i* e2, __m256i* e3) {
+  const __m256i v26 = Unpack<kHigh>(v2, v6);
+  *e2 = Madd(v26, 4433, -10704);
+  *e3 = Madd(v26, 10703, 4433);
+}
+template <bool kHigh>
+JAXDALI_INLINE void Rotate(__m256i v1, __m256i v3, __m256i v5, __m256i v7, __m256i (&odd)[4]) {
+  const __m256i v17 = Unpack<kHigh>(v1, v7), v35 = Unpack<kHigh>(v3, v5);
+  const __m256i z = Unpack<kHigh>(_mm256_add_epi16(v7, v3), _mm256_add_epi16(v5, v1));
+  const __m256i o3 = Madd(z, -6436, 9633), o4 = Madd(z, 9633, 6437);
+  odd[0] = _mm256_add_epi32(Madd(v17, 4926, -7373), o4);
+  odd[1] = _mm256_add_epi32(Madd(v35, 4177, -20995), o3);
+  odd[2] = _mm256_add_epi32(Madd(v35, -20995, -4176), o4);
+  odd[3] = _mm256_add_epi32(Madd(v17, -7373, -4927), o3);
+}
+
+// One dimension of the inverse transform for four columns of each block. kShift: 11 for columns, 18 for rows. Constants
+// are multiplied by 2^13, see IdctPass. kQuarter: rows 4 to 7 are 0.
 template <int kShift, bool kHigh, bool kQuarter>
 JAXDALI_INLINE void HalfPass(const __m256i (&v)[8], __m256i (&out)[8]) {
   const __m256i zero = _mm256_setzero_si256(), round = _mm256_set1_epi32(1 << (kShift - 1));
@@ -52,17 +70,10 @@ JAXDALI_INLINE void HalfPass(const __m256i (&v)[8], __m256i (&out)[8]) {
     odd[2] = Madd(v13, 6437, 9633 - 20995);
     odd[3] = Madd(v13, 9633 - 7373, -6436);
   } else {
-    const __m256i v26 = Unpack<kHigh>(v[2], v[6]), v17 = Unpack<kHigh>(v[1], v[7]), v35 = Unpack<kHigh>(v[3], v[5]);
-    const __m256i z = Unpack<kHigh>(_mm256_add_epi16(v[7], v[3]), _mm256_add_epi16(v[5], v[1]));
-    const __m256i o3 = Madd(z, -6436, 9633), o4 = Madd(z, 9633, 6437);
     a = scale(_mm256_add_epi16(v[0], v[4]));
     b = scale(_mm256_sub_epi16(v[0], v[4]));
-    e2 = Madd(v26, 4433, -10704);
-    e3 = Madd(v26, 10703, 4433);
-    odd[0] = _mm256_add_epi32(Madd(v17, 4926, -7373), o4);
-    odd[1] = _mm256_add_epi32(Madd(v35, 4177, -20995), o3);
-    odd[2] = _mm256_add_epi32(Madd(v35, -20995, -4176), o4);
-    odd[3] = _mm256_add_epi32(Madd(v17, -7373, -4927), o3);
+    Rotate<kHigh>(v[2], v[6], &e2, &e3);
+    Rotate<kHigh>(v[1], v[3], v[5], v[7], odd);
   }
   const __m256i even[4] = {_mm256_add_epi32(a, e3), _mm256_add_epi32(b, e2), _mm256_sub_epi32(b, e2),
                            _mm256_sub_epi32(a, e3)};
@@ -72,18 +83,11 @@ JAXDALI_INLINE void HalfPass(const __m256i (&v)[8], __m256i (&out)[8]) {
   }
 }
 
-// Both dimensions. The result's columns are in the registers. kQuarter: only the upper left quarter is nonzero.
+// Transposes each block. kQuarter: rows 4 to 7, which become columns, are left out.
 template <bool kQuarter>
-JAXDALI_INLINE void Transform2d(__m256i (&v)[8]) {
-  __m256i low[8], high[8], t[8];
-  HalfPass<11, /*kHigh=*/false, kQuarter>(v, low);
-  if (kQuarter) {
-    for (int i = 0; i < 8; i++) v[i] = _mm256_packs_epi32(low[i], low[i]);
-  } else {
-    HalfPass<11, /*kHigh=*/true, /*kQuarter=*/false>(v, high);
-    for (int i = 0; i < 8; i++) v[i] = _mm256_packs_epi32(low[i], high[i]);
-  }
-  for (int i = 0; i < 4; i++) {  // transposes each block
+JAXDALI_INLINE void Transpose(__m256i (&v)[8]) {
+  __m256i t[8];
+  for (int i = 0; i < 4; i++) {
     t[i] = _mm256_unpacklo_epi16(v[2 * i], v[2 * i + 1]);
     if (!kQuarter) t[i + 4] = _mm256_unpackhi_epi16(v[2 * i], v[2 * i + 1]);
   }
@@ -95,6 +99,20 @@ JAXDALI_INLINE void Transform2d(__m256i (&v)[8]) {
     v[i + 2] = _mm256_unpacklo_epi64(b, d);
     v[i + 3] = _mm256_unpackhi_epi64(b, d);
   }
+}
+
+// Both dimensions. The result's columns are in the registers. kQuarter: only the upper left quarter is nonzero.
+template <bool kQuarter>
+JAXDALI_INLINE void Transform2d(__m256i (&v)[8]) {
+  __m256i low[8], high[8];
+  HalfPass<11, /*kHigh=*/false, kQuarter>(v, low);
+  if (kQuarter) {
+    for (int i = 0; i < 8; i++) v[i] = _mm256_packs_epi32(low[i], low[i]);
+  } else {
+    HalfPass<11, /*kHigh=*/true, /*kQuarter=*/false>(v, high);
+    for (int i = 0; i < 8; i++) v[i] = _mm256_packs_epi32(low[i], high[i]);
+  }
+  Transpose<kQuarter>(v);
   HalfPass<18, /*kHigh=*/false, kQuarter>(v, low);
   HalfPass<18, /*kHigh=*/true, kQuarter>(v, high);
   for (int i = 0; i < 8; i++) v[i] = _mm256_packs_epi32(low[i], high[i]);
@@ -149,6 +167,52 @@ JAXDALI_INLINE void StoreSamples(const __m256i (&v)[8], uint8_t* samples, int64_
     _mm_storeu_si128(reinterpret_cast<__m128i*>(samples + (2 * i + 1) * pitch),
                      _mm256_extracti128_si256(rows_of_two, 1));
   }
+}
+
+// Divides by 2^kShift, rounding halves up.
+template <int kShift>
+JAXDALI_INLINE __m256i Descale(__m256i v) {
+  return _mm256_srai_epi32(_mm256_add_epi32(v, _mm256_set1_epi32(1 << (kShift - 1))), kShift);
+}
+
+// ForwardPass of forward_dct.h for the eight columns of each block. The values that are added fit into 16 bits.
+template <int kShift>
+JAXDALI_INLINE void ForwardColumns(__m256i (&v)[8]) {
+  __m256i s[4], d[4], odd_low[4], odd_high[4], low2, low6, high2, high6;
+  for (int i = 0; i < 4; i++) {
+    s[i] = _mm256_add_epi16(v[i], v[7 - i]);
+    d[i] = _mm256_sub_epi16(v[i], v[7 - i]);
+  }
+  const __m256i a = _mm256_add_epi16(s[0], s[3]), b = _mm256_add_epi16(s[1], s[2]);
+  const __m256i c = _mm256_sub_epi16(s[1], s[2]), e = _mm256_sub_epi16(s[0], s[3]);
+  v[0] = _mm256_add_epi16(a, b);
+  v[4] = _mm256_sub_epi16(a, b);
+  for (int i = 0; i < 8; i += 4)
+    v[i] = kShift < 0 ? _mm256_slli_epi16(v[i], 2) : _mm256_srai_epi16(_mm256_add_epi16(v[i], Set16(2)), 2);
+  auto narrow = [](__m256i low, __m256i high) __attribute__((always_inline)) {
+    return _mm256_packs_epi32(Descale<13 + kShift>(low), Descale<13 + kShift>(high));
+  };
+  Rotate<false>(e, c, &low6, &low2);
+  Rotate<true>(e, c, &high6, &high2);
+  v[2] = narrow(low2, high2);
+  v[6] = narrow(low6, high6);
+  Rotate<false>(d[0], d[1], d[2], d[3], odd_low);
+  Rotate<true>(d[0], d[1], d[2], d[3], odd_high);
+  for (int i = 0; i < 4; i++) v[2 * i + 1] = narrow(odd_low[i], odd_high[i]);
+}
+
+// Quantizes a row of coefficients of each block, which are scaled by 8, and turns it back: Requantize of forward_dct.h.
+JAXDALI_INLINE __m256i RequantizeRow(__m256i v, const Quantizers& quantizers, int y) {
+  auto row = [&](const void* table) __attribute__((always_inline)) {  // for both blocks
+    return _mm256_broadcastsi128_si256(_mm_load_si128(static_cast<const __m128i*>(table) + y));
+  };
+  const __m256i quantizer = row(quantizers.quantizer);
+  // A half of the divisor is added, 4 * quantizer, and 8 is divided off. Then comes the division of Quantizers.
+  const __m256i size = _mm256_add_epi16(_mm256_abs_epi16(v), _mm256_slli_epi16(quantizer, 2));
+  const __m256i n = _mm256_slli_epi16(_mm256_srli_epi16(size, 3), 5);
+  const __m256i level = _mm256_mulhi_epu16(_mm256_mulhi_epu16(n, row(quantizers.reciprocal)), row(quantizers.scale));
+  const __m256i sign = _mm256_srai_epi16(v, 15);  // -1 where v is negative
+  return _mm256_mullo_epi16(_mm256_sub_epi16(_mm256_xor_si256(level, sign), sign), quantizer);
 }
 
 // The fast versions of everything that `Isa` names in block.h, band.h and progressive.h.
@@ -294,11 +358,6 @@ struct Simd {
   static JAXDALI_INLINE __m256i SumOfEach(__m256i a, __m256i b, __m256i c, __m256i d) {
     return _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
   }
-  // Divides by 2^kShift, rounding halves up.
-  template <int kShift>
-  static JAXDALI_INLINE __m256i Descale(__m256i v) {
-    return _mm256_srai_epi32(_mm256_add_epi32(v, _mm256_set1_epi32(1 << (kShift - 1))), kShift);
-  }
   // Saturates to bytes and adds 128, the level shift.
   static JAXDALI_INLINE __m256i ToBytes(__m256i a, __m256i b) {
     return _mm256_xor_si256(_mm256_packs_epi16(a, b), _mm256_set1_epi8(static_cast<char>(128)));
@@ -320,6 +379,21 @@ struct Simd {
     return is_exact;
   }
 };
+
+// Compresses and decompresses blocks of 8 x 8 samples, two at a time.
+void RequantizeBlocks(const Quantizers& quantizers, int64_t pairs, uint8_t* samples, int64_t pitch) {
+  for (uint8_t* pair = samples; pair < samples + 16 * pairs; pair += 16) {
+    __m256i v[8];
+    for (int y = 0; y < 8; y++) v[y] = _mm256_sub_epi16(Widen(pair + y * pitch), Set16(128));
+    Transpose</*kQuarter=*/false>(v);
+    ForwardColumns<-2>(v);  // rows; keeps two more bits, which the other pass drops
+    Transpose</*kQuarter=*/false>(v);
+    ForwardColumns<2>(v);
+    for (int y = 0; y < 8; y++) v[y] = RequantizeRow(v[y], quantizers, y);
+    Transform2d</*kQuarter=*/false>(v);
+    StoreSamples(v, pair, pitch);
+  }
+}
 
 // --- upsampling ---------------------------------------------------------------------------------------------------
 // Sixteen samples at a time. Writes beyond the end go to the row's margin.
@@ -449,7 +523,7 @@ void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int n, b
 }  // namespace
 
 const Kernels kSimdKernels{DecodeBand<Simd>, DecodeScan<Simd>, TransformBand<Simd>, UpsampleH2V1,
-                           UpsampleH1V2,     UpsampleH2V2,     ConvertYcc};
+                           UpsampleH1V2,     UpsampleH2V2,     ConvertYcc,          RequantizeBlocks};
 
 }  // namespace jaxdali::jpeg
 

@@ -5,13 +5,13 @@
 #define JAXDALI_FFI_JPEG_DISTORTION_JPEG_DISTORTION_H_
 
 #include <cstdint>
-#include <cstdlib>
 
 #include "ffi/common/batch.h"
 #include "ffi/common/hd.h"
 #include "ffi/common/samples.h"
 #include "ffi/common/status.h"
 #include "ffi/jpeg/color.h"
+#include "ffi/jpeg/forward_dct.h"
 #include "ffi/jpeg/idct.h"
 
 namespace jaxdali {
@@ -63,48 +63,6 @@ struct JpegDistortionBatch {
 };
 
 namespace jpeg {
-
-// One dimension of the accurate forward DCT of libjpeg (jfdctint.c, "slow integer"): the algorithm of Loeffler,
-// Ligtenberg and Moschytz (1989) with 12 multiplications. The constants are cosines of that algorithm in units of
-// 2^-13, with the names FIX_0_541196100 (4433) and so on in jfdctint.c.
-//
-// kShift: the shift of the results, to the left if it is negative: -2 for rows, which come first and keep two more
-// bits, then 2 for columns. The two passes together scale the coefficients by 8, which quantization undoes
-// (Requantize).
-template <int kShift>
-JAXDALI_HD inline void ForwardPass(int32_t (&v)[8]) {
-  constexpr int kBits = 13 + kShift,
-                kHalf = 1 << (kBits - 1);  // bits after the point of products; a half, for rounding
-  // Even part: sums of samples that lie symmetrically. Coefficients 0 and 4 need no multiplication.
-  const int32_t s[4] = {v[0] + v[7], v[1] + v[6], v[2] + v[5], v[3] + v[4]};
-  const int32_t d[4] = {v[0] - v[7], v[1] - v[6], v[2] - v[5], v[3] - v[4]};
-  const int32_t a = s[0] + s[3], b = s[1] + s[2], c = s[1] - s[2], e = s[0] - s[3];
-  v[0] = kShift < 0 ? (a + b) * 4 : (a + b + 2) >> 2;
-  v[4] = kShift < 0 ? (a - b) * 4 : (a - b + 2) >> 2;
-  const int32_t z = (c + e) * 4433 + kHalf;  // 0.541196100 = sqrt(2) * c6, where ck = cos(k * pi / 16)
-  v[2] = (z + e * 6270) >> kBits;
-  v[6] = (z - c * 15137) >> kBits;
-  // Odd part: differences of these samples.
-  const int32_t z1 = (d[3] + d[0]) * -7373 + kHalf, z2 = (d[2] + d[1]) * -20995 + kHalf;
-  const int32_t z5 = (d[3] + d[1] + d[2] + d[0]) * 9633;
-  const int32_t z3 = (d[3] + d[1]) * -16069 + z5, z4 = (d[2] + d[0]) * -3196 + z5;
-  v[7] = (d[3] * 2446 + z1 + z3) >> kBits;
-  v[5] = (d[2] * 16819 + z2 + z4) >> kBits;
-  v[3] = (d[1] * 25172 + z2 + z3) >> kBits;
-  v[1] = (d[0] * 12299 + z1 + z4) >> kBits;
-}
-
-// 2^32 / (8 * quantizer), rounded up: a multiplication by it divides a coefficient, which is scaled by 8.
-JAXDALI_HD inline uint32_t Reciprocal(int32_t quantizer) {
-  return 0xFFFFFFFFu / (8u * static_cast<uint32_t>(quantizer)) + 1;
-}
-// Quantizes a coefficient, which is scaled by 8, and turns it back. Quantizers are 1 to 255 and coefficients have 16
-// bits, so the quotient is exact.
-JAXDALI_HD inline int32_t Requantize(int32_t v, int32_t quantizer, uint32_t reciprocal) {
-  const uint32_t size = static_cast<uint32_t>(std::abs(v) + 4 * quantizer);
-  const int32_t level = static_cast<int32_t>(uint64_t{size} * reciprocal >> 32);
-  return Wrap16((v < 0 ? -level : level) * quantizer);
-}
 
 // Luminance (0), Cb (1) or Cr (2) of a pixel, in 8 bits, by JFIF's version of BT.601 with full range. Coefficients are
 // in units of 2^-16: 19595 is 0.299, 38470 is 0.587, 7471 is 0.114, and 32768 is 0.5. Luminance is rounded; chroma has
