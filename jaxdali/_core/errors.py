@@ -165,9 +165,9 @@ def _made(name: str, args: tuple[Any, ...]) -> BaseException:
     return globals()[name](*args)
 
 
-def _reduced(e: BaseException) -> Any:
+def _reduced(self: BaseException) -> tuple[Any, ...]:
     """What pickle needs of an error whose class is not among the public names, where `__module__` says that it is."""
-    return _made, (type(e).__name__, e.args)
+    return _made, (type(self).__name__, self.args)
 
 
 class ArgumentError(ValueError, RuntimeError):
