@@ -170,7 +170,7 @@ def test_windows_larger_than_images():
         ),
     ],
 )
-def test_what_to_do(call, error, says):
+def test_remedies(call, error, says):
     with pytest.raises(error, match=says):
         call()
 

@@ -290,7 +290,7 @@ DALIClassificationIterator(pipe)
         assert any("pass dynamic_shape=True" in row for row in out) == remarked
 
 
-def test_last_batches_that_dali_fills(tmp_path, capsys):
+def test_last_batches_filled_by_dali(tmp_path, capsys):
     path = tmp_path / "script.py"
     path.write_text(
         """\

@@ -166,7 +166,7 @@ def _made(name: str, args: tuple[Any, ...]) -> BaseException:
 
 
 def _reduced(self: BaseException) -> tuple[Any, ...]:
-    """What pickle needs of an error whose class is not among the public names, where `__module__` says that it is."""
+    """The parts from which pickle makes an error whose class is not among the public names, as `__module__` says."""
     return _made, (type(self).__name__, self.args)
 
 

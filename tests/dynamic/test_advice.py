@@ -358,7 +358,7 @@ def test_ragged_batches_while_jax_traces(function):
         function(RAGGED)
 
 
-def test_text_of_a_ragged_batch_while_jax_traces():
+def test_text_of_traced_ragged_batches():
     texts = []
     jax.jit(lambda x: texts.append(repr(x)))(RAGGED)
     assert texts == ["Batch(2 samples, ndim=3, dtype=uint8)"]
@@ -379,7 +379,7 @@ def test_text_of_a_ragged_batch_while_jax_traces():
         (lambda: jd.flip(HWC[..., 0]), ValueError, r"for gray images pass x\[\.\.\., None\]$"),
     ],
 )
-def test_what_to_do(call, error, says):
+def test_remedies(call, error, says):
     with pytest.raises(error, match=says) as e:
         call()
     assert "external_source" not in str(e.value)

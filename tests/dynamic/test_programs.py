@@ -117,9 +117,9 @@ def test_operators_of_pipelines_draw_from_the_key():
 
 def test_augmentations_draw_from_the_key():
     run = jd.jit(lambda x, key: rand_augment.rand_augment(x, n=1, m=9), enable_conditionals=True)
-    first, again, other = (run(images(), key).numpy() for key in (KEY, KEY, jax.random.key(8)))
-    np.testing.assert_array_equal(first, again)
-    assert (first != other).any()
+    batches = [run(images(), key).numpy() for key in (KEY, KEY, jax.random.key(8))]
+    np.testing.assert_array_equal(batches[0], batches[1])
+    assert (batches[0] != batches[2]).any()
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,10 @@ def decode(encoded: np.ndarray, info: np.ndarray) -> np.ndarray:
         data = data[:orientation_at] + upright + data[orientation_at + 2 :]
     codecs = library("imagecodecs")
     # Without imagecodecs, Pillow makes an opaque alpha of a second gray sample or a fourth of RGB that is no alpha.
-    others = (2, 4) if codecs is None else ()
-    if kind == Format.TIFF and (depth > 8 or (channels not in others and not tiff.Samples.of(data).are_common)):
+    counts_of_pillow = (2, 4) if codecs is None else ()
+    if kind == Format.TIFF and (
+        depth > 8 or (channels not in counts_of_pillow and not tiff.Samples.of(data).are_common)
+    ):
         pixels = _decode_samples(data, channels, depth)
     elif palette == AS_INDICES:
         pixels = _decode_indices(data, kind, page)

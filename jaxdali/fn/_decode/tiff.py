@@ -1,4 +1,4 @@
-"""What the first directory of a TIFF file says of its samples (TIFF 6.0, section 2, and BigTIFF)."""
+"""The samples of a pixel, as the first directory of a TIFF file describes them (TIFF 6.0, section 2, and BigTIFF)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Samples(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes | memoryview) -> Samples:
-        """Those of a file whose directory is whole."""
+        """Reads those of a file whose directory is whole."""
         names = {258: "bits", 262: "photometric", 277: "count", 284: "planar", 338: "extra", 339: "kind"}
         names |= {32997: "slices", 32998: "slices"}
         values = dict[str, int]()

@@ -179,7 +179,7 @@ def test_other_samples_are_refused(file, reason, capfd, caplog):
     assert not capfd.readouterr().err
 
 
-def test_samples_that_pillow_does_not_know():
+def test_samples_unknown_to_pillow():
     text = refusal(tiff(bands(2, "uint8"), tags={262: [8]}))  # CIELab
     assert "samples of a pixel (2 of 8 bits, unsigned, photometric interpretation 8) are not supported, or the" in text
 
