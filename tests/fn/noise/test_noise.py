@@ -10,7 +10,8 @@ from pipelines import run
 
 import jaxdali
 from jaxdali import fn, types
-from jaxdali.fn.noise import _noise, _salt_and_pepper, _shot
+from jaxdali.fn._families import ragged
+from jaxdali.fn.noise import _noise, _shot
 
 FLAT = [np.full((90, 100, 3), 100, np.float32)] * 2
 RAGGED = [np.full((90, 100, 3), 100, np.float32), np.full((60, 80, 3), 100, np.float32)]
@@ -120,7 +121,7 @@ def test_quotients_are_exact():
     for divisor in (1, 2, 3, 7, 50176, 150528, 2**30 - 1, 2**30 + 1, 2**31 - 1):
         for near in (x, x // divisor * divisor, np.maximum(x // divisor * divisor - 1, 0)):
             with jax.enable_x64(True):
-                quotients = _salt_and_pepper._quotient(jnp.asarray(near), jnp.int32(divisor))
+                quotients = ragged.quotient(jnp.asarray(near), jnp.int32(divisor))
             np.testing.assert_array_equal(quotients, near // divisor)
 
 
