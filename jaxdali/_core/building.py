@@ -47,8 +47,7 @@ class Scope:
       number: the number of the pipeline, which its nodes remember.
       evaluator: computes the values of nodes when they are made; None: nodes have no values.
       handle: makes the object that the user's function gets for an output of a node.
-      reads_images: whether data without a layout are images, HWC, for all operators. For DALI's filters, all axes of
-        such data are spatial.
+      reads_images: whether data without a layout are images, outside of `reading_images`.
     """
 
     owner: Any
@@ -74,10 +73,23 @@ def building(scope: Scope):
         stack.pop()
 
 
+@contextlib.contextmanager
+def reading_images(value: bool):
+    """Makes `value` the answer of `reads_images` in this thread."""
+    previous = _local.__dict__.get("reads_images")
+    _local.reads_images = value
+    try:
+        yield
+    finally:
+        _local.reads_images = previous
+
+
 def reads_images() -> bool:
-    """See `Scope.reads_images`, of the definition that runs in this thread."""
-    scope = current_scope()
-    return scope is not None and scope.reads_images
+    """Whether operators that this thread makes take data without a layout for images, HWC. For DALI's filters, all axes
+    of such data are spatial. See `Scope.reads_images`.
+    """
+    scope, value = current_scope(), _local.__dict__.get("reads_images")
+    return scope is not None and (scope.reads_images if value is None else value)
 
 
 @contextlib.contextmanager

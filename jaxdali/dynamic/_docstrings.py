@@ -30,8 +30,8 @@ _WORDS = (
     ("This is decided when the pipeline is built, from", "This is decided from"),
     ("ImportError: when the pipeline is built, ", "ImportError: "),
     ("Values of a pipeline never change, so nothing", "Nothing"),
-    ("without one all axes are spatial, at most three, as in DALI.", "without one HWC, FHWC or FDHWC."),
-    ("without a\n    layout all axes are spatial, as in DALI.", "without a layout HWC, FHWC or FDHWC."),
+    ("without one all axes are spatial, at most three, as in DALI.", "without one HW, HWC, FHWC or FDHWC."),
+    ("layout all axes are spatial, as in DALI.", "layout HW, HWC, FHWC or FDHWC."),
     (
         "The pipeline is compiled into separate programs before and after the function. Use `jax_function` for JAX functions, "
         "which become part\nof the program. Differs",
@@ -133,6 +133,8 @@ _GENERATED = (
     (_KEY_OF_ONE, "  key: in place of `rng`, a key of `jax.random`, or a key for each sample.\n"),
     (_RNG, "  rng: a generator. Default: `random.get_default_rng()`.\n"),
     ("  >>> keys = jax.random.split(key, 2)\n", ""),
+    ("without one HW, HWC, FHWC or FDHWC.", "without one all axes are spatial, at most three, as in DALI."),
+    ("layout HW, HWC, FHWC or FDHWC.", "layout all axes are spatial, as in DALI."),
 )
 _IN_EXAMPLE = re.compile(r"(, )?key=(?:keys\[\d\]|key)(, )?")
 _DRAWS = re.compile(

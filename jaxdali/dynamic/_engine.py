@@ -16,7 +16,17 @@ import numpy as np
 from .._batch.batch import EagerResults, InFlightBatch
 from .._batch.executor import Executor
 from .._batch.host_input import HostInput
-from .._core.building import DeferredWarnings, Scope, add, building, current_scope, replaying_draws, user_line, warn
+from .._core.building import (
+    DeferredWarnings,
+    Scope,
+    add,
+    building,
+    current_scope,
+    reading_images,
+    replaying_draws,
+    user_line,
+    warn,
+)
 from .._core.calls import flat
 from .._core.errors import ArgumentError, OperatorError, located_message
 from .._core.ffi import TargetDevice
@@ -37,23 +47,9 @@ from ._singles import ambiguous_draw, single
 _local = threading.local()
 
 
-# What is folded into keys for random nodes outside of calls counts from here, far from numbers that users fold in.
-_FIRST_OUTSIDE = 1 << 31
-
-
-@contextlib.contextmanager
-def following_dali():
-    """Calls functions of this thread by DALI's rules: data without a layout are no images for filters."""
-    previous, _local.follows_dali = follows_dali(), True
-    try:
-        yield
-    finally:
-        _local.follows_dali = previous
-
-
-def follows_dali() -> bool:
-    """Whether this thread calls functions in `following_dali`."""
-    return _local.__dict__.get("follows_dali", False)
+# What is folded into keys for random nodes outside of calls counts from the first, far from numbers that users fold in.
+# The second is folded in before a seed.
+_FIRST_OUTSIDE, _OF_SEEDS = 1 << 31, (1 << 31) - 1
 
 
 def current_trace() -> TraceState | None:
@@ -185,6 +181,7 @@ class TraceState:
         arguments: Mapping[str, Any],
         key: Any = None,
         batch_size: int | None = None,
+        reads_images: bool = True,
     ) -> Any:
         """Calls a function of DataNodes whose random operators use `key`. Returns its result.
 
@@ -197,6 +194,7 @@ class TraceState:
           inputs, arguments: of the function: values (`DynamicDataNode`), and static ones.
           key: a `TracedKey` or `TracedKeys`; None: the function must not draw.
           batch_size: as the user passes it; the result is then a batch.
+          reads_images: see `building.reads_images`.
 
         Raises:
           BatchSizeRequest: the call has another number of samples than the trace knows.
@@ -228,7 +226,7 @@ class TraceState:
         assert scope is not None
         num_nodes, outer_returns_batch, self._returns_batch = len(scope.nodes), self._returns_batch, returns_batch
         try:
-            with replaying_draws(self._random_nodes):
+            with replaying_draws(self._random_nodes), reading_images(reads_images):
                 result = function(*inputs, **arguments)
         finally:
             self._returns_batch = outer_returns_batch
@@ -306,7 +304,7 @@ class FunctionGraph:
         inputs: Callable[[], list[DynamicDataNode]],
     ):
         trace = TraceState(keys, N)
-        scope = Scope(owner=None, nodes=[], handle=trace.value, reads_images=not follows_dali())
+        scope = Scope(owner=None, nodes=[], handle=trace.value, reads_images=True)
         with building(scope):
             nodes = inputs()
             leaves, self.tree = trace.run(function, [x._with_draw(d) for x, d in zip(nodes, draws, strict=True)])

@@ -44,7 +44,6 @@ from ._engine import (
     FirstShapesChanged,
     TraceState,
     current_trace,
-    follows_dali,
 )
 from ._lowered import bind_in_program, vmap_error
 from ._singles import JaxTensor, ambiguous_draw, is_drawn
@@ -100,6 +99,7 @@ def call(
     rng: _keys.RNG | None = None,
     batch_size: int | None = None,
     variant: Any = None,
+    reads_images: bool = True,
 ) -> Any:
     """Calls an operator's function with values.
 
@@ -110,6 +110,7 @@ def call(
       key, rng: the key of the random numbers, or a generator of keys; at most one of them.
       batch_size: the number of samples, if no input has it.
       variant: distinguishes functions with the same name.
+      reads_images: see `building.reads_images`.
 
     Returns:
       A batch; a single value if there is no batch, batch size or array of keys; or a structure of these.
@@ -130,7 +131,7 @@ def call(
         if batch_size is not None and batch_size != trace.N:
             raise BatchSizeRequest(name, int(batch_size))
         _check_no_values(name, inputs, arguments)
-        return trace.call(name, function, inputs, arguments, key, batch_size)
+        return trace.call(name, function, inputs, arguments, key, batch_size, reads_images)
     _threads.check_pool()
     if (node := next(filter(is_node, (*inputs, *arguments.values())), None)) is not None:
         text = "jaxdali.dynamic has functions of values: in a pipeline definition, call"
@@ -195,10 +196,16 @@ def call(
         node_arguments = {n: to_node(x) for n, x in named.items()}
         # A call has one key, or none.
         return trace.call(
-            name, function, map(to_node, positional), node_arguments, keys[0] if keys else None, batch_size
+            name,
+            function,
+            map(to_node, positional),
+            node_arguments,
+            keys[0] if keys else None,
+            batch_size,
+            reads_images,
         )
 
-    function_key = name, variant, hashable(positional), hashable(named), batch_size is None, follows_dali()
+    function_key = name, variant, hashable(positional), hashable(named), batch_size is None, reads_images
     keys = () if key is None else (key,)
     return evaluate(
         _compiled,
@@ -554,9 +561,7 @@ def _function_of(function: Callable[..., Any], public: str, module: str) -> Call
     extra = extra_arguments(function)  # such as key, rng and batch_size, which `call` takes
     advice = refused_arguments(function, extra)
 
-    @boundary
-    @functools.wraps(function)
-    def checked_call(*inputs: Any, **arguments: Any) -> Any:
+    def check_and_call(inputs: Sequence[Any], arguments: dict[str, Any], reads_images: bool) -> Any:
         """Checks the names of the arguments, and calls the function. Errors get the user's line."""
         try:
             for n in arguments:
@@ -565,13 +570,23 @@ def _function_of(function: Callable[..., Any], public: str, module: str) -> Call
                 if n not in parameters:
                     keywords = (p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
                     raise UnexpectedArgumentError(unexpected(name, n, keywords))
-            return call(name, function, inputs, arguments, **{n: arguments.pop(n) for n in extra if n in arguments})
+            extras = {n: arguments.pop(n) for n in extra if n in arguments}
+            return call(name, function, inputs, arguments, **extras, reads_images=reads_images)
         except (TypeError, ValueError) as e:
             line = user_line()
             if line not in str(e):
                 e.args = (f"{'' if name in str(e) else f'{name}: '}{e} (called at {line})", *e.args[1:])
             raise
 
+    @boundary
+    @functools.wraps(function)
+    def checked_call(*inputs: Any, **arguments: Any) -> Any:
+        return check_and_call(inputs, arguments, reads_images=True)
+
+    def call_by_dali(*inputs: Any, **arguments: Any) -> Any:
+        return check_and_call(inputs, arguments, reads_images=False)
+
+    checked_call.call_by_dali = call_by_dali  # pyright: ignore[reportFunctionMemberAccess]  for `experimental.dynamic`
     checked_call.__module__ = module
     describe(checked_call, extra)
     parameters = inspect.signature(checked_call).parameters

@@ -69,6 +69,15 @@ def test_filters_of_dali_read_volumes():
     x = np.random.default_rng(3).integers(0, 255, (12, 14, 3), np.uint8)
     expected = jd.gaussian_blur(jd.batch(x[None], layout="DHW"), sigma=2.0).numpy()[0]
     np.testing.assert_array_equal(np.asarray(ndd.gaussian_blur(x, sigma=2.0)), expected)
+    with pytest.warns(UserWarning, match="if they are HWC"):
+        in_jit = jd.jit(lambda x: ndd.gaussian_blur(x, sigma=2.0))(x[None])
+    np.testing.assert_array_equal(in_jit.numpy()[0], expected)
+    # A function that DALI's function calls reads images.
+    blur = jd.jit(lambda x: jd.gaussian_blur(x, sigma=2.0))
+    called = ndd.python_function(x, function=lambda x: blur(np.asarray(x)[None]).numpy()[0])
+    np.testing.assert_array_equal(np.asarray(called), jd.gaussian_blur(x[None], sigma=2.0).numpy()[0])
+    assert "all axes are spatial" in ndd.gaussian_blur.__doc__
+    assert "HWC, FHWC or FDHWC" in jd.gaussian_blur.__doc__
 
 
 def jitted(function):

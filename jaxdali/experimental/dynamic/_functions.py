@@ -20,7 +20,7 @@ from ..._core.tracebacks import boundary
 from ..._core.words import of_values
 from ...dynamic._batch import Batch, Tensor
 from ...dynamic._docstrings import with_generator
-from ...dynamic._engine import current_trace, following_dali
+from ...dynamic._engine import current_trace
 from ...dynamic._values import batch, is_column, is_numbers
 from . import random
 from ._contexts import Device
@@ -46,6 +46,7 @@ def with_dali_defaults(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     # The name of the operator in `fn`, such as "random.uniform".
     operator = ".".join((*function.__module__.split(".")[2:], function.__name__))
+    call_by_dali = getattr(function, "call_by_dali", function)
 
     @boundary
     @functools.wraps(function)
@@ -69,9 +70,7 @@ def with_dali_defaults(function: Callable[..., Any]) -> Callable[..., Any]:
         arguments = {n: _argument(declared_arguments.get(n), x, N) for n, x in arguments.items()}
         if getattr(function, "draws", False) and arguments.get("rng") is None and arguments.get("key") is None:
             arguments["rng"] = random.get_default_rng()
-        with following_dali():
-            outputs = function(*inputs, **arguments)
-        return to_dali_classes(outputs, returns_single)
+        return to_dali_classes(call_by_dali(*inputs, **arguments), returns_single)
 
     call_with_defaults.__doc__ = with_generator(function.__doc__ or "")
     return call_with_defaults

@@ -48,7 +48,7 @@ class Separable(NativeOperator):
         if not 0 < image.ndim == len(layout) or not is_supported or not 0 < len(spatial) <= 3:
             raise ValueError(
                 "the input must have one to three spatial axes that are neighbours, with at most one axis F and one axis C before them, "
-                f"or C last; got {image.ndim}-D data of layout {layout!r}"
+                f"or C last; got {image.ndim}-D data of layout {image.layout!r}"
             )
         return len(leading), len(spatial)
 

@@ -69,7 +69,10 @@ class Filter(Stencil):
         super().infer(image)
         first, axes = self.axes(image)
         if filters.dtype != np.float32 or filters.ndim != axes:
-            raise TypeError(f"the filter must be {axes}-D and float32, got {filters.ndim}-D {filters.dtype}")
+            volume = (
+                '; of volumes, fn.reshape(x, layout="DHW") says so' if self.reads_images and not image.layout else ""
+            )
+            raise TypeError(f"the filter must be {axes}-D and float32, got {filters.ndim}-D {filters.dtype}{volume}")
         # The fill values, without the inputs that are arguments.
         for fill in others[: len(others) - len(self.args.inputs)]:
             if fill.dtype != image.dtype or (fill.ndim and fill.shape not in ((1,),)):
