@@ -125,6 +125,19 @@ class _NodeSlices:
 # meant one number for each sample, or one for all.
 
 
+@dataclasses.dataclass
+class _Draws:
+    """What a function of `jit` draws outside of calls.
+
+    Attributes:
+      keys: with which it is called.
+      number: of its draws so far that have no seed.
+    """
+
+    keys: Sequence[TracedKey]
+    number: int = 0
+
+
 class TraceState:
     """The state while a function of values is traced.
 
@@ -137,6 +150,7 @@ class TraceState:
     def __init__(self, keys: Sequence[int | None], N: int):
         """`keys`: for each key that the function is called with, the number of keys in it; None: it is a single key."""
         self._input_keys = [TracedKey(i, count) for i, count in enumerate(keys)]
+        self._draws = _Draws(self._input_keys)
         self.keys: list[TracedKey | TracedKeys] = []
         self.key_of_node: dict[int, int] = {}
         self.N: int | None = N
@@ -246,22 +260,44 @@ class TraceState:
                 self.key_of_node[node.id] = self.keys.index(node_key)
         return result
 
+    @contextlib.contextmanager
+    def inlined(self, keys: Sequence[TracedKey]):
+        """Runs the function of another `jit`, which was called with these keys, as a part of this trace."""
+        previous, self._draws = self._draws, _Draws(keys)
+        try:
+            yield
+        finally:
+            self._draws = previous
+
     def _draw_outside_calls(self, node: Node) -> None:
         """Gives a random node that the user's function makes by `fn` or `auto_aug` a key of its own, which is derived
-        from the first key of the function.
+        from the key of the function. Nodes with equal seeds get equal keys.
 
         Raises:
-          ArgumentError: the function has no key.
+          ArgumentError: the function has no key, or several.
+          BatchSizeRequest: the number of samples is not known, and is that of the keys.
         """
         if node.id in self.key_of_node:  # another output of the node
             return
-        if not self._input_keys:
+        keys, seed = self._draws.keys, getattr(node.op, "seed", -1)
+        if not keys and seed >= 0:
+            return  # as without `jit`, the seed alone determines the numbers
+        if len(keys) != 1:
+            reason = f"has {len(keys)} keys, and this draws from a single one" if keys else "needs a key"
             raise ArgumentError(
-                f"{node.op.name}: it draws random numbers: call the function with a key, such as jax.random.key(0)"
+                f"{node.op.name}: it draws random numbers, and the function of jit {reason}: call it with one, such as jax.random.key(0)"
             )
-        key = self._input_keys[0]
-        self.key_of_node[node.id] = len(self.keys)
-        self.keys.append(key.derived("fold_in", _FIRST_OUTSIDE + len(self.keys), key.count))
+        (key,) = keys
+        if key.count is not None and self.N is None:
+            raise BatchSizeRequest(node.op.name, key.count)
+        if seed >= 0:
+            key = key.derived("fold_in", _OF_SEEDS, key.count).derived("fold_in", seed % 2**32, key.count)
+        else:
+            key = key.derived("fold_in", _FIRST_OUTSIDE + self._draws.number, key.count)
+            self._draws.number += 1
+        if key not in self.keys:
+            self.keys.append(key)
+        self.key_of_node[node.id] = self.keys.index(key)
         # The numbers depend on the key alone, as those of a call with one random node.
         self._random_nodes = self._random_nodes or [node.random_index]
         node.random_index = self._random_nodes[0]

@@ -71,8 +71,10 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
     @in_values
     def compiled(*arguments: Any, **keywords: Any) -> Any:
         """Calls the function's program for these arguments; it is compiled once for each structure of them."""
-        if current_trace() is not None:
-            return function(*arguments, **keywords)
+        if (trace := current_trace()) is not None:
+            leaves = jax.tree.leaves((arguments, keywords), is_leaf=is_node)
+            with trace.inlined([x for x in leaves if isinstance(x, TracedKey)]):
+                return function(*arguments, **keywords)
         check_pool()
         # The tuple of positional arguments is no batch of files, even if each argument is a file.
         leaves, tree = jax.tree.flatten((arguments, keywords), is_leaf=lambda x: x is not arguments and _is_leaf(x))

@@ -111,8 +111,37 @@ def test_operators_of_pipelines_draw_from_the_key():
     add = jd.jit(lambda x, key: fn.noise.gaussian(x, stddev=9.0))
     keys = jax.random.split(KEY, 4)
     np.testing.assert_array_equal(add(images(), keys).numpy()[:2], add(images()[:2], keys[:2]).numpy())
-    with pytest.raises(ValueError, match=r"random\.uniform: .* call the function with a key.*test_programs"):
-        jd.jit(lambda x: fn.random.uniform())(images())
+    for arguments, reason in (((images(),), "needs a key"), ((images(), KEY, KEY), "has 2 keys")):
+        with pytest.raises(
+            ValueError, match=rf"random\.uniform: .* {reason}.* such as jax\.random\.key.*test_programs"
+        ):
+            jd.jit(lambda *_: fn.random.uniform())(*arguments)
+
+
+def test_draws_of_nested_functions():
+    """A function of `jit` within another one draws from the key that it is called with, as by itself."""
+    add = jd.jit(lambda x, key: fn.noise.gaussian(x, stddev=9.0))
+    nested = jd.jit(lambda x, key: [fn.random.uniform(), *(add(x, k) for k in (key, *jd.random.split(key)))])
+    for result, key in zip(nested(images(), KEY)[1:], (KEY, *jax.random.split(KEY)), strict=True):
+        np.testing.assert_array_equal(result.numpy(), add(images(), key).numpy())
+
+
+def test_draws_of_equal_seeds():
+    """They are equal, as in pipelines: the crop of an image and that of its mask. They change with the key."""
+    crop = jd.jit(lambda x, key: [fn.random_resized_crop(x, size=(8, 8), seed=s) for s in (3, 3, 4)])
+    first, second, third = (x.numpy() for x in crop(images(), KEY))
+    np.testing.assert_array_equal(first, second)
+    assert (first != third).any()
+    assert (first != crop(images(), jax.random.key(8))[0].numpy()).any()
+    seeded = jd.jit(lambda x: fn.random.uniform(seed=7))
+    np.testing.assert_array_equal(seeded(images()).numpy(), seeded(images()).numpy())
+
+
+def test_draws_of_several_keys():
+    keys = jax.random.split(KEY, 4)
+    numbers = jd.jit(lambda key: fn.random.uniform())(keys).numpy()
+    assert numbers.shape == (4,)
+    np.testing.assert_array_equal(jd.jit(lambda key: fn.random.uniform())(keys[1:]).numpy(), numbers[1:])
 
 
 def test_augmentations_draw_from_the_key():
