@@ -299,14 +299,18 @@ from nvidia.dali.plugin.pytorch import DALIClassificationIterator, DALIGenericIt
 JaxIterator(pipe, ["x"], reader_name="r")
 DALIGenericIterator(pipe, ["x"], reader_name="r", last_batch_policy=LastBatchPolicy.DROP)
 DALIGenericIterator(pipe, ["x"], reader_name="r", fill_last_batch=False)
-DALIGenericIterator(pipe, ["x"], size=100, last_batch_policy=LastBatchPolicy.FILL)
+DALIGenericIterator(pipe, ["x"], size=100, reader_name=None, last_batch_policy=LastBatchPolicy.FILL)
 DALIGenericIterator(pipe, ["x"], reader_name="r", last_batch_policy=LastBatchPolicy.FILL)
 DALIClassificationIterator(pipe, reader_name="r")
+DALIGenericIterator(pipe, ["x"], -1, "r", fill_last_batch=True)
 """
     )
     code, out = run(capsys, path)
     rows = [row for row in out if row.endswith("Iterator")]
-    assert (code, rows) == (0, ["  7  DALIGenericIterator", "  8  DALIClassificationIterator"])
+    assert (code, rows) == (
+        0,
+        ["  7  DALIGenericIterator", "  8  DALIClassificationIterator", "  9  DALIGenericIterator"],
+    )
     assert any("size= in place of reader_name fills it" in row for row in out)
 
 

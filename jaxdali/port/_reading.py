@@ -79,6 +79,10 @@ class Reading:
     fills: list[Remark] = dataclasses.field(default_factory=list)
 
 
+# PyTorch's iterators, with the place of `reader_name` among their arguments.
+_TORCH_ITERATORS = {"DALIClassificationIterator": 2, "DALIGenericIterator": 3, "DALIRaggedIterator": 3}
+
+
 # --- values of the script's variables
 # -----------------------------------------------------------------------------------
 
@@ -805,15 +809,22 @@ class _Reader(ast.NodeVisitor):
         match callee:
             case _Name(name="fn.pad" | "ops.Pad"):
                 self._pads_to_longest |= not keyword_names & {"shape", None}
-            case _Name(name="plugin.pytorch.DALIGenericIterator" | "plugin.pytorch.DALIClassificationIterator"):
-                if not keyword_names & {"dynamic_shape", None}:
-                    self._add_remark("shapes", callee.name.rpartition(".")[2], node)
-                policies = [
-                    ast.unparse(k.value) for k in node.keywords if k.arg in ("last_batch_policy", "fill_last_batch")
-                ]
-                fills = all(policy.endswith(("FILL", "True")) for policy in policies)
-                if fills and "reader_name" in keyword_names and None not in keyword_names:
-                    self._add_remark("fills", callee.name.rpartition(".")[2], node)
+            case _Name(name=name) if (iterator := name.removeprefix("plugin.pytorch.")) in _TORCH_ITERATORS:
+                if iterator != "DALIRaggedIterator" and not keyword_names & {"dynamic_shape", None}:
+                    self._add_remark("shapes", iterator, node)
+                arguments = {k.arg: ast.unparse(k.value) for k in node.keywords}
+                place = _TORCH_ITERATORS[iterator]
+                reader = (
+                    ast.unparse(node.args[place]) if len(node.args) > place else arguments.get("reader_name", "None")
+                )
+                policies = [arguments.get("last_batch_policy", "FILL"), arguments.get("fill_last_batch", "True")]
+                if (
+                    reader != "None"
+                    and None not in keyword_names
+                    and policies[0].endswith("FILL")
+                    and policies[1] == "True"
+                ):
+                    self._add_remark("fills", iterator, node)
 
     def _remark_round_trips(self, node: ast.Call, callee: _Name | _Object | _Definition):
         """Adds remarks on values that are computed by a program and read by the host."""
