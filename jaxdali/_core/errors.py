@@ -142,7 +142,7 @@ class DifferentShapes(OperatorError):
     # is_read: whether the samples are bytes that a reader read.
     def __init__(self, operator: str, where: str, shapes: str, output: int = -1, key: str = "", is_read: bool = False):
         files = (
-            "files have to be decoded, images by fn.decoders.image, and metadata=[key] of readers.source passes on text; "
+            "if these are files, fn.decoders.image decodes images, and metadata=[key] of readers.source passes on text; "
             if is_read
             else ""
         )
@@ -160,14 +160,14 @@ class DifferentShapes(OperatorError):
         self.key = key
 
 
-def _made(name: str, args: tuple[Any, ...]) -> BaseException:
+def _make_error(name: str, args: tuple[Any, ...]) -> BaseException:
     """Makes an error of this module."""
     return globals()[name](*args)
 
 
-def _reduced(self: BaseException) -> tuple[Any, ...]:
+def _reduce(self: BaseException) -> tuple[Any, ...]:
     """The parts from which pickle makes an error whose class is not among the public names, as `__module__` says."""
-    return _made, (type(self).__name__, self.args)
+    return _make_error, (type(self).__name__, self.args), self.__dict__
 
 
 class ArgumentError(ValueError, RuntimeError):
@@ -199,7 +199,7 @@ class UnexpectedArgumentError(ArgumentTypeError, KeyError):
     __module__ = "jaxdali"
 
     __str__ = ArgumentTypeError.__str__  # KeyError's would put quotes around the message
-    __reduce__ = _reduced
+    __reduce__ = _reduce
 
 
 class OutputsError(ArgumentTypeError, IndexError):
@@ -209,7 +209,7 @@ class OutputsError(ArgumentTypeError, IndexError):
 
     __module__ = "jaxdali"
 
-    __reduce__ = _reduced
+    __reduce__ = _reduce
 
 
 class InputTypeError(TypeError, RuntimeError):
@@ -223,4 +223,4 @@ class TooFewError(ValueError, IndexError):
 
     __module__ = "jaxdali"
 
-    __reduce__ = _reduced
+    __reduce__ = _reduce

@@ -13,8 +13,8 @@ import functools
 import inspect
 import logging
 import os
+import re
 import sys
-import textwrap
 import threading
 import types
 import weakref
@@ -174,9 +174,11 @@ def _check_source(f: types.FunctionType) -> None:
     """Raises OSError if the source that Python finds is of other code. From 3.13 on it has the text of ``python -c``
     under a name of a file that all code made by exec has.
     """
-    if f.__code__.co_filename == "<string>" and f.__code__.co_name != "<lambda>":
-        statements = ast.parse(textwrap.dedent(inspect.getsource(f))).body
-        if [getattr(s, "name", None) for s in statements] != [f.__code__.co_name]:
+    name = f.__code__.co_name
+    if f.__code__.co_filename == "<string>" and name != "<lambda>":
+        # The first line may be that of a decorator.
+        lines, _ = inspect.getsourcelines(f)
+        if not any(re.match(rf"\s*(async\s+)?def\s+{name}\b", line) for line in lines):
             raise OSError("the source is of other code")
 
 
