@@ -586,7 +586,7 @@ def _function_of(function: Callable[..., Any], public: str, module: str) -> Call
     def call_by_dali(*inputs: Any, **arguments: Any) -> Any:
         return check_and_call(inputs, arguments, reads_images=False)
 
-    checked_call.call_by_dali = call_by_dali  # pyright: ignore[reportFunctionMemberAccess]  for `experimental.dynamic`
+    checked_call.call_by_dali = call_by_dali  # pyright: ignore[reportAttributeAccessIssue]  for `experimental.dynamic`
     checked_call.__module__ = module
     describe(checked_call, extra)
     parameters = inspect.signature(checked_call).parameters
