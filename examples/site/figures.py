@@ -29,7 +29,7 @@ EXTRAS = {
     "cuda13": "JAX with CUDA 13, and the CUDA kernels as a package of their own",
     "examples": "what most examples need, with Flax and optax; each says in its first lines what else",
     "flax": "the examples that train",
-    "formats": "images: JPEG XL, AVIF, HEIC; TIFF of many bands; TIFF, PNM and JPEG 2000 of 16 bits",
+    "formats": "images: JPEG XL, AVIF, HEIC; TIFF of floats and of many bands; TIFF, PNM and JPEG 2000 of 16 bits",
     "grain": "programs that load with Grain: `jaxdali.plugin.grain`",
     "lz4": "`decoders.inflate`",
     "pack": "`python -m jaxdali.pack --format array_record`",

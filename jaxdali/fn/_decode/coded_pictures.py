@@ -31,17 +31,19 @@ class Picture(NamedTuple):
       kind: what it is, for messages.
       width, height: its extents.
       samples: numbers of a pixel.
+      is_float: whether they are floats of 32 bits.
     """
 
     kind: str
     width: int
     height: int
     samples: int = 1
+    is_float: bool = False
 
     @property
     def pixels(self) -> int:
-        """Its number of pixels. More than 4 samples are counted as further pixels."""
-        return self.width * self.height * -(-self.samples // 4)
+        """Its number of pixels. More than 4 samples are counted as further pixels, and each float is counted as 4."""
+        return self.width * self.height * (self.samples if self.is_float else -(-self.samples // 4))
 
 
 def largest_picture(data: bytes | memoryview, kind: int) -> Picture:
@@ -66,17 +68,18 @@ def _number(data: bytes | memoryview, offset: int, size: int) -> int:
 
 def _pictures_of_tiff(data: memoryview) -> Iterator[Picture]:
     """The image of the first directory, and one of its tiles (TIFF 6.0, section 15)."""
-    # Of ImageWidth, ImageLength, SamplesPerPixel, RowsPerStrip, TileWidth and TileLength: the largest value, as
-    # libraries differ in which entry of a tag they take.
-    largest = {256: 0, 257: 0, 277: 1, 278: 0, 322: 0, 323: 0}
+    # Of ImageWidth, ImageLength, BitsPerSample, SamplesPerPixel, RowsPerStrip, TileWidth and TileLength: the largest
+    # value, as libraries differ in which entry of a tag they take.
+    largest = {256: 0, 257: 0, 258: 1, 277: 1, 278: 0, 322: 0, 323: 0}
     for tag, value in tiff.numbers(data, largest):
         if value is None:
             raise EOFError
         largest[tag] = max(largest[tag], value)
-    width, height, samples, rows, tile_width, tile_height = largest.values()
-    yield Picture("the image has", width, height, samples)
+    width, height, bits, samples, rows, tile_width, tile_height = largest.values()
+    is_float, detail = bits > 16, " of floats" if bits > 16 else ""  # wider integers are refused
+    yield Picture(f"the image{detail} has", width, height, samples, is_float)
     if tile_width or tile_height:  # libtiff takes a missing extent from the strips
-        yield Picture("its tiles have", tile_width or width, tile_height or rows, samples)
+        yield Picture(f"its tiles{detail} have", tile_width or width, tile_height or rows, samples, is_float)
 
 
 # --- AVIF ------------------------------------------------------------------------------------------------------------

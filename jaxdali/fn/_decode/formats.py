@@ -112,7 +112,10 @@ def errors_of_libraries() -> Iterator[None]:
 
 
 def complete_headers(info: np.ndarray, data: Callable[[int], np.ndarray]) -> None:
-    """Fills in the rows of formats whose headers libraries read. `data(i)` returns the bytes of a file."""
+    """Fills in the rows of formats whose headers libraries read, and the status of TIFF files that contradict themselves.
+
+    `data(i)` returns the bytes of a file.
+    """
     # The native code leaves the height of these images at 0.
     for i in np.flatnonzero(
         (info[:, Info.HEIGHT] == 0) & (info[:, Info.STATUS] == 0) & (info[:, Info.FORMAT] != 0)
@@ -121,6 +124,9 @@ def complete_headers(info: np.ndarray, data: Callable[[int], np.ndarray]) -> Non
             _read_header(data(i).tobytes(), info[i])
         except DecodeError as e:
             info[i, Info.STATUS] = e.code
+    for i in np.flatnonzero(info[:, Info.FORMAT] == Format.TIFF).tolist():
+        if info[i, Info.STATUS] in (Status.OK, Status.UNSUPPORTED) and _contradiction(data(i), info[i]):
+            info[i, Info.STATUS] = Status.CORRUPT
 
 
 def reason_of(data: np.ndarray, row: np.ndarray) -> str:
@@ -128,12 +134,28 @@ def reason_of(data: np.ndarray, row: np.ndarray) -> str:
     row = row.copy()
     if row[Info.FORMAT] == Format.TIFF and row[Info.STATUS] == Status.UNSUPPORTED:
         return tiff.Samples.of(data.data).refusal
+    if row[Info.FORMAT] == Format.TIFF and row[Info.STATUS] == Status.CORRUPT:
+        return _contradiction(data, row)
     if row[Info.FORMAT] not in _LIBRARY_FORMATS or row[Info.HEIGHT]:
         return ""
     try:
         _read_header(data.tobytes(), row)
     except DecodeError as e:
         return str(e)
+    return ""
+
+
+def _contradiction(data: np.ndarray, row: np.ndarray) -> str:
+    """The reason if libraries may differ in what they take of a TIFF, so that it counts as damaged; otherwise ""."""
+    try:
+        samples = tiff.Samples.of(data.data)
+    except EOFError:  # its header was refused before
+        return ""
+    if samples.repeated:
+        return f"{STATUS[Status.CORRUPT]}: the tag {samples.repeated} is there twice, with different values"
+    # The header has extents if it was read to its end. It leaves out tags of types that libraries may know.
+    if row[Info.HEIGHT] and (samples.channels, max(samples.bits, 8)) != (row[Info.CHANNELS], row[Info.DEPTH]):
+        return f"{STATUS[Status.CORRUPT]}: the samples of a pixel ({samples}) have tags of unusual types"
     return ""
 
 
@@ -154,7 +176,10 @@ def select_page(data: np.ndarray, row: np.ndarray, page: int) -> tuple[np.ndarra
     kind, row = row[Info.FORMAT], row.copy()
     if kind == Format.TIFF:
         data = np.frombuffer(_with_first_directory(data.tobytes(), page), np.uint8)
-        return data, parse_header(data)
+        row = parse_header(data)
+        if reason := reason_of(data, row):  # of this page, not of the file's first
+            raise DecodeError(int(row[Info.STATUS]), reason)
+        return data, row
     if kind == Format.JPEG_XL:  # imagecodecs gives no error for a frame that does not exist
         raise DecodeError(
             Status.UNSUPPORTED, f"page {page}: of a JPEG XL file only the first frame, page 0, is supported"

@@ -218,8 +218,8 @@ def _to_full_range(pixels: np.ndarray, channels: int, depth: int, white_is_zero:
     if pixels.dtype != (np.float32 if depth == 32 else np.uint16 if depth > 8 else np.uint8):
         raise DecodeError(Status.UNSUPPORTED, f"samples of type {pixels.dtype} are not supported")
     maximum = 1 if depth == 32 else (1 << depth) - 1
-    if white_is_zero:
-        pixels = maximum - np.minimum(pixels, maximum)
+    if white_is_zero:  # integers must not wrap around; floats may lie outside of 0 to 1
+        pixels = maximum - (pixels if depth == 32 else np.minimum(pixels, maximum))
     if 8 < depth < 16:
         # Rounded to the nearest.
         pixels = ((pixels.astype(np.uint32) * 65535 + maximum // 2) // maximum).astype(np.uint16)

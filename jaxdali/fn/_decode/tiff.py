@@ -9,12 +9,14 @@ from typing import NamedTuple
 _SIZES = {1: 1, 3: 2, 4: 4, 6: 1, 8: 2, 9: 4, 13: 4, 16: 8, 17: 8, 18: 8}
 _KINDS = {1: "unsigned", 2: "signed", 3: "floating-point", 5: "complex integers", 6: "complex"}  # of samples
 MOST_SAMPLES_OF_PILLOW = 6  # with more, Pillow writes to the log
+_MOST_ENTRIES = 65535  # of a directory, as in the native header parser
 
 
 def numbers(data: bytes | memoryview, tags: Collection[int]) -> Iterator[tuple[int, int | None]]:
     """Each entry of these tags in the first directory: the tag, and its first value without the sign.
 
-    The value is None if it is no whole number, or lies outside of the file. Raises EOFError if the directory does.
+    The value is None if it is no whole number, or lies outside of the file. Raises EOFError if the directory does, or
+    has more entries than one of TIFF 6.0 can have.
     """
     order = "little" if data[:2] == b"II" else "big"
 
@@ -27,7 +29,10 @@ def numbers(data: bytes | memoryview, tags: Collection[int]) -> Iterator[tuple[i
     # Bytes: place of the directory's offset, and sizes of an offset, of the number of entries, and of an entry.
     start, offset_size, count_size, entry_size = (8, 8, 8, 20) if is_big else (4, 4, 2, 12)
     directory = read(start, offset_size)
-    for k in range(read(directory, count_size)):
+    count = read(directory, count_size)
+    if count > _MOST_ENTRIES:
+        raise EOFError
+    for k in range(count):
         entry = directory + count_size + entry_size * k
         tag = read(entry, 2)
         if tag in tags:
@@ -49,6 +54,7 @@ class Samples(NamedTuple):
       extra: the first of the ExtraSamples: 1 and 2 are alpha, 0 is anything else; -1: the file does not say.
       kind: SampleFormat: 1 is unsigned, 2 signed, 3 floating-point.
       slices: of a volume, ImageDepth or TileDepth.
+      repeated: number of one of these tags that has several entries whose values differ; 0: there is none.
     """
 
     bits: int = 1
@@ -58,18 +64,28 @@ class Samples(NamedTuple):
     extra: int = -1
     kind: int = 1
     slices: int = 1
+    repeated: int = 0
 
     @classmethod
     def of(cls, data: bytes | memoryview) -> Samples:
-        """Reads those of a file whose directory is whole."""
+        """Reads those of a file. Raises EOFError if its directory is not whole."""
         names = {258: "bits", 262: "photometric", 277: "count", 284: "planar", 338: "extra", 339: "kind"}
         names |= {32997: "slices", 32998: "slices"}
-        values = dict[str, int]()
+        values, repeated = dict[int, int | None](), 0
         for tag, value in numbers(data, names):
-            name = names[tag]
-            if value is not None:  # libraries take the first entry of a tag
-                values[name] = max(value, values.get(name, 0)) if name == "slices" else values.get(name, value)
-        return cls(**values)
+            if values.setdefault(tag, value) != value:
+                repeated = tag
+        fields = dict[str, int]()
+        for tag, value in values.items():
+            if value is not None:
+                fields[names[tag]] = max(value, fields.get(names[tag], 0))  # of the two tags of slices
+        return cls(**fields, repeated=repeated)
+
+    @property
+    def channels(self) -> int:
+        """How many channels the native header parser counts: all samples of gray and RGB, and 3 of other colours."""
+        is_colour = self.photometric == 3 or self.photometric >= 5
+        return 3 if is_colour else max(self.count, 3 if self.photometric == 2 else 1)
 
     @property
     def are_common(self) -> bool:

@@ -67,8 +67,9 @@ def image(
         or RGB TIFF has any number of bands. The other types drop alpha, and take the first three of more than two bands
         as RGB. GRAY is the Y plane of a YCbCr JPEG, and 0.299 R + 0.587 G + 0.114 B of any other image.
       dtype: UINT8, INT8, UINT16, INT16, UINT32, INT32, FLOAT16, BFLOAT16, FLOAT or FLOAT64. Values are scaled to the
-        full range of the type: 255 becomes 65535 in UINT16, 1.0 in FLOAT. 16-bit files keep their precision. So does a TIFF
-        of floats, whose values stay as they are in FLOAT, and beyond 0 to 1 become the limits of unsigned integers.
+        full range of the type: 255 becomes 65535 in UINT16, 1.0 in FLOAT. 16-bit files keep their precision. So does a
+        TIFF of floats, whose values stay as they are in FLOAT, also beyond 0 to 1. In integer types, those beyond the
+        type's range become its limits, and NaN becomes 0. A TIFF of signed integers is refused.
       adjust_orientation: whether to apply the EXIF orientation, the first valid one in the file; if False, the raster
         is returned as it is stored.
       use_fast_idct: for JPEG, use the fast integer IDCT, which is up to 6 levels off, instead of the accurate one. It
@@ -79,9 +80,9 @@ def image(
       replace_shape: with on_error="replace", the replacement is a black image of this shape, (H, W, C). If None, it is
         the next valid sample of the batch. Not in DALI.
       max_pixels: a file whose header promises more pixels than this fails, and so does an AVIF with a larger frame and
-        a TIFF with larger tiles; every four bands of a TIFF count as a pixel. Nothing of it is decoded: a file of a few
-        hundred kB can hold gigabytes. The default, 178,956,970, is where Pillow refuses. For what Pillow decodes,
-        Pillow's own limit (``PIL.Image.MAX_IMAGE_PIXELS``) applies as well. DALI has no limit.
+        a TIFF with larger tiles; every four bands of a TIFF count as a pixel, and so does each band of floats. Nothing of
+        it is decoded: a file of a few hundred kB can hold gigabytes. The default, 178,956,970, is where Pillow refuses.
+        For what Pillow decodes, Pillow's own limit (``PIL.Image.MAX_IMAGE_PIXELS``) applies as well. DALI has no limit.
       page: number of the picture in a file that holds several: pages of a TIFF, pictures of a HEIC (0 is the primary
         one), frames of an animated GIF, PNG, WebP or AVIF. Of a JPEG XL there is only the first. A sample whose file
         has fewer fails. May be per sample. Not in DALI.

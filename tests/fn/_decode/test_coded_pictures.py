@@ -146,7 +146,7 @@ def test_canvas_of_avif_counts():
     """Of a grid, whatever size the container says: rows and columns, then the extents."""
     grid = bytes([0, 0, 1, 2]) + struct.pack(">HH", 50_000, 40_000)
     file = avif_of(stream_of(still(SMALL[..., :3])), grid).replace(b"\0\2\0\0av01", b"\0\2\0\0grid")
-    assert coded_pictures.largest_picture(file, Format.AVIF) == ("its tiles make", 50_000, 40_000, 1)
+    assert coded_pictures.largest_picture(file, Format.AVIF) == ("its tiles make", 50_000, 40_000, 1, False)
 
 
 def test_av1_frames_with_other_sizes(tmp_path):

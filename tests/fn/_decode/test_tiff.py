@@ -4,6 +4,7 @@ DALI 2.4 on the CPU gives the same values for those whose samples are contiguous
 """
 
 import io
+import re
 import resource
 import struct
 import zlib
@@ -58,6 +59,20 @@ def tiff(pixels, planar=False, order="<", tags=()):
     return b"".join((header, body, struct.pack(f"{order}H", len(shorts | longs)), directory, bytes(4)))
 
 
+def with_entries(file, before=(), behind=(), as_page=False):
+    """A little-endian file with further entries, (tag, type, value), before and behind those of its directory.
+
+    as_page: whether the file's own directory stays the first, and that with the entries becomes a second one.
+    """
+    (start,) = struct.unpack_from("<I", file, 4)
+    end = start + 2 + 12 * struct.unpack_from("<H", file, start)[0]
+    packed = [b"".join(struct.pack("<HHII", tag, kind, 1, x) for tag, kind, x in part) for part in (before, behind)]
+    entries = packed[0] + file[start + 2 : end] + packed[1]
+    place, body = end if as_page else 4, bytearray(file)  # of the offset of the new directory
+    body[place : place + 4] = struct.pack("<I", len(file))
+    return bytes(body) + struct.pack("<H", len(entries) // 12) + entries + bytes(4)
+
+
 def same(actual, expected):
     for x, y in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(x, y)
@@ -93,6 +108,16 @@ def test_photometric_interpretations_and_byte_orders():
     files = [tiff(rgb[..., :n], tags={262: [2], 338: [0] * (n - 3)}) for n in (4, 5)]  # neither extra sample is alpha
     files += [tiff(rgb[..., :2], tags={338: [extra]}) for extra in (0, 2)]
     same(decode(files, output_type=types.ANY_DATA), [rgb[..., :n] for n in (4, 5, 2, 2)])
+
+
+@pytest.mark.parametrize("has_imagecodecs", [True, False])
+def test_floats_where_white_is_zero(has_imagecodecs, monkeypatch):
+    image = bands(1, "float32")
+    image[0, :8, 0] = -5, 2, 3, 10, 1e30, np.nan, np.inf, -np.inf
+    if not has_imagecodecs:
+        monkeypatch.setattr(_pillow, "library", lambda name: None)
+    inverse = decode([tiff(image, tags={262: [0]})], output_type=types.ANY_DATA, dtype=types.FLOAT)
+    same(inverse, [1 - image])
 
 
 def test_orientation_and_regions():
@@ -179,23 +204,91 @@ def test_other_samples_are_refused(file, reason, capfd, caplog):
     assert not capfd.readouterr().err
 
 
+def with_type(file, tag, code):
+    """A little-endian file in which the entry of a tag has another type."""
+    entry = struct.pack("<HH", tag, 3)
+    assert file.count(entry) == 1
+    return file.replace(entry, struct.pack("<HH", tag, code))
+
+
+FIVE, FLOATS, BYTE = bands(5, "uint8"), bands(5, "float32"), 1  # the number of the type
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        (with_entries(tiff(FIVE), [(277, 3, 1)]), "the tag 277 is there twice"),  # 1, then 5
+        (with_entries(tiff(FIVE), behind=[(277, 3, 1)]), "the tag 277 is there twice"),
+        (with_entries(tiff(FLOATS), [(258, 3, 8)]), "the tag 258 is there twice"),
+        (with_entries(tiff(FLOATS), behind=[(258, 3, 8)]), "the tag 258 is there twice"),
+        (with_entries(tiff(FIVE), [(339, 3, 3)]), "the tag 339 is there twice"),
+        (with_entries(tiff(FIVE), [(262, 11, 0)]), "the tag 262 is there twice"),  # the first is a float
+        # The header parser knows no tags of this type, libtiff does.
+        (
+            with_type(tiff(FIVE), 277, BYTE),
+            "(5 of 8 bits, unsigned, photometric interpretation 1) have tags of unusual",
+        ),
+        (with_type(tiff(bands(1)), 258, BYTE), "(1 of 16 bits, unsigned, photometric interpretation 1) have tags of"),
+        (with_type(tiff(FIVE, tags={262: [6]}), 262, BYTE), "(5 of 8 bits, unsigned, photometric interpretation 6)"),
+    ],
+)
+def test_contradictions_are_damage(file, reason):
+    text = refusal(file, output_type=types.ANY_DATA)
+    assert "TIFF: the image data are damaged: the " in text
+    assert reason in text
+    assert "Error" not in text
+    with pytest.raises(jaxdali.SampleError, match=re.escape(reason)):
+        decode([file], fn.peek_image_shape)
+
+
+def test_contradictions_of_a_page():
+    file = with_entries(tiff(FIVE), [(277, 3, 1)], as_page=True)
+    same(decode([file], output_type=types.ANY_DATA), [FIVE])
+    assert "damaged: the tag 277 is there twice" in refusal(file, output_type=types.ANY_DATA, page=1)
+
+
+def test_entries_that_agree():
+    repeated = [(277, 3, 5), (277, 4, 5), (262, BYTE, 1)]  # also of another type
+    files = [with_entries(tiff(FIVE), repeated, repeated), with_type(tiff(FIVE), 262, BYTE)]
+    files += [with_entries(tiff(FIVE), [(305, 3, 1)], [(305, 3, 2)])]  # not of the samples
+    same(decode(files, output_type=types.ANY_DATA), [FIVE] * 3)
+
+
 def test_samples_unknown_to_pillow():
     text = refusal(tiff(bands(2, "uint8"), tags={262: [8]}))  # CIELab
     assert "samples of a pixel (2 of 8 bits, unsigned, photometric interpretation 8) are not supported, or the" in text
 
 
+@pytest.mark.parametrize(
+    ("dtype", "count", "factor"),
+    [
+        *(("uint8", count, 1) for count in (1, 2, 3, 4)),
+        ("uint8", 5, 2),
+        ("uint8", 13, 4),
+        ("uint16", 4, 1),
+        ("uint16", 13, 4),
+        ("float32", 1, 1),
+        ("float32", 4, 4),
+    ],
+)
+def test_pixels_by_samples(dtype, count, factor):
+    image, limit = bands(count, dtype), factor * HEIGHT * WIDTH
+    arguments = {"output_type": types.ANY_DATA, "dtype": TYPES[dtype]}
+    same(decode([tiff(image)], max_pixels=limit, **arguments), [image])
+    assert "TIFF: the image is too large: " in (text := refusal(tiff(image), max_pixels=limit - 1, **arguments))
+    assert f"{WIDTH} x {HEIGHT} pixels{f' of {count} samples' * (count > 4)}, max_pixels is {limit - 1}" in text
+
+
 def test_limits():
     image = bands(13)
-    pixels = HEIGHT * WIDTH
-    # Four samples count as one pixel.
-    same(decode([tiff(image)], output_type=types.ANY_DATA, dtype=types.UINT16, max_pixels=4 * pixels), [image])
-    text = refusal(tiff(image), output_type=types.ANY_DATA, max_pixels=4 * pixels - 1)
-    assert f"the image has {WIDTH} x {HEIGHT} pixels of 13 samples, max_pixels is {4 * pixels - 1}" in text
     # Files that promise what they do not hold: 8 GB of samples, and as many slices (ImageDepth, TileDepth).
     half_of_tile = refusal(tiff(image, tags={322: [16], 278: [65535]}), max_pixels=1 << 20)
     assert "its tiles have 16 x 65535 pixels of 13 samples, max_pixels is" in half_of_tile
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert "the image is too large: 30000 x 30000" in refusal(tiff(image, tags={256: [30000], 257: [30000]}))
+    size = {256: [13300], 257: [13300], 278: [13300]}  # 177 million pixels, below the default of max_pixels
+    floats = refusal(tiff(bands(4, "float32"), tags=size), output_type=types.ANY_DATA)
+    assert "the image of floats has 13300 x 13300 pixels, max_pixels is 178956970" in floats
     for tag in (32997, 32998):
         assert "a TIFF of 60000 slices is a volume" in refusal(tiff(image, tags={tag: [60000]}))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 200_000  # kB
