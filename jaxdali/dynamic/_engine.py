@@ -127,7 +127,7 @@ class _NodeSlices:
 
 @dataclasses.dataclass
 class _Draws:
-    """What a function of `jit` draws outside of calls.
+    """The draws of a function of `jit` outside of calls.
 
     Attributes:
       keys: with which it is called.

@@ -145,7 +145,7 @@ def test_times_over_several_shards_and_phases():
     photos = [np.full((500, 500, 3), i, np.uint8) for i in range(64)]
 
     def definition(num_shards, shard_id):
-        images = fn.readers.source(photos, num_shards=num_shards, shard_id=shard_id, name="camera")
+        images = fn.readers.source(photos, num_shards=num_shards, shard_id=shard_id, name="camera", layout="HWC")
         blurred = fn.gaussian_blur(images, sigma=3.0, name="first")
         size = fn.cast(fn.reductions.mean(blurred, axes=[0, 1, 2]), dtype="int32") * 0 + 300
         return fn.resize(blurred, size=fn.stack(size, size), name="second")

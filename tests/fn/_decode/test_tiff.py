@@ -247,7 +247,7 @@ def test_contradictions_of_a_page():
     assert "damaged: the tag 277 is there twice" in refusal(file, output_type=types.ANY_DATA, page=1)
 
 
-def test_entries_that_agree():
+def test_equal_entries():
     repeated = [(277, 3, 5), (277, 4, 5), (262, BYTE, 1)]  # also of another type
     files = [with_entries(tiff(FIVE), repeated, repeated), with_type(tiff(FIVE), 262, BYTE)]
     files += [with_entries(tiff(FIVE), [(305, 3, 1)], [(305, 3, 2)])]  # not of the samples
