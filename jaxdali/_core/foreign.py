@@ -52,6 +52,7 @@ _TORCH, _VISION = "PyTorch", "torchvision"
 
 _BLUR = "`fn.gaussian_blur(x, sigma=...)`"
 _BOXES = "`fn.random_bbox_crop(boxes, labels)`, `fn.bb_flip` and `fn.bbox_rotate` change boxes"
+_ARRAYS = '`fn.readers.source({"image": images, "label": labels})` reads the rows of arrays'
 _CENTER = "`fn.crop(x, crop=...)` cuts from the centre"
 _CHW = "`fn.transpose(x, perm=[2, 0, 1])` makes CHW of HWC"
 _CLAMP = "`jaxdali.math.clamp(x, low, high)`"
@@ -203,7 +204,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     },
     _TF_DATA: {
         "TFRecordDataset": _TFRECORD,
-        "from_tensor_slices": _DATASET,
+        "from_tensor_slices": _ARRAYS,
         "from_generator": "`fn.external_source(source=...)`",
         "AUTOTUNE": '`num_threads="auto"` and `prefetch_queue_depth="auto"` of the pipeline',
     },
@@ -258,7 +259,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "DataLoader": _ITERATOR,
         "Dataset": _DATASET,
         "IterableDataset": "`fn.external_source(source=...)` takes an iterable",
-        "TensorDataset": _DATASET,
+        "TensorDataset": _ARRAYS,
         "ConcatDataset": "`fn.readers.source(datasets, weights=...)`",
         "DistributedSampler": _SHARDS,
         "WeightedRandomSampler": "`fn.readers.source(datasets, weights=...)`",

@@ -25,6 +25,7 @@ from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import Status
 from ..._data import source_worker
+from ..._data.arrays import Arrays
 from ..._data.files import as_list
 from ..._data.listed import MixedArguments, Reader, Records, by_name
 from ..._data.packing import Sequences, lay_out, pack_whole, packing_order
@@ -51,9 +52,11 @@ class DataSet:
       metadata: keys of the items whose values are passed on as Python objects.
       seen_shapes: the shapes of the first item's values.
       description: the classes of the data sets, for messages.
+      arrays: the data set, if it is arrays of numbers, whose rows need no conversion.
     """
 
     lengths: np.ndarray | None = None
+    arrays: Arrays | None = None
 
     def __init__(
         self, parts: Sequence[Any], layouts: Any, shapes: Any, metadata: Sequence[str] = (), tokens: Sequence[str] = ()
@@ -80,6 +83,10 @@ class DataSet:
                 f"{NAME}: item 0 of {self.description} is empty{', but for its metadata' if metadata else ''}"
             )
         layouts, shapes = self._per_value("layout", layouts, str), self._per_value("shape", shapes, tuple)
+        if len(parts) == 1 and isinstance(parts[0], Arrays):
+            assert isinstance(self.keys, tuple)
+            shapes = [shape or parts[0].row_shape(key) for key, shape in zip(self.keys, shapes, strict=True)]
+            self.arrays = parts[0] if parts[0].have_numbers(self.keys) else None
         keys = self.keys if isinstance(self.keys, tuple) else [None] * len(arrays)
         arrays = [
             _typed(a, np.dtype(np.int32) if key in self._tokens else a.dtype, 1, layout)
@@ -155,7 +162,7 @@ class DataSet:
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same objects as data sets, and equal specs, metadata and lengths."""
-        if not isinstance(other, DataSet) or [*map(id, self.parts)] != [*map(id, other.parts)]:
+        if not isinstance(other, DataSet) or self._identity() != other._identity():
             return False
         if (self.metadata, self.specs) != (other.metadata, other.specs):
             return False
@@ -164,19 +171,27 @@ class DataSet:
         return np.array_equal(self.lengths, other.lengths)
 
     def __hash__(self) -> int:
-        return hash(tuple(map(id, self.parts)))
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[Any, ...]:
+        """Equal for equal objects. A user's own comparison of data sets may compare their contents."""
+        return tuple(part if isinstance(part, Arrays) else id(part) for part in self.parts)
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
 
-    def item(self, i: int) -> Item:
-        """The number of record i's data set, and the index in it."""
-        part = int(np.searchsorted(self.bounds, i, "right")) - 1
-        return part, i - int(self.bounds[part])
+    def rows(self, index: np.ndarray) -> list[np.ndarray] | None:
+        """Copies of rows of arrays of numbers, an array for each key; None: items have to be read and checked."""
+        return None if self.arrays is None else self.arrays.rows(self.keys, index)
+
+    def items(self, index: np.ndarray) -> list[Item]:
+        """Of each record the number of its data set, and the index in it."""
+        parts = np.searchsorted(self.bounds, index, "right") - 1
+        return [*zip(parts.tolist(), (index - self.bounds[parts]).tolist())]
 
     def name(self, i: int) -> str:
         """The name of record i, for source_info and messages."""
-        part, index = self.item(i)
+        ((part, index),) = self.items(np.array([i]))
         return f"{type(self.parts[part]).__name__}[{index}]"
 
 
@@ -262,6 +277,8 @@ class _Items(Records):
         """See `Records.metadata`. An item's own metadata are there after it was read, until the next batch."""
         if name not in self._data.metadata:
             return super().metadata(name)
+        if (arrays := self._data.arrays) is not None:
+            return lambda i: arrays[i][name]
         k = self._data.metadata.index(name)
         return lambda i: self._objects[i][k]
 
@@ -273,11 +290,11 @@ class _Items(Records):
         if self._processes is not None:
             # Small enough that all processes get a part of a batch.
             items_at_once = max(1, min(16, now // (4 * self._num_workers)))
-            self._processes.ahead(map(self._data.item, index.tolist()), items_at_once)
+            self._processes.ahead(self._data.items(index), items_at_once)
 
     def _rows(self, index: Sequence[int]) -> list[Row]:
         """Reads items, in worker processes if there are any. A row has the values of an item, or an error."""
-        items = [self._data.item(i) for i in index]
+        items = self._data.items(np.asarray(index))
         if self._processes is not None:
             return self._processes.take(items)
         with self._settings.contexts(self._settings.mesh):
@@ -320,7 +337,10 @@ class _Items(Records):
     def read_batch(
         cls, ctx: HostContext, parts: Sequence[tuple[_Items, np.ndarray]], threads: ThreadPoolExecutor
     ) -> tuple[Any, ...]:
-        """See `Records.read_batch`."""
+        """See `Records.read_batch`. Rows of arrays are copied together, without a look at each."""
+        rows = [x for items, index in parts if (x := items._data.rows(index)) is not None]
+        if len(rows) == len(parts):
+            return tuple(x[0] if len(x) == 1 else np.concatenate(x) for x in zip(*rows, strict=True))
         for items, _ in parts:
             items.forget()
         return _batch(ctx, parts[0][0].specs, [x for items, index in parts for x in items.values(index.tolist())])
@@ -639,6 +659,20 @@ def _check_lengths(
     return np.ascontiguousarray(array.reshape(shapes[0]), np.int64)
 
 
+def _has_names(part: Any) -> bool:
+    """Whether a data set is a dictionary of arrays; one with numbers as keys has an item for each."""
+    return isinstance(part, Mapping) and all(isinstance(key, str) for key in part)
+
+
+def _rows_of_arrays(part: Any) -> int | None:
+    """The number of rows of a tuple or list of arrays that can't be items, as they have different forms."""
+    if not isinstance(part, (tuple, list)) or not 2 <= len(part) <= 8:
+        return None
+    if not all(hasattr(x, "__array__") and np.ndim(x) for x in part):
+        return None
+    return len(part[0]) if len({len(x) for x in part}) == 1 and len({(x.dtype, x.ndim) for x in part}) > 1 else None
+
+
 @operator_function(NAME)
 def source(
     dataset: Any,
@@ -655,11 +689,15 @@ def source(
     packing_seed: Annotated[int, Range(0)] | None = None,
     **order: Unpack[MixedArguments],
 ) -> DataNode | list[DataNode] | dict[str, DataNode]:
-    """Reads the items of a Python data set, any object with ``__len__`` and ``__getitem__``. Not in DALI.
+    """Reads the items of a Python data set, or the rows of arrays. Not in DALI.
 
-    Examples are `torch.utils.data.Dataset`, Grain's ``RandomAccessDataSource``, Hugging Face's ``datasets``, and lists.
-    The reader shuffles, splits into shards, pads, and resumes from checkpoints like every reader; the data set only
-    provides item i.
+    A data set is any object with ``__len__`` and ``__getitem__``, such as `torch.utils.data.Dataset`, Grain's
+    ``RandomAccessDataSource``, Hugging Face's ``datasets``, and lists. The reader shuffles, splits into shards, pads,
+    and resumes from checkpoints like every reader; the data set only provides item i.
+
+    A dictionary of arrays with equally many rows is a data set, too: item i is a dictionary with row i of each. Arrays
+    are read much faster than items, and not copied, so those of ``np.load(file, mmap_mode="r")`` need no memory. Lists
+    may be among them, also of bytes.
 
     An item is a value, a tuple of values, or a dictionary of values. A value is an array (NumPy, or something that
     NumPy converts: a torch tensor, without its gradient; a PIL image; a list of numbers), a number, a string, or bytes.
@@ -693,7 +731,7 @@ def source(
     * numbers ``[F]``, and arrays of equal shape ``[F, ...]``, with "F" before their layout.
 
     Args:
-      dataset: the data set. With `weights`, a sequence of data sets whose items have the same form.
+      dataset: the data set, or a dictionary of arrays. With `weights`, a sequence of data sets whose items have the same form.
       num_workers: the number of processes that read; 0: none.
       layout: one letter for each axis of a value. A string if items are one value; else a list with one string per
         value, or a dictionary by key; None for a value without a layout.
@@ -773,15 +811,24 @@ def source(
             )
         parts = dataset
     for part in parts:
-        if (
-            isinstance(part, (list, tuple))
-            and part
-            and isinstance(name := part[0], (str, os.PathLike))
-            and os.path.isfile(name)
-        ):
-            warn(
-                f"{NAME}: the items are names of files, which are read as text: fn.readers.file(files=...) reads the files"
+        for values in part.values() if _has_names(part) else [part]:
+            if (
+                isinstance(values, (list, tuple))
+                and values
+                and isinstance(name := values[0], (str, os.PathLike))
+                and os.path.isfile(name)
+            ):
+                warn(
+                    f"{NAME}: the items are names of files, which are read as text: fn.readers.file(files=...) reads the files"
+                )
+        if (rows := _rows_of_arrays(part)) is not None:
+            raise ArgumentError(
+                f"{NAME}: the data set is a {type(part).__name__} of arrays with {rows} rows each, which would be its items: "
+                'give a dictionary, such as {"image": images, "label": labels}'
             )
+    if num_workers and any(map(_has_names, parts)):
+        raise ArgumentError(f"{NAME}: num_workers is for data sets whose items take work in Python, and not for arrays")
+    parts = [Arrays(part, NAME) if _has_names(part) else part for part in parts]
     names = as_list(order.get("metadata") or ())
     keys = [n for n in names if n not in ("index", "source_info")]
     data = DataSet(parts, layout, shape, keys, as_list(tokens) if packing != "none" else ())

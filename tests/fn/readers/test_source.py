@@ -18,8 +18,10 @@ import warnings
 from typing import Any
 
 import counts
+import jax
 import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from map_style import Ends, Exits, Slow, Squares, Unloadable, Waits
 
 from jaxdali import SampleError, fn, pipeline_def
@@ -91,6 +93,81 @@ def test_forms_of_items():
     single = pipeline(list(range(8)))
     assert np.asarray(single.run()[0].as_array()).tolist() == [0, 1, 2, 3]
     single.close()
+
+
+def test_arrays(tmp_path):
+    np.save(tmp_path / "images.npy", np.random.default_rng(0).integers(0, 256, (10, 3, 4, 5), np.uint8))
+    images = np.load(tmp_path / "images.npy", mmap_mode="r").transpose(0, 2, 3, 1)
+    native = {"image": images, "label": [i * i for i in range(10)]}
+    for columns in (native, native | {"weight": np.arange(10, dtype=">f4")[::-1]}):
+        pipe = pipeline(columns, batch_size=5, shuffle="global", metadata=["index"], layout={"image": "HWC"})
+        *outputs, index = pipe.run()
+        for output, values in zip(outputs, columns.values(), strict=True):
+            np.testing.assert_array_equal(output.as_array(), np.asarray(values)[[*index]])
+        assert outputs[0].layout() == "HWC"
+        assert sorted([*index, *pipe.run()[-1]]) == [*range(10)]
+        pipe.close()
+
+
+def test_lists_beside_arrays():
+    files, texts = [b"one\0", b"", b"three"], ["a", "bc", "d"]
+    columns = {"file": files, "text": texts, "boxes": [np.zeros((n, 4)) for n in range(3)], "id": np.arange(3)}
+    pipe = pipeline(columns, batch_size=3, metadata=["text"])
+    file_bytes, boxes, numbers, captions = pipe.run()
+    assert [bytes(np.asarray(x)) for x in file_bytes] == files
+    assert [np.asarray(x).shape for x in boxes] == [(0, 4), (1, 4), (2, 4)]
+    assert np.asarray(numbers.as_array()).tolist() == [0, 1, 2]
+    assert [*captions] == texts
+    pipe.close()
+
+
+def test_shards_of_arrays():
+    sharding = NamedSharding(Mesh(jax.devices(), ("batch",)), PartitionSpec("batch"))
+
+    @data_iterator(output_map=["x", "i"], reader_name="rows", sharding=sharding)
+    def iterator(num_shards=1, shard_id=0):
+        row = fn.readers.source(
+            {"x": np.arange(24.0), "i": [*range(24)]},
+            metadata=["i"],
+            name="rows",
+            shuffle="global",
+            num_shards=num_shards,
+            shard_id=shard_id,
+        )
+        return row["x"], row["i"]
+
+    batches = iterator(batch_size=8, seed=3)
+    first, state, second = next(batches), batches.get_state(), next(batches)
+    third = next(batches)
+    assert sorted(x for batch in (first, second, third) for x in batch["x"].tolist()) == [*range(24)]
+    assert all(batch["x"].tolist() == [*batch["i"]] for batch in (first, second, third))
+    batches.set_state(state)
+    assert next(batches)["x"].tolist() == second["x"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "reason"),
+    [
+        ({"x": np.zeros(3), "y": np.zeros(4)}, r"equally many rows, got \{'x': 3, 'y': 4\}"),
+        ({"train": Squares()}, "key 'train' has a Squares"),
+        ({"x": "text"}, "key 'x' has a str"),
+        ({"x": np.float32(3)}, "key 'x' has a float32"),
+        ({}, "is empty"),
+        ({"x": np.zeros((0, 3))}, "is empty"),
+        (
+            (np.zeros((5, 4, 4, 3), np.uint8), np.zeros(5, np.int32)),
+            "a tuple of arrays with 5 rows each.*give a dictionary",
+        ),
+    ],
+)
+def test_wrong_arrays(dataset, reason):
+    with pytest.raises((ValueError, TypeError), match=reason):
+        pipeline(dataset)
+
+
+def test_processes_for_arrays():
+    with pytest.raises(ValueError, match="num_workers is for data sets whose items take work in Python"):
+        pipeline({"x": np.zeros(3)}, num_workers=2)
 
 
 class Undecoded:

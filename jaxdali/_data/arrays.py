@@ -1,0 +1,77 @@
+"""Arrays in memory, or mapped from files, as a data set of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._core.errors import ArgumentError, ArgumentTypeError
+
+
+class Arrays:
+    """A data set whose item i is a dictionary with row i of each array.
+
+    Args:
+      columns: ``[rows, ...]`` by key: arrays of NumPy, what NumPy makes arrays of, or lists of values.
+      reader: the reader's name, for messages.
+    """
+
+    def __init__(self, columns: Mapping[str, Any], reader: str):
+        # Of lists and of arrays on a device one copy is made here. NumPy's arrays, also mapped ones, are not copied.
+        self._columns = {key: _column(x, key, reader) for key, x in columns.items()}
+        lengths = {key: len(x) for key, x in self._columns.items()}
+        if len({*lengths.values()}) > 1:
+            raise ArgumentError(f"{reader}: the arrays must have equally many rows, got {lengths}")
+        self._length = next(iter(lengths.values()), 0)
+        # The shards of a pipeline have the same objects, of which each may make a copy. They are kept, so that their
+        # ids stay theirs.
+        self._objects = dict(columns)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        return {key: x[i] for key, x in self._columns.items()}
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are made of the same objects."""
+        return isinstance(other, Arrays) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[tuple[str, int], ...]:
+        return tuple((key, id(x)) for key, x in self._objects.items())
+
+    def have_numbers(self, keys: Any) -> bool:
+        """Whether those of the arrays are numbers in the machine's byte order, so that `rows` can read them."""
+        arrays = [self._columns[key] for key in keys]
+        return all(isinstance(x, np.ndarray) and x.dtype.kind in "biuf" and x.dtype.isnative for x in arrays)
+
+    def row_shape(self, key: str) -> tuple[int, ...] | None:
+        """The shape of all rows of an array; None for a list, whose values may differ."""
+        x = self._columns[key]
+        return x.shape[1:] if isinstance(x, np.ndarray) and x.dtype.kind in "biufV" else None
+
+    def rows(self, keys: Any, index: np.ndarray) -> list[np.ndarray]:
+        """Copies of rows of those of the arrays, ``[len(index), ...]`` each."""
+        # Rows of a transposed array, as of CIFAR's pickles, are transposed, too.
+        return [np.ascontiguousarray(np.asarray(self._columns[key])[index]) for key in keys]
+
+
+def _column(x: Any, key: str, reader: str) -> np.ndarray | Sequence[Any]:
+    """One of the arrays, or a list whose values are no numbers or differ in shape."""
+    if isinstance(x, (list, tuple)):
+        try:
+            array = np.asarray(x)
+        except ValueError:  # of different shapes
+            return x
+        return array if array.dtype.kind in "biuf" else x
+    if not hasattr(x, "__array__") or not np.ndim(x):
+        raise ArgumentTypeError(
+            f"{reader}: a data set that is a dictionary has an array or a list for each key, with a row for each item; "
+            f"key {key!r} has a {type(x).__name__}"
+        )
+    return np.asarray(x)
