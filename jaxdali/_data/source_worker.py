@@ -51,6 +51,8 @@ def _array(x, subject):
     Args:
       subject: the value in the words of the message, such as "key 'image'".
     """
+    if type(x) is np.ndarray and x.dtype.kind in "biuf" and x.dtype.isnative:
+        return x
     if _is_undecoded(x):
         if x["bytes"] is None:
             raise TypeError(f"{subject} has no bytes, but the path {x['path']!r}: the data set must read that file")
