@@ -68,6 +68,14 @@ def test_three_shards(files, policy, pad, stick, want):
         assert epochs(it, 3, 3) == ["|".join(shard[e] for shard in want) for e in range(3)]
 
 
+def test_option_of_the_decorator(files):
+    iterator = data_iterator(file_contents, ["x"], reader_name="reader")
+    with pytest.raises(
+        TypeError, match=r"sharding is an argument of the decorator: @data_iterator\(\.\.\., sharding=\.\.\.\)"
+    ):
+        iterator(files, batch_size=2, sharding=shardings.of_batch(2))
+
+
 @pytest.mark.parametrize(
     ("policy", "pad", "want"),
     [

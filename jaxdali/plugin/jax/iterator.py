@@ -565,6 +565,12 @@ def iterator_factory(
         overrides = {
             k: kwargs.pop(k) for k in ("workers", "loading_processes") if k in kwargs and k not in definition_parameters
         }
+        for field in dataclasses.fields(options):
+            if field.name in kwargs and field.name not in (*definition_parameters, *ARGUMENTS):
+                raise TypeError(
+                    f"{name_of(function)}: {field.name} is an argument of the decorator: "
+                    f"@data_iterator(..., {field.name}=...)"
+                )
         chosen_options = dataclasses.replace(options, **overrides).on_mesh()
         if options.enable_conditionals:
             kwargs.setdefault("enable_conditionals", True)
