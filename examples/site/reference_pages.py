@@ -34,6 +34,7 @@ LIBRARIES = {
     "OpenCV": "",
     "Pillow": '`fn.resize(x, convention="pillow")` has the pixels of Pillow, to the bit.',
     "torchaudio, librosa": "[Audio](audio.md) has log-mel features from files on.",
+    "Formats of data": "Readers and decoders are named by what they give, mostly not by a format.",
     "NumPy": "",
     "JAX": "Functions of JAX run in a pipeline as [`jax_function`](../reference/jax_function.md).",
 }

@@ -49,6 +49,7 @@ _ALBUMENTATIONS, _AUDIO, _CV, _GRAIN, _JAX, _LOADER = (
 )
 _NUMPY, _PILLOW, _TF, _TF_DATA, _TF_IMAGE = "NumPy", "Pillow", "TensorFlow", "tf.data", "tf.image"
 _TORCH, _VISION = "PyTorch", "torchvision"
+_FORMATS = "Formats of data"
 
 _BLUR = "`fn.gaussian_blur(x, sigma=...)`"
 _BOXES = "`fn.random_bbox_crop(boxes, labels)`, `fn.bb_flip` and `fn.bbox_rotate` change boxes"
@@ -69,6 +70,7 @@ _FLIP = "`fn.flip(x, horizontal=fn.random.coin_flip(probability=0.5))`"
 _FLIP_DOWN = "`fn.flip(x, horizontal=0, vertical=fn.random.coin_flip(probability=0.5))`"
 _FLOATS = "`fn.crop_mirror_normalize(x, std=255.0)` makes floats of 0..1 in CHW; `fn.cast(x, dtype=types.FLOAT) / 255` keeps the layout"
 _FOLDERS = "`fn.readers.file(file_root=...)` reads a folder for each class; the number of the folder is the label"
+_FILES = "`fn.readers.file(files=...)` reads files, and `fn.decoders.image` decodes them"
 _FUNCTION = "operators are called on the values; `jaxdali.plugin.jax.fn.jax_function` calls a function of JAX"
 _GRAY = "`fn.color_space_conversion(x, image_type=types.RGB, output_type=types.GRAY)`"
 _INTERPOLATION = "`interp_type=types.INTERP_LINEAR`, `types.INTERP_CUBIC`, ..."
@@ -263,6 +265,28 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "ConcatDataset": "`fn.readers.source(datasets, weights=...)`",
         "DistributedSampler": _SHARDS,
         "WeightedRandomSampler": "`fn.readers.source(datasets, weights=...)`",
+    },
+    _FORMATS: {
+        **dict.fromkeys(
+            ("decoders.jpeg", "decoders.png", "decoders.webp", "decoders.tiff", "decoders.bmp", "decoders.gif"),
+            "`fn.decoders.image(x)` decodes all formats",
+        ),
+        **dict.fromkeys(
+            ("decoders.wav", "decoders.mp3", "decoders.flac", "decoders.ogg"),
+            "`fn.decoders.audio(x, sample_rate=...)` decodes WAV, FLAC, Ogg and MP3",
+        ),
+        "decoders.mp4": "`fn.decoders.video(x)`",
+        **dict.fromkeys(("readers.image", "readers.images", "readers.jpeg", "readers.png", "readers.tiff"), _FILES),
+        **dict.fromkeys(("readers.mnist", "readers.cifar", "readers.cifar10", "readers.cifar100"), _ARRAYS),
+        "readers.npz": "`fn.readers.source(numpy.load(path))` reads the rows of its arrays",
+        **dict.fromkeys(
+            ("readers.csv", "readers.tsv", "readers.json", "readers.jsonl"),
+            "`fn.readers.source(columns)`, where `columns` is a dictionary with an array or a list for each column",
+        ),
+        **dict.fromkeys(("readers.hdf5", "readers.h5", "readers.zarr", "readers.lmdb", "readers.text"), _DATASET),
+        "readers.arrow": "`fn.readers.parquet(path=...)` also reads files of Arrow",
+        "readers.feather": "`fn.readers.parquet(path=...)` also reads files of Arrow",
+        "readers.tar": "`fn.readers.webdataset(paths=...)`",
     },
     _GRAIN: {
         "MapDataset": _DATASET,

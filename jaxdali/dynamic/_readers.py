@@ -293,7 +293,8 @@ class Readers(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         raise AttributeError(
-            of_values(f"module {self._name!r} has no attribute {name!r}{did_you_mean(name, self)}"), name=name
+            of_values(f"module {self._name!r} has no attribute {name!r}{did_you_mean(f'readers.{name}', self)}"),
+            name=name,
         )
 
 
