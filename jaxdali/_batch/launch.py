@@ -378,7 +378,7 @@ class Launcher:
         if segment.native and resources.accelerator and segment.on_device:
             codes.copy_to_host_async()  # so that `check` need not wait for the transfer
         self.ran[number] = (program, arguments)
-        batch.results |= zip(segment.exports, exports, strict=True)
+        batch.results |= zip(segment.exports, program.delivered(exports), strict=True)
         return codes, times
 
     @property

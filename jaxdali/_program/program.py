@@ -32,10 +32,25 @@ class Program:
       run: ``run(args, buffers, carried, donated) -> (exports, status i32[S*B, native steps], times)``. The times are
         None, or ``i32[shards that run at once, native steps]``: the time of each step's calls, in units of `TIME_UNIT`.
       donated: shape and type of the array that is donated for each export that reuses memory.
+      shardings: those that `delivered` gives to the exports.
     """
 
     run: Callable[..., Any]
     donated: Mapping[Ref, jax.ShapeDtypeStruct]
+    shardings: tuple[Sharding, ...]
+
+    def delivered(self, exports: Sequence[Any]) -> tuple[Any, ...]:
+        """The exports of `run` on the shardings that `program_for` got. No data are moved.
+
+        A program over several devices can't name another mesh than ours for its results: JAX refuses that where a
+        user's function calls back, or calls our kernels.
+        """
+        return tuple(
+            e
+            if isinstance(e, Ragged) or e.sharding == sharding
+            else jax.make_array_from_single_device_arrays(e.shape, sharding, [x.data for x in e.addressable_shards])
+            for e, sharding in zip(exports, self.shardings, strict=True)
+        )
 
 
 _programs: collections.OrderedDict[Any, Callable[..., Any]] = collections.OrderedDict()
@@ -85,17 +100,19 @@ def program_for(
     """
     donated = _donated(segment, layout, B, narrowed, stacked) if reuse else {}
     donated_exports = tuple(map(segment.exports.index, donated))
-    key = segment.key, layout, shards.devices, B, out_shardings, narrowed, stacked, donated_exports, timed
+    on_one_device = len(shards.devices) == 1
+    program_shardings = out_shardings if on_one_device else (shards.local,) * len(out_shardings)
+    key = segment.key, layout, shards.devices, B, program_shardings, narrowed, stacked, donated_exports, timed
     with _programs_lock:
         program = _programs.get(key)
         if program is None:
             program = _programs[key] = _jit(
-                segment, layout, shards, B, out_shardings, narrowed, stacked, donated_exports, timed
+                segment, layout, shards, B, program_shardings, narrowed, stacked, donated_exports, timed
             )
             while len(_programs) > MAX_PROGRAMS:
                 _programs.popitem(last=False)
         _programs.move_to_end(key)
-        return Program(program, donated)
+        return Program(program, donated, out_shardings)
 
 
 def _donated(

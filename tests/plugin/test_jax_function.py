@@ -11,6 +11,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from small_images import SMALL, images, is_inline, run
 
+import jaxdali.dynamic as jd
 from jaxdali import fn, pipeline_def, types
 from jaxdali._pipeline.pipeline import internals_of
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
@@ -266,6 +267,23 @@ def test_local_and_global_functions():
         batch = next(it)
         np.testing.assert_allclose(batch["y"], batch["x"] - 7.5)
         assert shapes[-1] == ((16, 2, 4), SHARDING)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: jax.pure_callback(lambda a: a[:, ::-1], x, x),
+        lambda x: jd.flip(x[..., None], horizontal=0, vertical=1).jax()[..., 0],
+    ],
+    ids=["callback", "native"],
+)
+def test_calls_in_functions_of_several_devices(function):
+    """Operations that name the mesh of their program, which is not that of the outputs."""
+    with sharded(lambda x, shard: jax_function(function)(x + np.arange(8).reshape(2, 4))) as it:
+        batch = next(it)
+        expected = np.asarray(batch["x"]) + np.arange(8).reshape(2, 4)[::-1]
+        np.testing.assert_array_equal(batch["y"], expected)
+        assert batch["y"].sharding == SHARDING
 
 
 @pytest.mark.one_device
