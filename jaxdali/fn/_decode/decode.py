@@ -848,7 +848,8 @@ class ImageHeaders(HostOperator):
         self, ctx: HostContext, arrays: dict[int, np.ndarray], failed: dict[int, tuple[int, str]], pixels: Spec
     ):
         """Replaces failed samples as `_replace` does. Samples without a replacement stay in `failed`."""
-        for i in sorted(failed):
+        replaced: list[int] = []
+        for i, (code, reason) in failed.items():
             # The other samples of its shard (cyclic), then those of the other shards.
             first = i - i % ctx.B
             by_distance = [
@@ -861,10 +862,10 @@ class ImageHeaders(HostOperator):
             elif replacement is not None:
                 arrays[i] = arrays[replacement]
             else:
-                code, reason = failed[i]
                 failed[i] = code, f"{reason or _ffi.STATUS[code]}; no good sample of its batch can replace it"
-        # The replaced ones; the others have the text above.
-        for i in [i for i in failed if self.replace_shape is not None or "no good sample" not in failed[i][1]]:
+                continue
+            replaced.append(i)
+        for i in replaced:
             ctx.report_bad(i, *failed.pop(i))
 
     def _check_array(self, x: np.ndarray | DecodeError, pixels: Spec) -> np.ndarray | DecodeError:

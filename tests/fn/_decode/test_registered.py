@@ -195,6 +195,19 @@ def test_damaged_images_become_black():
         run(lambda x: fn.decoders.image(x, on_error="replace", replace_shape=(2, 3, 3)), [encoded(good[None])])
 
 
+def test_errors_of_decoders_say_anything():
+    def decode(data):
+        if data.endswith(b"unreadable"):
+            raise ValueError("the scanner gave no good sample")
+        return decoded(data)
+
+    extend.register_decoder(lambda data: data.startswith(b"\x93NUMPY"), decode, name="npy")
+    good = encoded(numbers((6, 6, 1), np.int16))
+    bad = np.concatenate([good, np.frombuffer(b"unreadable", np.uint8)])
+    [[images]] = run(lambda x: fn.decoders.image(x, on_error="replace"), [good, bad])
+    np.testing.assert_array_equal(np.asarray(images[1]), np.asarray(images[0]))
+
+
 def test_the_cache_and_threads():
     calls, threads = [], set()
 
