@@ -222,6 +222,16 @@ class _Refused:
 _refused = _Refused()  # one per process: the kernels refuse the same files in all pipelines
 
 
+def _replacement_of(i: int, ctx: HostContext, is_good: Callable[[int], bool]) -> int | None:
+    """The good sample that replaces sample `i`: the next one of its shard (cyclic), else the next of other shards."""
+    first = i - i % ctx.B
+    by_distance = itertools.chain(
+        (first + (i + k) % ctx.B for k in range(1, ctx.B)),
+        ((first + k) % ctx.N for k in range(ctx.B, ctx.N)),
+    )
+    return next(filter(is_good, by_distance), None)
+
+
 @dataclasses.dataclass
 class _Samples:
     """A batch on its way through the host.
@@ -850,16 +860,9 @@ class ImageHeaders(HostOperator):
         """Replaces failed samples as `_replace` does. Samples without a replacement stay in `failed`."""
         replaced: list[int] = []
         for i, (code, reason) in failed.items():
-            # The other samples of its shard (cyclic), then those of the other shards.
-            first = i - i % ctx.B
-            by_distance = [
-                *(first + (i + k) % ctx.B for k in range(1, ctx.B)),
-                *((first + k) % ctx.N for k in range(ctx.B, ctx.N)),
-            ]
-            replacement = next((j for j in by_distance if j in arrays and j not in failed), None)
             if self.replace_shape is not None:
                 arrays[i] = np.zeros(self.replace_shape, pixels.dtype)
-            elif replacement is not None:
+            elif (replacement := _replacement_of(i, ctx, lambda j: j in arrays and j not in failed)) is not None:
                 arrays[i] = arrays[replacement]
             else:
                 failed[i] = code, f"{reason or _ffi.STATUS[code]}; no good sample of its batch can replace it"
@@ -1027,10 +1030,7 @@ class ImageHeaders(HostOperator):
                 x.info[i, Info.FORMAT] = Format.PIXELS
 
     def _replace(self, ctx: HostContext, x: _Samples):
-        """Replaces each failed sample by a black image, or by the next valid sample.
-
-        The next samples are those of its shard (cyclic), then those of the other shards.
-        """
+        """Replaces each failed sample by a black image, or by the next valid sample, see `_replacement_of`."""
         for i in sorted(x.failed):
             if self.replace_shape is not None:
                 # GPU programs take finished pixels in the output's dtype; those of the CPU take a raster of 8 bits.
@@ -1042,12 +1042,7 @@ class ImageHeaders(HostOperator):
                 x.info[i] = _info(kind, height, width, channels)
                 x.tables[i] = 0  # no image for the GPU kernels
             else:
-                first = i - i % ctx.B
-                by_distance = itertools.chain(
-                    (first + (i + k) % ctx.B for k in range(1, ctx.B)),
-                    ((first + k) % ctx.N for k in range(ctx.B, ctx.N)),
-                )
-                replacement = next((j for j in by_distance if j not in x.failed and ctx.present[j]), None)
+                replacement = _replacement_of(i, ctx, lambda j: j not in x.failed and bool(ctx.present[j]))
                 if replacement is None:
                     code, reason = x.failed[i]
                     ctx.fail(i, code, f"{reason or _ffi.STATUS[code]}; no valid sample of its batch can replace it")
