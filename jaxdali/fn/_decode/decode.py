@@ -24,7 +24,7 @@ from ..._core import ffi as _ffi
 from ..._core.context import BuildContext, HostContext, LowerContext
 from ..._core.errors import ArgumentError
 from ..._core.operator import HostOperator, Operator, Setup, StageOperator
-from ..._core.ragged import Packed, plan_offsets
+from ..._core.ragged import Packed, pack
 from ..._core.values import Spec, Value
 from ..._cpu import Format, Info, Status
 from ..._data.storage import Storage
@@ -165,17 +165,7 @@ def packed(ctx: HostContext, encoded: Value) -> Packed:
     if isinstance(encoded.data, Packed):
         return encoded.data
     assert encoded.data is not None
-    return repack(ctx, list(encoded.data))
-
-
-def repack(ctx: HostContext, samples: Sequence[np.ndarray]) -> Packed:
-    """Copies byte strings into output 0 of a host operator."""
-    shapes = np.array([[s.size] for s in samples], np.int64)
-    offsets, num_elements = plan_offsets(shapes, ctx.S)
-    result = Packed(ctx.empty(num_elements, np.uint8), offsets, shapes)
-    for i, sample in enumerate(samples):
-        result[i][...] = sample
-    return result
+    return pack(list(encoded.data), ctx.S, ctx.empty)
 
 
 @functools.cache
@@ -726,7 +716,7 @@ class ImageHeaders(HostOperator):
         # Failed samples without a replacement are decoded like absent ones, whose rows are zeros.
         info[[i for i in x.failed if info[i, Info.STATUS]]] = 0
         if x.data:
-            source = repack(ctx, [x.bytes_of(i) for i in range(ctx.N)])
+            source = pack([x.bytes_of(i) for i in range(ctx.N)], ctx.S, ctx.empty)
         return source, info, x.tables
 
     def _select_pages(

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..._core.context import HostContext
 from ..._core.frames import context_of_frames
-from ..._core.ragged import Packed
+from ..._core.ragged import Packed, pack
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from . import decode as _decode
@@ -59,7 +59,8 @@ class ImageSlots:
             [_decode.file_of(row) for row in encoded.sample(i)] if is_present else []
             for i, is_present in enumerate(ctx.present.tolist())
         ]
-        return slots, _decode.repack(slots.ctx, [r[k] if k < len(r) else nothing for r in rows for k in range(slots.K)])
+        files = [r[k] if k < len(r) else nothing for r in rows for k in range(slots.K)]
+        return slots, pack(files, slots.ctx.S, slots.ctx.empty)
 
     def repeated(self, value: Value, name: str, per_image: bool) -> Value:
         """An argument per sample as one per place.
