@@ -192,25 +192,25 @@ class HostPass:
                     self._fetch(reader, ref, batch)
                 if isinstance(item, _Pointwise):
                     item(batch, self._resources.meter)
-                    if plan.awaited and self._learn(batch):  # the plan has grown: begin again with its items
-                        break
-                    continue
-                step = item.step
-                done.add(step.id)
-                with self._resources.meter.stage("host" if step.stage == "host" else "setup", step.op.name, step.name):
-                    self._run(item, batch, bad_inputs.get(step.id, {}))
-                if batch.failures:
-                    # A sample fails where it was read or looked at first, so the first failing step is the one to name.
-                    failed_step, i, code, reason = batch.failures[0]
-                    raise repair.sample_error(failed_step, batch, i, code, reason)
+                else:
+                    step = item.step
+                    done.add(step.id)
+                    stage = "host" if step.stage == "host" else "setup"
+                    with self._resources.meter.stage(stage, step.op.name, step.name):
+                        self._run(item, batch, bad_inputs.get(step.id, {}))
+                    if batch.failures:
+                        # A sample fails where it was read or looked at first, so the first failing step is the one to
+                        # name.
+                        failed_step, i, code, reason = batch.failures[0]
+                        raise repair.sample_error(failed_step, batch, i, code, reason)
                 if self._bound.plan.awaited:
                     self._learn(batch)
-                if self._bound.plan is not plan:
+                if self._bound.plan is not plan:  # it has grown: begin again with its items
                     break
         return {}
 
-    def _learn(self, batch: InFlightBatch) -> bool:
-        """Binds the steps that awaited values which the batch now has. Returns whether there were any."""
+    def _learn(self, batch: InFlightBatch):
+        """Binds the steps that awaited values which the batch now has, if there are any."""
         shapes: dict[Ref, tuple[int, ...]] = {}
         samples: dict[Ref, Sequence[np.ndarray]] = {}
         for ref in (r for r in self._bound.plan.awaited if r in batch.values):
@@ -224,7 +224,6 @@ class HostPass:
                 )
             shapes[ref], samples[ref] = self._first(ref, batch)
         self._bound.learn(shapes, samples)
-        return bool(shapes)
 
     def _first(self, ref: Ref, batch: InFlightBatch) -> tuple[tuple[int, ...], Sequence[np.ndarray]]:
         """Returns the shape of the first sample of a value, and its samples if they are on the host, else none. The
