@@ -31,15 +31,6 @@ JAXDALI_HD inline void WriteWord(uint8_t* p, uint32_t word) {
 #endif
 }
 
-// Reads four words; `p` is a multiple of 16.
-JAXDALI_HD inline void ReadWords(const uint8_t* p, uint32_t* words) {
-#if defined(__CUDA_ARCH__)
-  const uint4 v = __ldg(reinterpret_cast<const uint4*>(p));
-  words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
-#else
-  std::memcpy(words, __builtin_assume_aligned(p, 16), 16);
-#endif
-}
 // Writes four words; `p` is a multiple of 16.
 JAXDALI_HD inline void WriteWords(uint8_t* p, const uint32_t* words) {
 #if defined(__CUDA_ARCH__)
