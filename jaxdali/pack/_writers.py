@@ -7,7 +7,7 @@ import json
 import os
 import struct
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -110,7 +110,8 @@ class ArrayRecordWriter:
         self._file.close()
 
 
-WRITERS = {  # by format: the writer, and the extension of its files
+# By format: what makes the writer of the file at a path, and the extension of these files.
+WRITERS: dict[str, tuple[Callable[[str], Writer], str]] = {
     "webdataset": (WebDatasetWriter, "tar"),
     "tfrecord": (TFRecordWriter, "tfrecord"),
     "array_record": (ArrayRecordWriter, "array_record"),
