@@ -257,11 +257,6 @@ class Prefetch:
             kind = self._finished_items[0][0] if self._finished_items else ""
             return kind == "end"
 
-    @property
-    def full(self) -> bool:
-        """Whether the queue of finished batches is full (for benchmarks)."""
-        return self._free_slots._value == 0 and self._dispatched_items.empty()
-
     def restart(self):
         """Continues with the next epoch after `get` has reached the end of the data."""
         with self._item_finished:

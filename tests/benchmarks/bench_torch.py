@@ -53,7 +53,9 @@ def main():
     times: dict[str, list[float]] = {name: [] for name in iterators_by_name}
     for _ in range(args.batches):
         for name, it in iterators_by_name.items():
-            while not it._stream.lease.runners[0].full:
+            runner = it._stream.lease.runners[0]
+            # Until the queue of finished batches is full.
+            while runner._free_slots._value or not runner._dispatched_items.empty():
                 time.sleep(0.001)
             time.sleep(0.005)
             start = time.perf_counter()
