@@ -25,7 +25,7 @@ from PIL import Image
 
 from .. import __version__, _cpu, types
 from ..fn._decode import pillow as _pillow
-from ..fn._decode.formats import failure, parse_header, reason_of
+from ..fn._decode.formats import failure, parse_header, reason_of, replace_file
 from ._definitions import UsageError
 
 # --- decoders --------------------------------------------------------------------------------------------------------
@@ -79,15 +79,7 @@ def _of_jaxdali(stack: contextlib.ExitStack) -> Decoder:
             raise ValueError(failure(row[Info.FORMAT], int(row[Info.STATUS]), reason_of(encoded, row)))
         # As in pipelines: Pillow or imagecodecs decode, and the kernel converts their raster to RGB.
         if row[Info.HOST_DECODE]:
-            raster = _pillow.decode(encoded, row)
-            encoded = raster.reshape(-1).view(np.uint8)
-            # The raster is a file of raw values, which the host need not decode (0), without an EXIF orientation (-1).
-            row[[Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = (
-                _cpu.Format.RAW,
-                8 * raster.itemsize,
-                0,
-                -1,
-            )
+            encoded = replace_file(row, _pillow.decode(encoded, row), _cpu.Format.RAW)
         out = np.empty((int(row[Info.HEIGHT]), int(row[Info.WIDTH]), 3), np.uint8)
         (code,) = _cpu.decode_images(
             [encoded], row[None], [out], int(types.RGB), adjust_orientation=False, fast_idct=False, pool=pool

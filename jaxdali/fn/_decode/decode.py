@@ -39,7 +39,16 @@ from .cache import CacheOptions, CacheUse, digest
 from .coded_pictures import FORMATS as CODED_FORMATS
 from .coded_pictures import largest_picture
 from .foreign import describe_unsupported
-from .formats import AS_INDICES, DecodeError, complete_headers, failure, parse_header, reason_of, select_page
+from .formats import (
+    AS_INDICES,
+    DecodeError,
+    complete_headers,
+    failure,
+    parse_header,
+    reason_of,
+    replace_file,
+    select_page,
+)
 
 OUTPUT_TYPES = tuple(types.DALIImageType)
 NO_PALETTE = (
@@ -930,14 +939,7 @@ class ImageHeaders(HostOperator):
             (raster,) = _pillow.decode_all([(data, row)], num_threads=1)
             if isinstance(raster, DecodeError):
                 return DecodeError(raster.code, self.images.failure(row, raster.code, str(raster)))
-            # The raster takes the place of the file.
-            data = raster.reshape(-1).view(np.uint8)
-            row[[Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = (
-                Format.RAW,
-                8 * raster.itemsize,
-                0,
-                -1,
-            )
+            data = replace_file(row, raster, Format.RAW)
         (result,) = self.images.on_host(pool, [(data, row)])
         return DecodeError(result, self.images.failure(row, result)) if isinstance(result, int) else result
 
@@ -954,10 +956,8 @@ class ImageHeaders(HostOperator):
                 int(x.info[i, Info.WIDTH]),
             )
             pixels = cache_use.get(key)
-            # The row then describes finished pixels in place of the file.
             if pixels is not None:
-                x.data[i] = pixels
-                x.info[i, [Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = Format.PIXELS, 8, 0, -1
+                x.data[i] = replace_file(x.info[i], pixels, Format.PIXELS)
             elif i not in ctx.bad and cache_use.cache.admits(int(sizes[i])):
                 x.keys[i] = key
 
@@ -974,13 +974,7 @@ class ImageHeaders(HostOperator):
             if isinstance(result, DecodeError):
                 x.failed[i] = (result.code, str(result))
             else:
-                x.data[i] = result.reshape(-1).view(np.uint8)
-                x.info[i, [Info.FORMAT, Info.DEPTH, Info.HOST_DECODE, Info.ORIENTATION_AT]] = (
-                    Format.RAW,
-                    8 * result.itemsize,
-                    0,
-                    -1,
-                )
+                x.data[i] = replace_file(x.info[i], result, Format.RAW)
 
     def _compact(self, ctx: HostContext, x: _Samples, chosen: list[int]) -> list[int]:
         """Decodes the coefficients of progressive JPEG, from which GPU kernels make the pixels.

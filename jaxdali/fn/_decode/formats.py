@@ -197,6 +197,19 @@ def select_page(data: np.ndarray, row: np.ndarray, page: int) -> tuple[np.ndarra
     return data, row
 
 
+def replace_file(row: np.ndarray, pixels: np.ndarray, kind: Format) -> np.ndarray:
+    """Writes into an info row that pixels take the place of the file. Returns the pixels as bytes, u8, 1-D.
+
+    Args:
+      row: the info row of the file, whose extents and orientation stay.
+      pixels: what the host has decoded of the file.
+      kind: RAW, the stored raster, which kernels convert and turn upright; or PIXELS, which are finished.
+    """
+    row[Info.FORMAT], row[Info.DEPTH] = kind, 8 * pixels.itemsize
+    row[Info.HOST_DECODE], row[Info.ORIENTATION_AT] = 0, -1  # there is no place of the orientation in a file
+    return pixels.reshape(-1).view(np.uint8)
+
+
 def pillow_image(data: bytes, kind: int) -> Any:
     """A file, opened by Pillow as this format and no other.
 
