@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,6 +64,37 @@ class PhaseMemory:
     sizes: Sizes
 
 
+class SampleFailure(NamedTuple):
+    """A sample that failed in the host pass.
+
+    Attributes:
+      step: the step in which it failed.
+      sample: its place in the batch.
+      code, reason: the status code, and details or "".
+    """
+
+    step: Step
+    sample: int
+    code: int
+    reason: str
+
+
+class ProgramStatus(NamedTuple):
+    """The status that a program with native steps returns beside its results.
+
+    Attributes:
+      program: its name.
+      native: its native steps.
+      codes: status codes ``i32[S*B, steps]``.
+      times: the times of these steps; None: they are not measured, or were counted already.
+    """
+
+    program: str
+    native: tuple[Step, ...]
+    codes: Any
+    times: Any
+
+
 @dataclasses.dataclass(frozen=True)
 class EagerResults:
     """The results of an eager function for a batch.
@@ -71,13 +102,13 @@ class EagerResults:
     Attributes:
       outputs: the result of `EagerOperator.call` or `SampleOperator.call_samples`.
       specs: the spec of each output.
-      failures: (step, sample, code, reason) of the samples that the call marked as failed.
+      failures: the samples that the call marked as failed.
       replaced: (file, reason) of the samples that the call reported as replaced.
     """
 
     outputs: Sequence[Any]
     specs: tuple[Spec, ...]
-    failures: Sequence[tuple[Step, int, int, str]]
+    failures: Sequence[SampleFailure]
     replaced: Sequence[tuple[str, str]]
 
 
@@ -97,9 +128,8 @@ class InFlightBatch:
       random_keys: by step, the keys of its random numbers if they are not epoch and position: two ``[N]`` arrays that
         take the places of these.
       results: the results of programs and eager functions: arrays, `Ragged` or `EagerArrays`.
-      status: for each program with native steps: (the program's name, these steps, codes ``i32[S*B, steps]``, their
-        times or None).
-      failures: samples that failed in the host pass: (step, sample, code, reason).
+      status: the status of each program with native steps.
+      failures: samples that failed in the host pass.
       replaced: (file, reason) of samples that operators replaced.
       unread: (file, reason) of samples that sources could not read. It is kept when the batch is made again.
       bad: after a launch, the samples that failed and their codes, by native step; see `HostContext.bad`.
@@ -123,8 +153,8 @@ class InFlightBatch:
     ids: SampleIds | None = None
     random_keys: Mapping[int, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
     results: dict[Ref, Any] = dataclasses.field(default_factory=dict)
-    status: list[tuple[str, tuple[Step, ...], Any, Any]] = dataclasses.field(default_factory=list)
-    failures: list[tuple[Step, int, int, str]] = dataclasses.field(default_factory=list)
+    status: list[ProgramStatus] = dataclasses.field(default_factory=list)
+    failures: list[SampleFailure] = dataclasses.field(default_factory=list)
     replaced: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     unread: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     bad: Mapping[int, Mapping[int, int]] = dataclasses.field(default_factory=dict)

@@ -23,7 +23,7 @@ from .._core.values import Spec, Value
 from .._plan.binding import BoundPlan
 from .._plan.plan import Plan, Ref, Step
 from . import repair
-from .batch import InFlightBatch
+from .batch import InFlightBatch, SampleFailure
 from .eager import EagerCalls
 from .meter import Meter
 from .origins import source_info
@@ -198,11 +198,7 @@ class HostPass:
                     stage = "host" if step.stage == "host" else "setup"
                     with self._resources.meter.stage(stage, step.op.name, step.name):
                         self._run(item, batch, bad_inputs.get(step.id, {}))
-                    if batch.failures:
-                        # A sample fails where it was read or looked at first, so the first failing step is the one to
-                        # name.
-                        failed_step, i, code, reason = batch.failures[0]
-                        raise repair.sample_error(failed_step, batch, i, code, reason)
+                    repair.raise_first_failure(batch)
                 if self._bound.plan.awaited:
                     self._learn(batch)
                 if self._bound.plan is not plan:  # it has grown: begin again with its items
@@ -361,7 +357,7 @@ class HostPass:
         # Operators may also check the samples that are absent, whose contents are arbitrary.
         def fail(i: int, code: int, reason: str = ""):
             if present[i]:
-                batch.failures.append((step, i, code, reason))
+                batch.failures.append(SampleFailure(step, i, code, reason))
 
         def report_bad(i: int, code: int, reason: str = ""):
             if present[i]:

@@ -22,7 +22,7 @@ from .._program.program import Program, program_for
 from .._program.sharding import Shards
 from . import repair
 from .ahead_compiler import AheadCompiler
-from .batch import InFlightBatch, PhaseMemory
+from .batch import InFlightBatch, PhaseMemory, ProgramStatus
 from .host_pass import HostPass
 from .phases import Phase, Phases
 from .resources import RunResources
@@ -81,9 +81,7 @@ class Launcher:
           SampleError: a sample failed on the host.
           OperatorError: an operator failed.
         """
-        if batch.failures:  # a sample failed while it was read, and no host step may follow
-            step, i, code, reason = batch.failures[0]
-            raise repair.sample_error(step, batch, i, code, reason)
+        repair.raise_first_failure(batch)  # if a sample failed while it was read, no host step may follow
         # Only programs return samples that failed, and none has run before the first phase.
         if self._host.run(0, batch):
             raise AssertionError("a program has run")
@@ -302,7 +300,7 @@ class Launcher:
             operands = self._operands(phase, segment, memory, batch, resources.pool)
             codes, times = self._dispatch(number, segment, phase, operands, batch)
         if segment.native:
-            batch.status.append((label, segment.native, codes, times))
+            batch.status.append(ProgramStatus(label, segment.native, codes, times))
         if resources.meter.enabled:
             samples = resources.N if batch.repaired is None else int(batch.repaired.sum())
             resources.meter.count("launch", label, samples, operands.nbytes + self._crossing_bytes(segment, batch))

@@ -44,7 +44,8 @@ def failed(batch: InFlightBatch, meter: Meter) -> dict[int, dict[int, int]]:
       SampleError: a sample can't be repaired.
     """
     bad: dict[int, dict[int, int]] = {}
-    for k, (program, native, codes, times) in enumerate(batch.status):
+    for k, status in enumerate(batch.status):
+        program, native, codes, times = status
         with meter.stage("check", " ".join(s.op.name for s in native), program):
             has_failures = _any_nonzero(codes)
         if meter.enabled:
@@ -52,7 +53,7 @@ def failed(batch: InFlightBatch, meter: Meter) -> dict[int, dict[int, int]]:
         if times is not None:  # of devices that work at the same time, the mean counts
             for step, seconds in zip(native, np.asarray(times).mean(axis=0) * TIME_UNIT, strict=True):
                 meter.took("program", step.name, float(seconds), len(codes))
-            batch.status[k] = program, native, codes, None  # counted only once: a later phase reads the status again
+            batch.status[k] = status._replace(times=None)  # counted only once: a later phase reads the status again
         if not has_failures:
             continue
         codes = np.asarray(codes)
@@ -169,3 +170,13 @@ def sample_error(step: Step, batch: InFlightBatch, i: int, code: int, reason: st
     return SampleError(
         step.op.name, step.node.where, path or f"sample {i}", f"{reason}; {advice}" if advice else reason, code, index=i
     )
+
+
+def raise_first_failure(batch: InFlightBatch):
+    """Raises the `SampleError` of the sample that failed first in the host pass, if one has failed.
+
+    A sample fails where it was read or looked at first, so the first failing step is the one to name.
+    """
+    if batch.failures:
+        failure = batch.failures[0]
+        raise sample_error(failure.step, batch, failure.sample, failure.code, failure.reason)

@@ -16,7 +16,7 @@ import numpy as np
 from .. import Pipeline, dynamic, encode_jpeg, fn
 from .._batch.batch import SourceError
 from .._batch.executor import Executor
-from .._batch.repair import sample_error
+from .._batch.repair import raise_first_failure
 from .._core.errors import ArgumentError, SampleError, printable
 from .._core.jax_settings import own_settings
 from .._core.values import Value
@@ -222,9 +222,7 @@ def _records(
                 batch = executor.reader.read(state)
                 state = batch.after
                 assert batch.ids is not None
-                if batch.failures:
-                    step, i, code, reason = batch.failures[0]
-                    raise sample_error(step, batch, i, code, reason)
+                raise_first_failure(batch)
                 indices = range(min(_BATCH, end - start))  # the samples behind the shard's end are of the next round
                 bad += [(batch.ids.paths[i], reason) for i, reason in batch.ids.unread.items() if i in indices]
                 # The values of the outputs: `batch.values` has them by node and output.
