@@ -137,7 +137,8 @@ ffi::Error Make(ffi::Error (*set_up)(B*, Params...), StageOperands* operands, si
   batch.out = chain->values[k + 1];
   auto error = operands->SetUpStage(set_up, k, &batch);
   auto stage = std::make_unique<S>();
-  stage->batch = batch;  // a ResampleBatch has no more members than the ResizeBatch that it becomes
+  static_assert(sizeof(B) == sizeof(S::batch));  // a ResampleBatch becomes a ResizeBatch, and may have no more members
+  stage->batch = batch;
   chain->stages.push_back(std::move(stage));
   return error;
 }
