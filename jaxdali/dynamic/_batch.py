@@ -616,7 +616,7 @@ class Batch(Arithmetic):
         return cls(children[0], children[1] if len(children) > 1 else None, layout, dims)
 
 
-_pool = BufferPool()
+buffers = BufferPool()  # of ragged batches on the host
 
 
 def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = None, roomy: bool = False) -> Batch:
@@ -646,7 +646,7 @@ def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = Non
 
     def empty(elements: int, dtype: np.dtype) -> np.ndarray:
         """A buffer ``[1, elements]`` or larger, of one shard."""
-        return _pool.empty((1, _roomy(elements) if roomy else max(elements, 1)), dtype)
+        return buffers.empty((1, _roomy(elements) if roomy else max(elements, 1)), dtype)
 
     packed = pack(arrays, num_shards=1, empty=empty)
     return Batch(packed.data[0], packed.shapes, layout, None if like is None else like.dims)

@@ -12,7 +12,7 @@ from .._core.errors import ArgumentTypeError
 from .._core.ragged import Packed
 from ..fn._decode.examples import ExampleOutputs
 from . import _threads
-from ._batch import Batch, Draw, Tensor, _pool
+from ._batch import Batch, Draw, Tensor, buffers
 from ._values import FILE
 
 
@@ -41,7 +41,7 @@ def parsed(inputs: Sequence[Any], arguments: Mapping[str, Any]) -> dict[str, Any
             len(messages),
             outputs.specs,
             lambda i, code, reason="": failures.append(i),
-            lambda elements, dtype, index=0: _pool.empty((1, max(elements, 1)), dtype),
+            lambda elements, dtype, index=0: buffers.empty((1, max(elements, 1)), dtype),
             _threads.SHARED,
         )
         values = outputs.parse(ctx, [np.frombuffer(x, np.uint8) for x in messages])
