@@ -158,11 +158,11 @@ _IGNORED = {  # arguments without effect, for which DALI warns too, and the reas
 }
 
 
-def operator_function(what: type[Operator] | str) -> Callable[[F], F]:
+def operator_function(operator: type[Operator] | str) -> Callable[[F], F]:
     """Makes an operator from a signature; see the module's docstring.
 
     Args:
-      what: the operator that the function adds, whose arguments are its fields or come per sample; or only the public
+      operator: the operator that the function adds, whose arguments are its fields or come per sample; or only the public
         name, if the function's body adds operators itself.
 
     Returns:
@@ -172,7 +172,7 @@ def operator_function(what: type[Operator] | str) -> Callable[[F], F]:
 
     def decorate(f: F) -> F:
         """Makes the public function from the declaration `f`."""
-        declaration = Declaration(f, what)
+        declaration = Declaration(f, operator)
 
         @records(declaration.name)
         @functools.wraps(f)
@@ -203,7 +203,7 @@ class Declaration:
     """
 
     def __init__(self, f: Callable[..., Any], operator: type[Operator] | str):
-        """Registers the declaration by its name. `operator` is as `what` of `operator_function`."""
+        """Registers the declaration by its name. `operator` is as that of `operator_function`."""
         self.function = f
         self.name = operator if isinstance(operator, str) else operator.name
         self._operator_class = None if isinstance(operator, str) else operator
