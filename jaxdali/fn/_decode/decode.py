@@ -29,9 +29,10 @@ from ..._core.values import Spec, Value
 from ..._cpu import Format, Info, Status
 from ..._data.storage import Storage
 from .._families.conversion import convert
+from .._families.layouts import spec_of
 from .._families.window import Window
 from .._families.window_regions import PLACE, ImageWindow, RegionAsWindow, window_of_region
-from .._image.resize import Resize, output_spec
+from .._image.resize import Resize
 from .._tensor.copy import Copy
 from . import pillow as _pillow
 from . import registered
@@ -277,7 +278,7 @@ class DecodeImage(StageOperator):
     on_gpu: bool = False  # whether the GPU kernels run; known when the pipeline is built
 
     def infer(self, payload: Spec, info: Spec, tables: Spec) -> tuple[Spec, ...]:
-        return (output_spec(self.dtype, (*self.extents, num_channels(self.output_type)), "HWC"),)
+        return (spec_of(self.dtype, (*self.extents, num_channels(self.output_type)), "HWC"),)
 
     def bind(self, ctx: BuildContext, *specs: Spec) -> Operator:
         """See `Operator.bind`."""

@@ -15,8 +15,9 @@ from ..._core.operator import Setup
 from ..._core.operator_function import Input, OneOrMore, PerSample, SeededHints, operator_function
 from ..._core.values import Spec, Value
 from .._families.drawing import uniforms
+from .._families.layouts import spec_of
 from .._families.random_windows import random_range, random_windows
-from .resize import MAX_EXTENT, Resampling, output_spec, plan, spatial_axes
+from .resize import MAX_EXTENT, Resampling, plan, spatial_axes
 
 
 class RandomResizedCrop(Resampling):
@@ -51,7 +52,7 @@ class RandomResizedCrop(Resampling):
         )
         first, _ = spatial_axes(layout)
         dims[first : first + 2] = size
-        return (output_spec(dtype, dims, layout),)
+        return (spec_of(dtype, dims, layout),)
 
     def setup(self, ctx: HostContext, image: Value, *values: Value) -> Setup:
         """Draws the windows, and plans their resizing to `size`."""

@@ -22,7 +22,7 @@ from ..._core.operator_function import Hints, ImageTypeHints, Input, OneOrMore, 
 from ..._core.ragged import Ragged
 from ..._core.values import Spec, Value
 from ..._cpu import ExtentRounding, ResizeMode, Status
-from .._families.layouts import NO_LAYOUT, channels_missing
+from .._families.layouts import NO_LAYOUT, channels_missing, spec_of
 
 LAYOUTS = ("HWC", "CHW", "FHWC", "FCHW", "CFHW", "DHWC", "CDHW", "FDHWC", "FCDHW", "CFDHW")
 INPUT_TYPES = tuple(map(np.dtype, ("uint8", "int16", "uint16", "float16", "bfloat16", "float32")))
@@ -262,7 +262,7 @@ class Resize(Resampling):
         sizes = self.static_sizes(layout, [image.extent(first + a) for a in range(count)])
         dims = [image.extent(i) for i in range(image.ndim)]
         dims[first : first + count] = sizes
-        outputs = (output_spec(dtype, dims, layout),)
+        outputs = (spec_of(dtype, dims, layout),)
         return (*outputs, Spec(np.dtype(np.int32), 1, (count,))) if self.save_attrs else outputs
 
     def static_sizes(self, layout: str, extents: Sequence[int | None]) -> Sequence[int | None]:
@@ -370,13 +370,6 @@ class ByConvention(Resize):
     """A resize with the pixels of another library."""
 
     kernel = "resample"
-
-
-def output_spec(dtype: np.dtype, dims: Sequence[int | None], layout: str) -> Spec:
-    """The spec of an output with these extents. None: the extent varies. The shape is static if all are known."""
-    known_extents = tuple(n for n in dims if n is not None)
-    static = known_extents if len(known_extents) == len(dims) else None
-    return Spec(dtype, len(dims), static, layout, None if static is not None else tuple(dims))
 
 
 @functools.lru_cache
