@@ -30,7 +30,7 @@ def _dtype(kind: Any) -> np.dtype:
     return import_pyarrow().array([], kind).to_numpy(zero_copy_only=False).dtype
 
 
-def spec_of(name: str, kind: Any) -> Spec:
+def spec_of_column(name: str, kind: Any) -> Spec:
     """The spec of a column. Raises RuntimeError if its type is not supported."""
     pa = import_pyarrow()
     t = pa.types

@@ -33,7 +33,7 @@ from ._columns import (
     import_pyarrow,
     needs_no_validation,
     size_without_dictionary,
-    spec_of,
+    spec_of_column,
 )
 
 _CACHE_BYTES = 512 << 20  # limit of the decoded row groups that are kept, for each shard
@@ -312,7 +312,8 @@ class _Rows(Records):
                     f"{files.path(i)}: there is no column {quoted(missing[0])}; it has {cut(', '.join(names[:50]))}"
                 )
             specs = tuple(
-                spec_of(f"{files.path(i)}: column {quoted(c)}", table.schema.field(c).type) for c in self._columns
+                spec_of_column(f"{files.path(i)}: column {quoted(c)}", table.schema.field(c).type)
+                for c in self._columns
             )
             if i and specs != self.specs:
                 raise RuntimeError(f"{files.path(i)}: its columns differ in type from those of {files.path(0)}")
