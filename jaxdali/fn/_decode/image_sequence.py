@@ -12,6 +12,7 @@ from ..._core.ragged import Packed, pack
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from . import decode as _decode
+from .rows_of_files import file_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,7 @@ class ImageSlots:
         slots = ImageSlots.of(ctx, encoded.shapes[:, 0], encoded.spec.extent(0))
         nothing = np.zeros(0, np.uint8)
         rows = [
-            [_decode.file_of(row) for row in encoded.sample(i)] if is_present else []
+            [file_of(row) for row in encoded.sample(i)] if is_present else []
             for i, is_present in enumerate(ctx.present.tolist())
         ]
         files = [r[k] if k < len(r) else nothing for r in rows for k in range(slots.K)]

@@ -6,7 +6,7 @@ from images import encode, picture
 
 import jaxdali
 import jaxdali.dynamic as jd
-from jaxdali.fn._decode.decode import file_of
+from jaxdali.fn._decode.rows_of_files import file_of
 
 FILES = {
     "JPEG": encode(picture(90, 70), "JPEG"),
