@@ -20,6 +20,7 @@ from jaxdali._core.ragged import Packed, Ragged, pack, plan_offsets
 from jaxdali._core.values import Spec
 from jaxdali._cpu import Status
 from jaxdali.fn._decode import decode as _decode
+from jaxdali.fn._decode import info_rows
 
 BATCH = 64
 INTERNAL = _cpu.Status.INTERNAL
@@ -102,7 +103,7 @@ def decode(
         with jax.enable_x64(True), jax.default_device(device):
             p = packed([np.frombuffer(f, np.uint8) for f in files])
             ctx: Any = python_types.SimpleNamespace(present=None, pool=pool)
-            info, _ = _decode.parse_headers(ctx, p)
+            info, _ = info_rows.parse_headers(ctx, p)
             if orientations is not None:
                 info[:, _cpu.Info.ORIENTATION] = orientations
             if regions is not None:
@@ -118,7 +119,7 @@ def decode(
                 scratch = _cpu.plan_jpeg_workspace(tables, 1, kernels.subsequence_bits, kernels.groups)
                 scratch = max(scratch, kernels.groups * _cpu.JPEG_GROUP_BYTES)
             decoded = tables[:, 0] != 0 if kernels else usable
-            shapes = _decode.output_shapes(info, kind, adjust_orientation)
+            shapes = info_rows.output_shapes(info, kind, adjust_orientation)
             shapes[~decoded] = 1
             offsets, need = plan_offsets(shapes, 1)
             starts = p.offsets.copy()

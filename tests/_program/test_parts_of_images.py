@@ -16,6 +16,7 @@ from jaxdali import SampleError, extend, fn, pipeline_def, types
 from jaxdali._core import ffi as _ffi
 from jaxdali._program.sharding import Shards
 from jaxdali.fn._decode import decode as _decode
+from jaxdali.fn._decode import info_rows
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
 from jaxdali.plugin.jax.fn import jax_function
@@ -61,7 +62,7 @@ def decoded(monkeypatch) -> Decoded:
     work, setup = Decoded(), _decode.DecodeImage.setup
 
     def spied(self, ctx, payload, info, tables):
-        shapes = _decode.output_shapes(info.data, self.output_type, self.adjust_orientation)
+        shapes = info_rows.output_shapes(info.data, self.output_type, self.adjust_orientation)
         work.pixels.append(int(shapes[:, :2].prod(axis=1)[ctx.present].sum()))
         return setup(self, ctx, payload, info, tables)
 

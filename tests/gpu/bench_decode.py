@@ -29,7 +29,7 @@ from jaxdali import types as dali_types
 from jaxdali._core import ffi as _ffi
 from jaxdali._core.ragged import BufferPool, Ragged, pack, plan_offsets
 from jaxdali._core.values import Spec
-from jaxdali.fn._decode import decode as _decode
+from jaxdali.fn._decode import info_rows
 
 IN_A_ROW = 8
 TARGET = 3  # times nvJPEG
@@ -63,7 +63,7 @@ class Batch:
         self.seconds_packing = time.perf_counter() - begin
         begin = time.perf_counter()
         ctx: Any = types.SimpleNamespace(present=None, pool=pool)
-        info, _ = _decode.parse_headers(ctx, p)
+        info, _ = info_rows.parse_headers(ctx, p)
         assert not info[:, _cpu.Info.STATUS].any()
         tables = zeros((n, _cpu.TABLE_WORDS if with_tables else 0), np.int32)
         scratch = 0
@@ -74,7 +74,7 @@ class Batch:
             scratch = _cpu.plan_jpeg_workspace(tables, 1, group_bytes=group_bytes)
             assert tables[:, 0].all(), "not all of the images are for the kernels"
         self.seconds_on_host = time.perf_counter() - begin
-        shapes = _decode.output_shapes(info, dali_types.RGB, False)
+        shapes = info_rows.output_shapes(info, dali_types.RGB, False)
         self.offsets, capacity = plan_offsets(shapes, 1)
         self.shapes, self.scratch, self.bytes = shapes, scratch, sum(map(len, files))
         layout = [np.asarray(v, np.int32) for v in (p.offsets, p.shapes, self.offsets, shapes)]

@@ -39,16 +39,23 @@ from . import registered
 from .cache import CacheOptions, CacheUse, digest
 from .coded_pictures import FORMATS as CODED_FORMATS
 from .coded_pictures import largest_picture
-from .foreign import describe_unsupported
 from .formats import (
     AS_INDICES,
     DecodeError,
-    complete_headers,
     failure,
     parse_header,
-    reason_of,
     replace_file,
     select_page,
+)
+from .info_rows import (
+    check_encoded,
+    is_sequence,
+    num_channels,
+    output_shapes,
+    packed,
+    parse_headers,
+    refusal,
+    row_of_pixels,
 )
 from .rows_of_files import file_of
 
@@ -60,83 +67,6 @@ NO_PALETTE = (
 DTYPES = tuple(
     map(np.dtype, ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "bfloat16", "float32", "float64"))
 )
-
-
-def parse_headers(ctx: HostContext, encoded: Packed) -> tuple[np.ndarray, int]:
-    """Parses the headers of encoded images by one native call, without the GIL.
-
-    Args:
-      encoded: N byte strings, u8, 1-D.
-
-    Returns:
-      (info rows, largest). The rows are ``i32[N, INFO_COLUMNS]`` with the columns `Info`; the region to decode is
-      initially the whole image, and absent samples have zeros. `largest` is the number of pixels of the largest image,
-      or -1 if some images have failed, or need more than the native decoders.
-    """
-    info = np.empty((len(encoded), _cpu.INFO_COLUMNS), np.int32)
-    sizes = np.ascontiguousarray(encoded.shapes[:, 0])
-    largest = _cpu.parse_headers(encoded.data, encoded.offsets, sizes, info, ctx.present, ctx.pool)
-    if largest < 0:
-        complete_headers(info, encoded.__getitem__)
-    return info, largest
-
-
-def refusal(data: np.ndarray, row: np.ndarray) -> str:
-    """The reason why an encoded image was refused when its header was parsed. `row` is its info row."""
-    code = int(row[Info.STATUS])
-    reason = describe_unsupported(data) if code == Status.UNKNOWN_FORMAT else reason_of(data, row)
-    return failure(row[Info.FORMAT], code, reason)
-
-
-def _info(kind: Format, height: int, width: int, channels: int) -> np.ndarray:
-    """The info row of an image that the host pass has decoded, with 8 bits and upright."""
-    row = np.zeros(_cpu.INFO_COLUMNS, np.int32)
-    size = {Info.HEIGHT: height, Info.WIDTH: width, Info.REGION_H: height, Info.REGION_W: width}
-    values = {
-        **size,
-        Info.FORMAT: kind,
-        Info.CHANNELS: channels,
-        Info.DEPTH: 8,
-        Info.ORIENTATION: 1,
-        Info.ORIENTATION_AT: -1,  # there is no place in a file
-    }
-    row[list(values)] = list(values.values())
-    return row
-
-
-def output_shapes(info: np.ndarray, output_type: types.DALIImageType, adjust_orientation: bool) -> np.ndarray:
-    """Shapes ``i64[N, 3]`` of the decoded images."""
-    shapes = np.empty((len(info), 3), np.int64)
-    _cpu.region_shapes(info, adjust_orientation, num_channels(output_type) or 0, shapes)
-    return shapes
-
-
-def num_channels(output_type: types.DALIImageType) -> int | None:
-    """The number of channels of a decoded image; None: as in the file."""
-    return {types.GRAY: 1, types.ANY_DATA: None}.get(output_type, 3)
-
-
-def check_encoded(encoded: Spec):
-    """Raises when an input can't be encoded images, or sequences of them."""
-    if encoded.dtype != np.uint8 or (encoded.ndim != 1 and not is_sequence(encoded)):
-        raise TypeError(
-            "the input must be encoded images, 1-D uint8 (a file's bytes), or sequences of them, 2-D uint8 of a layout that begins with F; "
-            f"got {encoded.ndim}-D {encoded.dtype}{f' of layout {encoded.layout}' if encoded.layout else ''}"
-            f"{'; these are pixels, which need no decoder' if encoded.ndim > 2 else ''}"
-        )
-
-
-def is_sequence(encoded: Spec) -> bool:
-    """Whether a sample is a sequence of encoded images, a row of bytes for each. A row may be longer than its file."""
-    return encoded.ndim == 2 and encoded.layout.startswith("F")
-
-
-def packed(ctx: HostContext, encoded: Value) -> Packed:
-    """A host value of encoded images as a packed batch."""
-    if isinstance(encoded.data, Packed):
-        return encoded.data
-    assert encoded.data is not None
-    return pack(list(encoded.data), ctx.S, ctx.empty)
 
 
 @functools.cache
@@ -756,7 +686,7 @@ class ImageHeaders(HostOperator):
                 info[i, Info.STATUS], reasons[i] = x.code, str(x)
             else:
                 rasters[i] = x
-                info[i] = _info(Format.RAW, *x.shape)
+                info[i] = row_of_pixels(Format.RAW, *x.shape)
                 info[i, Info.DEPTH] = 8 * x.itemsize
         return rasters, reasons
 
@@ -798,7 +728,7 @@ class ImageHeaders(HostOperator):
         if cache_use is not None:
             cache_use.keep({keys[i]: x for i, x in arrays.items() if i not in cached})
         for i, x in arrays.items():
-            info[i] = _info(Format.RAW, *x.shape[-3:])  # of a volume, the row of one slice
+            info[i] = row_of_pixels(Format.RAW, *x.shape[-3:])  # of a volume, the row of one slice
         info[[*failed], Info.STATUS] = [code for code, _ in failed.values()]
         # Windows are cut from the finished arrays; `choose_regions` sets the status of those that don't fit.
         reasons = self.choose_regions(ctx, info, values)
@@ -985,7 +915,7 @@ class ImageHeaders(HostOperator):
                     height * width * channels * (self.images.dtype.itemsize if self.on_gpu else 1), np.uint8
                 )
                 kind = Format.PIXELS if self.on_gpu else Format.RAW
-                x.info[i] = _info(kind, height, width, channels)
+                x.info[i] = row_of_pixels(kind, height, width, channels)
                 x.tables[i] = 0  # no image for the GPU kernels
             else:
                 replacement = _replacement_of(i, ctx, lambda j: j not in x.failed and bool(ctx.present[j]))

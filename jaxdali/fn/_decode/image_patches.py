@@ -26,7 +26,7 @@ from ..._cpu import Status
 from .._families.layouts import spec_of
 from .._image.patchify import DensePatches, PatchGrid, Patchify, PatchPositions, PatchSegments
 from .._image.resize import Resize
-from . import decode as _decode
+from . import info_rows
 from .decode import DecodeImage, ImageHeaders
 from .image_sequence import ImageSlots
 
@@ -118,13 +118,13 @@ class PatchHeaders(_OfImages, HostOperator):
 
     def infer(self, encoded: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         try:
-            _decode.check_encoded(encoded)
+            info_rows.check_encoded(encoded)
         except TypeError as e:
             advice = "; of decoded images fn.resize and fn.patchify make patches" if encoded.ndim > 1 else ""
             raise TypeError(f"{e}{advice}") from None
         payload = Spec(np.dtype(np.uint8), 1, None)
         self.resized_specs(arguments)
-        if not _decode.is_sequence(encoded):
+        if not info_rows.is_sequence(encoded):
             return payload, Spec(np.dtype(np.int32), 1, (2,)), Spec(np.dtype(np.int32), 2, (1, NUM_COLUMNS))
         if self.patchify.length is None:
             raise ArgumentError(
@@ -138,7 +138,7 @@ class PatchHeaders(_OfImages, HostOperator):
         slots, files = ImageSlots.of_encoded(ctx, encoded)
         inner, K = slots.ctx, slots.K
         arguments = tuple(
-            slots.repeated(v, name, per_image=_decode.is_sequence(encoded.spec) and name == "size")
+            slots.repeated(v, name, per_image=info_rows.is_sequence(encoded.spec) and name == "size")
             for name, v in zip(self.resize.args.inputs, arguments, strict=True)
         )
         source, info, _ = self.headers.run(
@@ -157,7 +157,7 @@ class PatchHeaders(_OfImages, HostOperator):
         payload = Packed(source.data, np.ascontiguousarray(offsets[:, 0]), ends.max(axis=1)[:, None])
         columns = (offsets - offsets[:, :1]).reshape(-1, 1), num_bytes.reshape(-1, 1)
         rows = np.concatenate([info, *columns], axis=1).astype(np.int32).reshape(-1, K, NUM_COLUMNS)
-        if not _decode.is_sequence(encoded.spec):
+        if not info_rows.is_sequence(encoded.spec):
             return payload, grids, rows
         grids = grids.reshape(-1, K, 2)
         if encoded.spec.extent(0) is not None:

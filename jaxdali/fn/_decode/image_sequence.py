@@ -11,7 +11,7 @@ from ..._core.frames import context_of_frames
 from ..._core.ragged import Packed, pack
 from ..._core.values import Spec, Value
 from ..._cpu import Status
-from . import decode as _decode
+from . import info_rows
 from .rows_of_files import file_of
 
 
@@ -52,8 +52,8 @@ class ImageSlots:
     @staticmethod
     def of_encoded(ctx: HostContext, encoded: Value) -> tuple[ImageSlots, Packed]:
         """The places for encoded images, or for sequences of them, and the files as the batch of the places."""
-        if not _decode.is_sequence(encoded.spec):
-            return ImageSlots.of_single(ctx), _decode.packed(ctx, encoded)
+        if not info_rows.is_sequence(encoded.spec):
+            return ImageSlots.of_single(ctx), info_rows.packed(ctx, encoded)
         slots = ImageSlots.of(ctx, encoded.shapes[:, 0], encoded.spec.extent(0))
         nothing = np.zeros(0, np.uint8)
         rows = [

@@ -13,7 +13,8 @@ from ..._core import ffi as _ffi
 from ..._core.kinds import is_foreign
 from ..._core.tracebacks import boundary
 from ..._cpu import Format, Info, Status
-from .decode import OUTPUT_TYPES, output_shapes
+from .decode import OUTPUT_TYPES
+from .info_rows import output_shapes
 
 Encoded: TypeAlias = bytes | bytearray | memoryview | np.ndarray
 Region: TypeAlias = tuple[int, int, int, int]

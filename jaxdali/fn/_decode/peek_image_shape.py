@@ -16,8 +16,7 @@ from ..._core.ragged import Packed
 from ..._core.values import Spec, Value
 from ..._cpu import Format, Info, Status
 from .._families.layouts import spec_of
-from . import decode as _decode
-from . import registered
+from . import info_rows, registered
 from .image_sequence import ImageSlots
 
 DTYPES = tuple(np.dtype(t) for t in (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64))
@@ -34,8 +33,8 @@ class PeekImageShape(HostOperator):
     takes_sequences = True
 
     def infer(self, encoded: Spec) -> tuple[Spec, ...]:
-        _decode.check_encoded(encoded)
-        if _decode.is_sequence(encoded):
+        info_rows.check_encoded(encoded)
+        if info_rows.is_sequence(encoded):
             return (spec_of(self.dtype, (encoded.extent(0), 3), "F*"),)
         return (Spec(self.dtype, 1, (3,)),)
 
@@ -45,7 +44,7 @@ class PeekImageShape(HostOperator):
         """
         slots, source = ImageSlots.of_encoded(ctx, encoded)
         shapes = self._shapes(slots.ctx, source)
-        if not _decode.is_sequence(encoded.spec):
+        if not info_rows.is_sequence(encoded.spec):
             return (shapes,)
         shapes = shapes.reshape(ctx.N, slots.K, 3)
         if ctx.spec.shape is not None:
@@ -54,7 +53,7 @@ class PeekImageShape(HostOperator):
 
     def _shapes(self, ctx: HostContext, source: Packed) -> np.ndarray:
         """Height, width and channels of each file, ``[N, 3]``."""
-        info, _ = _decode.parse_headers(ctx, source)
+        info, _ = info_rows.parse_headers(ctx, source)
         # Files that registered decoders decode have rows of zeros, so that no other error is reported for them.
         registered_shapes = dict[int, tuple[int, ...]]()
         for i in np.flatnonzero(ctx.present).tolist() if registered.names() else ():
@@ -68,8 +67,8 @@ class PeekImageShape(HostOperator):
                 info[i] = 0
                 ctx.fail(i, result.code, str(result))
         for i in np.flatnonzero((info[:, Info.STATUS] != 0) & ctx.present).tolist():
-            ctx.fail(i, int(info[i, Info.STATUS]), _decode.refusal(source[i], info[i]))
-        shapes = _decode.output_shapes(info, self.image_type, self.adjust_orientation)
+            ctx.fail(i, int(info[i, Info.STATUS]), info_rows.refusal(source[i], info[i]))
+        shapes = info_rows.output_shapes(info, self.image_type, self.adjust_orientation)
         if self.image_type == types.ANY_DATA:
             # `decoders.image` converts CMYK to RGB, but DALI's operator of this name returns 4 channels.
             for i in np.flatnonzero((info[:, Info.FORMAT] == Format.JPEG) & (shapes[:, 2] > 1) & ctx.present).tolist():

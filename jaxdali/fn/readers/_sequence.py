@@ -19,8 +19,9 @@ from ..._data.directories import in_directories
 from ..._data.files import Files, Path, matcher
 from ..._data.listed import Reader, Records
 from ..._data.storage import Store
-from .._decode.decode import DecodeImage, ImageHeaders, num_channels
+from .._decode.decode import DecodeImage, ImageHeaders
 from .._decode.formats import EXTENSIONS, DecodeError
+from .._decode.info_rows import num_channels
 from ..decoders._decoder import MAX_PIXELS
 from ._file import FileArguments
 
