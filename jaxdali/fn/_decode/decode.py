@@ -150,8 +150,11 @@ class _Samples:
         return self.data[i] if i in self.data else self.source[i]
 
 
-class DecodeImage(StageOperator):
-    """Decodes the outputs of `ImageHeaders` to images HWC."""
+class DecodeArguments(StageOperator):
+    """The arguments of a decoder of images, and what they mean for the host, which decodes some of the images.
+
+    `DecodeImage` adds what the program does.
+    """
 
     name = "decoders.image"
     kernel = "decode"
@@ -167,6 +170,85 @@ class DecodeImage(StageOperator):
     # The only reader of the images, if they may be scaled; known when the pipeline is built.
     resize: Resize | None = None
     on_gpu: bool = False  # whether the GPU kernels run; known when the pipeline is built
+
+    @property
+    def pixel_arguments(self) -> tuple[Any, ...]:
+        """The arguments that determine the pixels of an image."""
+        return (
+            self.output_type,
+            self.dtype.str,
+            self.adjust_orientation,
+            self.use_fast_idct,
+            self.palette,
+            self.truncated,
+        )
+
+    def write_options(self, info: np.ndarray) -> dict[int, str]:
+        """Writes the arguments `truncated` and `palette` into info rows.
+
+        Returns:
+          Reasons by image, for the images whose status it has set: they have no palette.
+        """
+        info[:, Info.TRUNCATED] = self.truncated == "accept"
+        if self.palette == "color":
+            return {}
+        is_valid = (info[:, Info.STATUS] == 0) & (info[:, Info.HEIGHT] > 0)
+        has_palette = is_valid & (info[:, Info.PALETTE] > 0)
+        info[has_palette, Info.PALETTE] = AS_INDICES
+        info[has_palette, Info.CHANNELS] = 1
+        # A registered decoder may have returned indices: rasters of one channel with 8 bits are taken as such.
+        is_raster = (info[:, Info.FORMAT] == Format.RAW) & (info[:, Info.CHANNELS] == 1) & (info[:, Info.DEPTH] == 8)
+        without_palette = np.flatnonzero(is_valid & ~has_palette & ~is_raster)
+        info[without_palette, Info.STATUS] = Status.UNSUPPORTED
+        return dict.fromkeys(without_palette.tolist(), NO_PALETTE)
+
+    def failure(self, row: np.ndarray, code: int, reason: str = "") -> str:
+        """The reason why an image can't be decoded, and what users can do about it.
+
+        Args:
+          row: its info row; code, reason: as in `formats.failure`.
+        """
+        text = failure(row[Info.FORMAT], code, reason)
+        if code != Status.TRUNCATED:
+            return text
+        is_jpeg = row[Info.FORMAT] == Format.JPEG
+        if self.truncated == "accept":
+            text += ", before its picture begins" if is_jpeg else '; truncated="accept" is for JPEG only'
+        elif is_jpeg and row[Info.HEIGHT] > 0:
+            text += '; truncated="accept" decodes what there is'
+        return text if self.on_error == "replace" else f'{text}; on_error="replace" replaces the sample'
+
+    def on_host(self, pool: int, images: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray | int]:
+        """Decodes images immediately.
+
+        Args:
+          pool: id of the native thread pool; images: (encoded bytes u8, info row) of each.
+
+        Returns:
+          For each image its pixels ``[H, W, C]``, or a status code if it can't be decoded.
+        """
+        if not images:
+            return []
+        info = np.stack([row for _, row in images])
+        out = [
+            np.empty(tuple(shape), self.dtype)
+            for shape in output_shapes(info, self.output_type, self.adjust_orientation).tolist()
+        ]
+        codes = _cpu.decode_images(
+            [data for data, _ in images],
+            info,
+            out,
+            int(self.output_type),
+            self.adjust_orientation,
+            self.use_fast_idct,
+            pool,
+        )
+        # The code of a decoded image is 0.
+        return [code or pixels for code, pixels in zip(codes, out, strict=True)]
+
+
+class DecodeImage(DecodeArguments):
+    """Decodes the outputs of `ImageHeaders` to images HWC."""
 
     def infer(self, payload: Spec, info: Spec, tables: Spec) -> tuple[Spec, ...]:
         return (spec_of(self.dtype, (*self.extents, num_channels(self.output_type)), "HWC"),)
@@ -221,53 +303,6 @@ class DecodeImage(StageOperator):
             return None
         return dataclasses.replace(maker, images=self, reads_sizes=True)
 
-    @property
-    def pixel_arguments(self) -> tuple[Any, ...]:
-        """The arguments that determine the pixels of an image."""
-        return (
-            self.output_type,
-            self.dtype.str,
-            self.adjust_orientation,
-            self.use_fast_idct,
-            self.palette,
-            self.truncated,
-        )
-
-    def write_options(self, info: np.ndarray) -> dict[int, str]:
-        """Writes the arguments `truncated` and `palette` into info rows.
-
-        Returns:
-          Reasons by image, for the images whose status it has set: they have no palette.
-        """
-        info[:, Info.TRUNCATED] = self.truncated == "accept"
-        if self.palette == "color":
-            return {}
-        is_valid = (info[:, Info.STATUS] == 0) & (info[:, Info.HEIGHT] > 0)
-        has_palette = is_valid & (info[:, Info.PALETTE] > 0)
-        info[has_palette, Info.PALETTE] = AS_INDICES
-        info[has_palette, Info.CHANNELS] = 1
-        # A registered decoder may have returned indices: rasters of one channel with 8 bits are taken as such.
-        is_raster = (info[:, Info.FORMAT] == Format.RAW) & (info[:, Info.CHANNELS] == 1) & (info[:, Info.DEPTH] == 8)
-        without_palette = np.flatnonzero(is_valid & ~has_palette & ~is_raster)
-        info[without_palette, Info.STATUS] = Status.UNSUPPORTED
-        return dict.fromkeys(without_palette.tolist(), NO_PALETTE)
-
-    def failure(self, row: np.ndarray, code: int, reason: str = "") -> str:
-        """The reason why an image can't be decoded, and what users can do about it.
-
-        Args:
-          row: its info row; code, reason: as in `formats.failure`.
-        """
-        text = failure(row[Info.FORMAT], code, reason)
-        if code != Status.TRUNCATED:
-            return text
-        is_jpeg = row[Info.FORMAT] == Format.JPEG
-        if self.truncated == "accept":
-            text += ", before its picture begins" if is_jpeg else '; truncated="accept" is for JPEG only'
-        elif is_jpeg and row[Info.HEIGHT] > 0:
-            text += '; truncated="accept" decodes what there is'
-        return text if self.on_error == "replace" else f'{text}; on_error="replace" replaces the sample'
-
     def repairs(self, code: int) -> bool:
         # The host decodes what the kernels have refused; with "replace", another image takes the sample's place.
         return code == Status.REFUSED or self.on_error == "replace"
@@ -303,34 +338,6 @@ class DecodeImage(StageOperator):
         y, status = _ffi.call("decode", ctx, image, ctx.spec, ctx.out[0], *call.params, **memory, **call.attrs)
         return (y,), status
 
-    def on_host(self, pool: int, images: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray | int]:
-        """Decodes images immediately.
-
-        Args:
-          pool: id of the native thread pool; images: (encoded bytes u8, info row) of each.
-
-        Returns:
-          For each image its pixels ``[H, W, C]``, or a status code if it can't be decoded.
-        """
-        if not images:
-            return []
-        info = np.stack([row for _, row in images])
-        out = [
-            np.empty(tuple(shape), self.dtype)
-            for shape in output_shapes(info, self.output_type, self.adjust_orientation).tolist()
-        ]
-        codes = _cpu.decode_images(
-            [data for data, _ in images],
-            info,
-            out,
-            int(self.output_type),
-            self.adjust_orientation,
-            self.use_fast_idct,
-            pool,
-        )
-        # The code of a decoded image is 0.
-        return [code or pixels for code, pixels in zip(codes, out, strict=True)]
-
 
 class Decoded(Copy):
     """Passes on images HWC or volumes DHWC that `ImageHeaders` had registered decoders decode."""
@@ -361,7 +368,7 @@ class ImageHeaders(HostOperator):
     """
 
     name = "decoders.image"  # the name that users know; they never see this operator
-    images: DecodeImage  # what decodes them
+    images: DecodeArguments  # what decodes them
     on_device: bool  # the user asked for the accelerator
     max_pixels: int  # limit for images that are decoded
     storage: Storage = Storage()  # has the limit on the size of a sequence
@@ -417,7 +424,9 @@ class ImageHeaders(HostOperator):
         return dataclasses.replace(self, pixels=dataclasses.replace(pixels, dtype=dtype, dims=dims))
 
     def ahead_of(self, consumers: Sequence[Operator]) -> Operator:
-        return dataclasses.replace(self, images=next((r for r in consumers if isinstance(r, DecodeImage)), self.images))
+        return dataclasses.replace(
+            self, images=next((r for r in consumers if isinstance(r, DecodeArguments)), self.images)
+        )
 
     def _choose_scales(self, ctx: HostContext, info: np.ndarray, arguments: Sequence[Value]):
         """Chooses the scale, 1/2, 1/4 or 1/8, at which JPEG, WebP and JPEG 2000 images are decoded.
