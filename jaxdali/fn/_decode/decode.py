@@ -69,6 +69,53 @@ DTYPES = tuple(
 )
 
 
+def refuse_large(info: np.ndarray, data: Callable[[int], np.ndarray], max_pixels: int) -> dict[int, str]:
+    """Sets the status of images with too many pixels. Returns the reasons, by image.
+
+    Args:
+      data: returns the bytes of an image.
+      max_pixels: the limit.
+    """
+    pixels = info[:, Info.HEIGHT].astype(np.int64) * info[:, Info.WIDTH]
+    large = pixels > max_pixels
+    refused = info[:, Info.STATUS] == Status.TOO_LARGE  # by the limits of what can be decoded, see image_header.h
+    large &= info[:, Info.STATUS] == 0  # an image that has failed already keeps its status
+    info[large, Info.STATUS] = Status.TOO_LARGE
+    reasons = _refuse_large_pictures(info, data, max_pixels)
+    if not (large | refused).any():
+        return reasons
+    for i in np.flatnonzero(large | refused).tolist():
+        size, detail = f"{info[i, Info.WIDTH]} x {info[i, Info.HEIGHT]} pixels", ""
+        # A header of digits (PNM) may state extents that int32 can't hold; the row has none then.
+        if not pixels[i]:
+            size = f"its header promises more than {np.iinfo(np.int32).max} pixels"
+        elif refused[i] and pixels[i] <= max_pixels:
+            channels = max(int(info[i, Info.CHANNELS]), 1)
+            has_int32_size = pixels[i] * channels <= np.iinfo(np.int32).max
+            detail = (
+                ", which is more than its bytes can hold"
+                if has_int32_size
+                else f" of {channels} channels, more than {np.iinfo(np.int32).max} elements"
+            )
+        reasons[i] = f"the image is too large: {size}{detail}, max_pixels is {max_pixels}"
+    return reasons
+
+
+def _refuse_large_pictures(info: np.ndarray, data: Callable[[int], np.ndarray], max_pixels: int) -> dict[int, str]:
+    """As `refuse_large`, for images of which libraries decode larger pictures than the header says."""
+    reasons = {}
+    for i in np.flatnonzero(np.isin(info[:, Info.FORMAT], CODED_FORMATS) & (info[:, Info.STATUS] == 0)).tolist():
+        try:
+            picture = largest_picture(data(i).data, info[i, Info.FORMAT])
+            if picture.pixels > max_pixels:
+                samples = f" of {picture.samples} samples" if picture.samples > 4 else ""
+                text = f"{picture.kind} {picture.width} x {picture.height} pixels{samples}"
+                raise DecodeError(Status.TOO_LARGE, f"the image is too large: {text}, max_pixels is {max_pixels}")
+        except DecodeError as e:
+            info[i, Info.STATUS], reasons[i] = e.code, str(e)
+    return reasons
+
+
 @functools.cache
 def _single_thread_pool() -> int:
     """A native pool without further threads, for callers that decode different images in parallel themselves."""
@@ -459,52 +506,6 @@ class ImageHeaders(HostOperator):
                 info[fits, column] = -(-info[fits, column] // scale)
             sizes[fits] = np.iinfo(np.int32).max  # no larger scale fits any more
 
-    def _refuse_large(self, info: np.ndarray, data: Callable[[int], np.ndarray]) -> dict[int, str]:
-        """Sets the status of images with too many pixels. Returns the reasons, by image.
-
-        Args:
-          data: returns the bytes of an image.
-        """
-        pixels = info[:, Info.HEIGHT].astype(np.int64) * info[:, Info.WIDTH]
-        large = pixels > self.max_pixels
-        refused = info[:, Info.STATUS] == Status.TOO_LARGE  # by the limits of what can be decoded, see image_header.h
-        large &= info[:, Info.STATUS] == 0  # an image that has failed already keeps its status
-        info[large, Info.STATUS] = Status.TOO_LARGE
-        reasons = self._refuse_large_pictures(info, data)
-        if not (large | refused).any():
-            return reasons
-        for i in np.flatnonzero(large | refused).tolist():
-            size, detail = f"{info[i, Info.WIDTH]} x {info[i, Info.HEIGHT]} pixels", ""
-            # A header of digits (PNM) may state extents that int32 can't hold; the row has none then.
-            if not pixels[i]:
-                size = f"its header promises more than {np.iinfo(np.int32).max} pixels"
-            elif refused[i] and pixels[i] <= self.max_pixels:
-                channels = max(int(info[i, Info.CHANNELS]), 1)
-                has_int32_size = pixels[i] * channels <= np.iinfo(np.int32).max
-                detail = (
-                    ", which is more than its bytes can hold"
-                    if has_int32_size
-                    else f" of {channels} channels, more than {np.iinfo(np.int32).max} elements"
-                )
-            reasons[i] = f"the image is too large: {size}{detail}, max_pixels is {self.max_pixels}"
-        return reasons
-
-    def _refuse_large_pictures(self, info: np.ndarray, data: Callable[[int], np.ndarray]) -> dict[int, str]:
-        """As `_refuse_large`, for images of which libraries decode larger pictures than the header says."""
-        reasons = {}
-        for i in np.flatnonzero(np.isin(info[:, Info.FORMAT], CODED_FORMATS) & (info[:, Info.STATUS] == 0)).tolist():
-            try:
-                picture = largest_picture(data(i).data, info[i, Info.FORMAT])
-                if picture.pixels > self.max_pixels:
-                    samples = f" of {picture.samples} samples" if picture.samples > 4 else ""
-                    text = f"{picture.kind} {picture.width} x {picture.height} pixels{samples}"
-                    raise DecodeError(
-                        Status.TOO_LARGE, f"the image is too large: {text}, max_pixels is {self.max_pixels}"
-                    )
-            except DecodeError as e:
-                info[i, Info.STATUS], reasons[i] = e.code, str(e)
-        return reasons
-
     def choose_regions(self, ctx: HostContext, info: np.ndarray, values: Sequence[Value]) -> dict[int, str]:
         """Writes the region of each image to decode into `info`; by default the whole image.
 
@@ -553,7 +554,9 @@ class ImageHeaders(HostOperator):
         # The common batch, which takes the short way below: native decoders read all images, and none can be too large.
         is_common = 0 <= largest <= self.max_pixels and "page" not in self.args and not rasters
         if not is_common:
-            reasons |= page_reasons | self._refuse_large(info, lambda i: pages[i] if i in pages else source[i])
+            reasons |= page_reasons | refuse_large(
+                info, lambda i: pages[i] if i in pages else source[i], self.max_pixels
+            )
         reasons |= self.choose_regions(ctx, info, values)
         self._choose_scales(ctx, info, arguments)
         place = () if self.reader is None else (self._narrow(ctx, info, self.reader, arguments),)
@@ -834,7 +837,7 @@ class ImageHeaders(HostOperator):
             return DecodeError(Status.UNSUPPORTED, failure(row[Info.FORMAT], Status.UNSUPPORTED, reasons[0]))
         if code := int(row[Info.STATUS]):
             return DecodeError(code, self.images.failure(row, code, refusal(data, row)))
-        if reasons_if_large := self._refuse_large(row[None], lambda _: data):
+        if reasons_if_large := refuse_large(row[None], lambda _: data, self.max_pixels):
             return DecodeError(int(row[Info.STATUS]), reasons_if_large[0])
         if row[Info.HOST_DECODE]:
             (raster,) = _pillow.decode_all([(data, row)], num_threads=1)
