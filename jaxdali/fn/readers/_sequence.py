@@ -19,7 +19,7 @@ from ..._data.directories import in_directories
 from ..._data.files import Files, Path, matcher
 from ..._data.listed import Reader, Records
 from ..._data.storage import Store
-from .._decode.decode import DecodeImage, ImageHeaders
+from .._decode.decode import ArrayDecoder, DecodeImage
 from .._decode.formats import EXTENSIONS, DecodeError
 from .._decode.info_rows import num_channels
 from ..decoders._decoder import MAX_PIXELS
@@ -75,7 +75,7 @@ class _Clips(Records):
             palette=op.palette,
             truncated=op.truncated,
         )
-        self._decoder = ImageHeaders(images=images, on_device=False, max_pixels=MAX_PIXELS)
+        self._decoder = ArrayDecoder(images, MAX_PIXELS)
         self.specs = (
             Spec(
                 np.dtype(np.uint8), 4, None, "FHWC", (op.sequence_length, None, None, num_channels(images.output_type))
