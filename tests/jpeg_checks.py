@@ -19,8 +19,8 @@ from jaxdali._core import ffi as _ffi
 from jaxdali._core.ragged import Packed, Ragged, pack, plan_offsets
 from jaxdali._core.values import Spec
 from jaxdali._cpu import Status
-from jaxdali.fn._decode import decode as _decode
 from jaxdali.fn._decode import info_rows
+from jaxdali.fn._decode.decode_arguments import DTYPES, OUTPUT_TYPES
 
 BATCH = 64
 INTERNAL = _cpu.Status.INTERNAL
@@ -218,7 +218,7 @@ def check_parts(kernels: Kernels, seed: int = 0) -> int:
     """
     rng = np.random.default_rng(seed)
     files = [f for f in corpus() if pillow(f.data).size < 3 * 30000]
-    every = [(kind, np.uint8) for kind in _decode.OUTPUT_TYPES] + [(types.RGB, t) for t in _decode.DTYPES]
+    every = [(kind, np.uint8) for kind in OUTPUT_TYPES] + [(types.RGB, t) for t in DTYPES]
     every += [(types.GRAY, np.float32), (types.YCbCr, np.int16), (types.BGR, np.float16), (types.ANY_DATA, np.uint16)]
     for kind, dtype in every:
         chosen = [files[i] for i in rng.choice(len(files), 60, replace=False)]

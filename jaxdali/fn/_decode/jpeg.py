@@ -13,7 +13,7 @@ from ..._core import ffi as _ffi
 from ..._core.kinds import is_foreign
 from ..._core.tracebacks import boundary
 from ..._cpu import Format, Info, Status
-from .decode import OUTPUT_TYPES
+from .decode_arguments import OUTPUT_TYPES
 from .info_rows import output_shapes
 
 Encoded: TypeAlias = bytes | bytearray | memoryview | np.ndarray

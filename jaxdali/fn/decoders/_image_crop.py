@@ -10,7 +10,7 @@ from ... import types
 from ..._core.declaration import DType, Len, OneOf, Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Input, ListOf, PerSample, operator_function
-from .._decode.decode import DTYPES
+from .._decode.decode_arguments import DTYPES
 from .._decode.region import (
     CropHeaders,
     DecodeCrop,

@@ -12,7 +12,7 @@ from ..._core.building import is_node
 from ..._core.declaration import DType, Len, OneOf, Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Input, PerSample, operator_function
-from .._decode.decode import DTYPES
+from .._decode.decode_arguments import DTYPES
 from .._decode.region import (
     DecodeRandomCrop,
     RandomCropHeaders,
