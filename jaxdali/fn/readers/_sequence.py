@@ -19,7 +19,8 @@ from ..._data.directories import in_directories
 from ..._data.files import Files, Path, matcher
 from ..._data.listed import Reader, Records
 from ..._data.storage import Store
-from .._decode.decode import ArrayDecoder, DecodeImage
+from .._decode.decode import DecodeImage
+from .._decode.decoded_arrays import ArrayDecoder
 from .._decode.formats import EXTENSIONS, DecodeError
 from .._decode.info_rows import num_channels
 from ..decoders._decoder import MAX_PIXELS
