@@ -175,7 +175,7 @@ def fork_error(activity: str) -> RuntimeError:
 #    * Of the process: kernels and GPUs (`_core/ffi.py`); which operators are dataclasses (`_core/operator.py`);
 #      programs and capacities (`_program/program.py`, Note [Shared capacities]); compilations and JAX's setting for its
 #      cache (`_program/compilation.py`); rewritten functions (`_pipeline/conditionals.py`); what was logged once
-#      (`_batch/host_pass.py`); files that kernels refuse (`fn/_decode/decode.py`); caches of images
+#      (`_batch/host_pass.py`); files that kernels refuse (`fn/_decode/headers.py`); caches of images
 #      (`fn/_decode/cache.py`); registered decoders (`fn/_decode/registered.py`); indices of videos
 #      (`fn/_video/clips.py`); LMDB databases (`_data/lmdb_files.py`); shuffled lists (`_data/shuffle.py`); compiled
 #      functions of values, generators of keys and the shared pool (`dynamic/_functions.py`, `_keys.py`, `_threads.py`);

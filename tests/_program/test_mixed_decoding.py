@@ -26,7 +26,7 @@ from jaxdali._core import ffi as _ffi
 from jaxdali._core.ragged import Packed
 from jaxdali._cpu import Status
 from jaxdali._program.sharding import Shards
-from jaxdali.fn._decode import decode as _decode
+from jaxdali.fn._decode import headers
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
 from jaxdali.plugin.jax.fn import jax_function
@@ -76,7 +76,7 @@ def played(monkeypatch):
             m.setattr(_cpu, "make_jpeg_tables", spied_make)
             m.setattr(_cpu, "compact_jpegs", spied_compact)
             m.setattr(repair, "all_bad", spied_after)
-            m.setattr(_decode, "_refused", _decode._Refused())  # as in a new process
+            m.setattr(headers, "_refused", headers._Refused())  # as in a new process
             yield spy
 
     return context

@@ -16,7 +16,7 @@ from jaxdali import SampleError, extend, fn, pipeline_def, types
 from jaxdali._core import ffi as _ffi
 from jaxdali._program.sharding import Shards
 from jaxdali.fn._decode import decode as _decode
-from jaxdali.fn._decode import info_rows
+from jaxdali.fn._decode import headers, info_rows
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
 from jaxdali.plugin.jax.fn import jax_function
@@ -72,7 +72,7 @@ def decoded(monkeypatch) -> Decoded:
 
 def outputs(define: Callable[[], Any], files=FILES, n=2, **options: Any) -> tuple[list[np.ndarray], str]:
     """Returns the samples of all outputs of n batches, and the text of the program."""
-    _decode._refused = _decode._Refused()  # as in a new process
+    headers._refused = headers._Refused()  # as in a new process
     options = {"batch_size": len(files), "num_threads": 2, "seed": 3, "prefetch_queue_depth": 1, **options}
     pipe = pipeline_def(define, **options)()
     samples = [np.array(x) for _ in range(n) for output in pipe.run() for x in output.as_cpu()]

@@ -80,7 +80,7 @@ def main():
     replace_kernels()
     from jaxdali import _cpu, fn
     from jaxdali._batch.executor import Executor
-    from jaxdali.fn._decode.decode import ImageHeaders
+    from jaxdali.fn._decode.headers import ImageHeaders
     from jaxdali.plugin.jax import data_iterator
 
     photos = sorted(str(f) for f in args.photos.glob("**/*.jpg"))

@@ -122,7 +122,7 @@ def pipeline():
     from jaxdali._batch.host_pass import HostPass
     from jaxdali._batch.launch import Launcher
     from jaxdali._batch.reading import BatchReader
-    from jaxdali.fn._decode.decode import ImageHeaders
+    from jaxdali.fn._decode.headers import ImageHeaders
 
     times = collections.defaultdict(list)
     for owner, names in {

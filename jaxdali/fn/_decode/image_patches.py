@@ -27,7 +27,8 @@ from .._families.layouts import spec_of
 from .._image.patchify import DensePatches, PatchGrid, Patchify, PatchPositions, PatchSegments
 from .._image.resize import Resize
 from . import info_rows
-from .decode import DecodeImage, ImageHeaders
+from .decode import DecodeImage
+from .headers import ImageHeaders
 from .image_sequence import ImageSlots
 
 # Columns of the values that `PatchHeaders` makes for each image, behind those of `_cpu.Info`: the place of its file in

@@ -22,7 +22,8 @@ from ...types import is_float, is_number
 from .._families.cropping import Rounding, halves_away, placed
 from .._families.drawing import uniforms
 from .._families.random_windows import random_windows
-from .decode import DecodeImage, ImageHeaders
+from .decode import DecodeImage
+from .headers import ImageHeaders
 
 Extents = tuple[int | None, int | None]
 

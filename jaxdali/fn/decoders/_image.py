@@ -14,8 +14,9 @@ from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Input, PerSample, operator_function
 from .._decode.cache import CacheOptions, parse_bytes
-from .._decode.decode import DecodeImage, ImageHeaders
+from .._decode.decode import DecodeImage
 from .._decode.decode_arguments import DTYPES
+from .._decode.headers import ImageHeaders
 from ._decoder import MAX_PIXELS, RegionHints, add_decoder, page_argument
 
 

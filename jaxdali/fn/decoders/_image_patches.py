@@ -12,7 +12,7 @@ from ..._core.building import add, as_node, is_node
 from ..._core.declaration import DType, Len, OneOf, Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
-from .._decode.decode import ImageHeaders
+from .._decode.headers import ImageHeaders
 from .._decode.image_patches import DecodeForPatches, DecodePatches, ImagePositions, ImageSegments, PatchHeaders
 from .._image.patchify import MOST_PIXELS, Patchify
 from .._image.resize import ByConvention, Resize

@@ -10,7 +10,7 @@ from jaxdali import fn, pipeline_def, types
 from jaxdali._cpu import Format, Info
 from jaxdali.fn._decode import cache as caches
 from jaxdali.fn._decode.cache import CacheOptions, ImageCache, parse_bytes
-from jaxdali.fn._decode.decode import ImageHeaders
+from jaxdali.fn._decode.headers import ImageHeaders
 
 pytestmark = pytest.mark.same_with_any_jax
 

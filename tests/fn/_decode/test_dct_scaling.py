@@ -10,7 +10,7 @@ from PIL import Image, ImageOps
 import jaxdali.dynamic as jd
 from jaxdali import SampleError, _cpu, fn, pipeline_def, types
 from jaxdali._cpu import Info
-from jaxdali.fn._decode.decode import ImageHeaders
+from jaxdali.fn._decode.headers import ImageHeaders
 
 pytestmark = pytest.mark.same_with_any_jax
 
