@@ -21,8 +21,8 @@ def make() -> tuple[jax.Device, dict[str, str]]:
     def routed(kernel: str, *args: Any, **options: Any) -> Any:
         return call(targets[kernel] if getattr(thread, "stands_in", False) else kernel, *args, **options)
 
-    def jitted(segment: Any, layout: Any, shards: Shards, *args: Any) -> Any:
-        run = jit(segment, layout, shards, *args)
+    def jitted(segment: Any, form: program.ProgramForm) -> Any:
+        run = jit(segment, form)
 
         def traced(*operands: Any) -> Any:
             thread.stands_in = True
@@ -31,7 +31,7 @@ def make() -> tuple[jax.Device, dict[str, str]]:
             finally:
                 thread.stands_in = False
 
-        return traced if device in shards.primaries else run
+        return traced if device in form.shards.primaries else run
 
     _ffi.call, program._jit = routed, jitted
     _ffi.kernels_on = lambda d: frozenset(targets) if d == device else kernels_on(d)

@@ -18,7 +18,7 @@ from .._plan.plan import Ref
 from .._plan.segments import Segment
 from .._program.compilation import stored
 from .._program.operands import Layout, Operands
-from .._program.program import Program, program_for
+from .._program.program import Program, ProgramForm, program_for
 from .._program.sharding import Shards
 from . import repair
 from .ahead_compiler import AheadCompiler
@@ -393,33 +393,41 @@ class Launcher:
         key = number, operands.key
         entry = self._programs.get(key)
         if entry is None:
-            resources, plan = self._resources, segment.plan
             layout = operands.layout()  # the operands of a later batch with this key have the same
-            shards = resources.shards if segment.on_device else resources.cpu_shards
-            # The last program makes the outputs in the form in which an iterator delivers them.
-            is_last = phase.last and segment is phase.segments[-1] and resources.as_arrays
-            # If an output is needed on several shardings, the program writes the first one: in reverse order the first
-            # one replaces the others in the dict.
-            shardings = dict(zip(plan.outputs[::-1], self._shardings[::-1], strict=True)) if is_last else {}
-            direct = {r: s for r, s in shardings.items() if s is not None and shards.direct(s)}
-            out_shardings = tuple(
-                shards.local if plan.spec(r).shape is None else direct.get(r, shards.local) for r in segment.exports
-            )
-            # Results that a later program reads must keep their types. After the last program there is none.
-            narrowed = is_last and not resources.x64
+            is_last = phase.last and segment is phase.segments[-1]
+            form = self._form(segment, layout, is_last)
             # Only results of programs with native steps: their status tells when a result is finished and can be lent.
-            reuse = (
-                phase.last
-                and segment is phase.segments[-1]
-                and bool(segment.native)
-                and resources.S == 1
-                and not resources.accelerator
-            )
-            timed = resources.meter.enabled and bool(segment.native) and shards.primaries[0].platform == "cpu"
-            stacked = bool(direct) and self._stacked
-            program = program_for(segment, layout, shards, resources.B, out_shardings, narrowed, stacked, reuse, timed)
-            entry = self._programs[key] = layout, program, shards
+            reuse = is_last and bool(segment.native) and self._resources.S == 1 and not self._resources.accelerator
+            entry = self._programs[key] = layout, program_for(segment, form, reuse), form.shards
         return entry
+
+    def _form(self, segment: Segment, layout: Layout, is_last: bool) -> ProgramForm:
+        """How the program of a segment is made.
+
+        Args:
+          layout: of its operands.
+          is_last: whether it is the last program of a batch.
+        """
+        resources, plan = self._resources, segment.plan
+        shards = resources.shards if segment.on_device else resources.cpu_shards
+        # The last program makes the outputs in the form in which an iterator delivers them.
+        makes_outputs = is_last and resources.as_arrays
+        # If an output is needed on several shardings, the program writes the first one: in reverse order the first one
+        # replaces the others in the dict.
+        shardings = dict(zip(plan.outputs[::-1], self._shardings[::-1], strict=True)) if makes_outputs else {}
+        direct = {r: s for r, s in shardings.items() if s is not None and shards.direct(s)}
+        return ProgramForm(
+            layout=layout,
+            shards=shards,
+            B=resources.B,
+            out_shardings=tuple(
+                shards.local if plan.spec(r).shape is None else direct.get(r, shards.local) for r in segment.exports
+            ),
+            # Results that a later program reads must keep their types. After the last program there is none.
+            narrowed=makes_outputs and not resources.x64,
+            stacked=bool(direct) and self._stacked,
+            timed=resources.meter.enabled and bool(segment.native) and shards.primaries[0].platform == "cpu",
+        )
 
 
 def _out_of_memory_error(segment: Segment, batch: InFlightBatch, reason: str) -> OperatorError:

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -74,80 +74,77 @@ def capacities_for(key: Any, samples: int, roomy: bool) -> Capacities:
         return _capacities.setdefault((key, samples), Capacities(samples, roomy))
 
 
-def program_for(
-    segment: Segment,
-    layout: Layout,
-    shards: Shards,
-    B: int,
-    out_shardings: tuple[Sharding, ...],
-    narrowed: bool,
-    stacked: bool,
-    reuse: bool,
-    timed: bool,
-) -> Program:
-    """Returns the program of a segment, from the cache or newly made.
+class ProgramForm(NamedTuple):
+    """How the program of a segment is made.
 
-    Args:
-      segment: the steps of the program.
+    Attributes:
       layout: the layout of the operands, which contains the capacities of ragged values.
       shards: the local shards, on whose devices it runs.
       B: samples in each shard.
       out_shardings: the sharding of each export (for a ragged one, that of each of its three parts).
       narrowed: whether exports are narrowed to 32 bits.
       stacked: whether dense exports get a leading axis of the shards.
-      reuse: whether large exports are written into donated arrays, see Note [Output reuse]. Only for one device.
       timed: whether it returns the times of its native steps. Only on the CPU.
+      donated_exports: places in `Segment.exports` of those that are written into donated arrays. Only for one device.
     """
-    donated = _donated(segment, layout, B, narrowed, stacked) if reuse else {}
-    donated_exports = tuple(map(segment.exports.index, donated))
-    on_one_device = len(shards.devices) == 1
-    program_shardings = out_shardings if on_one_device else (shards.local,) * len(out_shardings)
-    key = segment.key, layout, shards.devices, B, program_shardings, narrowed, stacked, donated_exports, timed
+
+    layout: Layout
+    shards: Shards
+    B: int
+    out_shardings: tuple[Sharding, ...]
+    narrowed: bool
+    stacked: bool
+    timed: bool
+    donated_exports: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for forms with which a segment has one program: of the shards, only the devices count."""
+        return self.layout, self.shards.devices, *self[2:]
+
+
+def program_for(segment: Segment, form: ProgramForm, reuse: bool) -> Program:
+    """Returns the program of a segment, from the cache or newly made.
+
+    Args:
+      segment: the steps of the program.
+      form: how it is made, without `donated_exports`.
+      reuse: whether large exports are written into donated arrays, see Note [Output reuse]. Only for one device.
+    """
+    donated = _donated(segment, form) if reuse else {}
+    out_shardings = form.out_shardings
+    if len(form.shards.devices) > 1:
+        form = form._replace(out_shardings=(form.shards.local,) * len(out_shardings))
+    form = form._replace(donated_exports=tuple(map(segment.exports.index, donated)))
+    key = segment.key, form.key
     with _programs_lock:
         program = _programs.get(key)
         if program is None:
-            program = _programs[key] = _jit(
-                segment, layout, shards, B, program_shardings, narrowed, stacked, donated_exports, timed
-            )
+            program = _programs[key] = _jit(segment, form)
             while len(_programs) > MAX_PROGRAMS:
                 _programs.popitem(last=False)
         _programs.move_to_end(key)
         return Program(program, donated, out_shardings)
 
 
-def _donated(
-    segment: Segment, layout: Layout, B: int, narrowed: bool, stacked: bool
-) -> dict[Ref, jax.ShapeDtypeStruct]:
+def _donated(segment: Segment, form: ProgramForm) -> dict[Ref, jax.ShapeDtypeStruct]:
     """The exports for which arrays are donated, with shape and type of the array: large ones that steps of the segment
-    make. Of a ragged export, its flat data. The arguments are those of `program_for`.
+    make. Of a ragged export, its flat data.
     """
     donated: dict[Ref, jax.ShapeDtypeStruct] = {}
-    for step, step_layout in zip(segment.steps, layout.steps, strict=True):
+    for step, step_layout in zip(segment.steps, form.layout.steps, strict=True):
         for ref, spec, out in zip(step.outputs, step.specs, step_layout.outputs, strict=True):
             # A stacked export has an axis of one shard: results are donated for one device only.
-            shape = (out.capacity,) if out is not None else (*(1,) * stacked, B, *(spec.shape or ()))
-            dtype = narrow(spec.dtype) if narrowed else spec.dtype
+            shape = (out.capacity,) if out is not None else (*(1,) * form.stacked, form.B, *(spec.shape or ()))
+            dtype = narrow(spec.dtype) if form.narrowed else spec.dtype
             if ref in segment.exports and math.prod(shape) * dtype.itemsize >= MIN_DONATED_BYTES:
                 donated[ref] = jax.ShapeDtypeStruct(shape, dtype)
     return donated
 
 
-def _jit(
-    segment: Segment,
-    layout: Layout,
-    shards: Shards,
-    B: int,
-    out_shardings: tuple[Sharding, ...],
-    narrowed: bool,
-    stacked: bool,
-    donated_exports: tuple[int, ...],
-    timed: bool,
-) -> Callable[..., Any]:
-    """Jits the function `Program.run`. The other arguments are those of `program_for`.
-
-    Args:
-      donated_exports: places in `segment.exports` of those that are written into donated arrays. Only for one device.
-    """
+def _jit(segment: Segment, form: ProgramForm) -> Callable[..., Any]:
+    """Jits the function `Program.run`."""
+    layout, shards, B = form.layout, form.shards, form.B
 
     def jaxdali_pipeline(
         args: jax.Array, buffers: Sequence[jax.Array], carried: Sequence[Any], donated: Sequence[jax.Array]
@@ -168,12 +165,12 @@ def _jit(
         values: dict[Ref, Any] = dict(zip(segment.operands, arguments.values, strict=True))
         values |= zip(segment.carried, carried, strict=True)
         controls = [arguments.controls[segment.presences[s.presence]] for s in segment.steps]
-        times: dict[int, list[Any]] | None = {s.id: [] for s in segment.native} if timed else None
+        times: dict[int, list[Any]] | None = {s.id: [] for s in segment.native} if form.timed else None
         codes = lowered(segment.plan, segment.steps, B, values, controls, arguments.steps, times)
         exports = tuple(values[r] for r in segment.exports)
-        if narrowed:
+        if form.narrowed:
             exports = tuple(jax.tree.map(lambda a: a.astype(narrow(a.dtype)), exports))
-        if stacked:
+        if form.stacked:
             exports = tuple(e if isinstance(e, Ragged) else e[None] for e in exports)
         status = jnp.stack([codes[s.id] for s in segment.native], axis=1) if codes else jnp.zeros((B, 0), jnp.int32)
         # A step may make several native calls, whose times are added up.
@@ -182,9 +179,9 @@ def _jit(
 
     # A ragged export has three arrays, data, offsets and shapes, on one sharding.
     ragged = [segment.plan.spec(r).shape is None for r in segment.exports]
-    outputs = tuple(Ragged(s, s, s) if r else s for r, s in zip(ragged, out_shardings, strict=True))
+    outputs = tuple(Ragged(s, s, s) if r else s for r, s in zip(ragged, form.out_shardings, strict=True))
     if len(shards.devices) == 1:
-        donated_shardings = tuple(out_shardings[i] for i in donated_exports)
+        donated_shardings = tuple(form.out_shardings[i] for i in form.donated_exports)
         in_shardings = shards.local, shards.local, shards.local, donated_shardings
         result_shardings = outputs, shards.local, shards.local
         return jax.jit(

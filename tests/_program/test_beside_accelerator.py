@@ -87,8 +87,8 @@ def test_operands_are_put_on_the_accelerator(monkeypatch, sharding):
     monkeypatch.setattr(_ffi, "kernels_on", lambda device: frozenset(("resize", "warp")))
     jit, arguments = program._jit, []
 
-    def spied(segment, *options):
-        run = jit(segment, *options)
+    def spied(segment, form):
+        run = jit(segment, form)
         return lambda *args: arguments.extend((segment.on_device, x) for x in jax.tree.leaves(args)) or run(*args)
 
     monkeypatch.setattr(program, "_jit", spied)

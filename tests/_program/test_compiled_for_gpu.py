@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import importlib
 import importlib.util
-import inspect
 import math
 import os
 import pathlib
@@ -35,6 +34,7 @@ import jaxdali.dynamic as jd
 from jaxdali import fn
 from jaxdali._core import ffi
 from jaxdali._core.context import Out
+from jaxdali._plan.segments import Segment
 from jaxdali._program import program
 from jaxdali._program.sharding import Shards
 from jaxdali.plugin.jax import data_iterator
@@ -93,17 +93,17 @@ class Recorded(Exception):
     """A program was about to be made."""
 
 
-def record(define, batch_size: int, devices: int) -> tuple[dict[str, Any], Any]:
-    """Returns the arguments with which an iterator's first program is compiled, with CPU devices that emulate GPUs, and
-    the shapes and types of its operands.
+def record(define, batch_size: int, devices: int) -> tuple[Segment, program.ProgramForm, Any]:
+    """Returns what an iterator's first program is compiled of, with CPU devices that emulate GPUs, and the shapes and
+    types of its operands.
     """
     sharding = shardings.of_batch(devices) if devices > 1 else None
-    signature, recorded = inspect.signature(program._jit), []
+    recorded = []
 
-    def jit(*args, **options):
+    def jit(segment, form):
         def run(*operands):
             shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), operands)
-            recorded.append((signature.bind(*args, **options).arguments, shapes))
+            recorded.append((segment, form, shapes))
             raise Recorded
 
         return run
@@ -120,11 +120,11 @@ def record(define, batch_size: int, devices: int) -> tuple[dict[str, Any], Any]:
 
 
 def compiled_for_h100(define, batch_size: int, devices: int, folder: pathlib.Path) -> Compiled:
-    arguments, operands = record(define, batch_size, devices)
+    segment, form, operands = record(define, batch_size, devices)
     shards = Shards(devices, tuple(range(devices)), tuple((d,) for d in gpus(devices)))
-    arguments |= {"shards": shards, "out_shardings": tuple(shards.local for _ in arguments["out_shardings"])}
+    form = form._replace(shards=shards, out_shardings=(shards.local,) * len(form.out_shardings))
     with jax.enable_x64(True):
-        compiled = program._jit(**arguments).lower(*operands).compile(compiler_options={"xla_dump_to": str(folder)})
+        compiled = program._jit(segment, form).lower(*operands).compile(compiler_options={"xla_dump_to": str(folder)})
     thunks = sorted(folder.glob("*thunk_sequence*.txt"))[-1]  # after XLA's passes over them, where any did something
     return Compiled(thunks.read_text().splitlines(), compiled.as_text() or "", compiled.memory_analysis())
 

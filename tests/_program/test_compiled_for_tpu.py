@@ -9,7 +9,6 @@ import collections
 import dataclasses
 import functools
 import importlib.util
-import inspect
 import math
 import os
 import re
@@ -26,6 +25,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdali import fn, types
 from jaxdali._core import ffi
+from jaxdali._plan.segments import Segment
 from jaxdali._program import program
 from jaxdali._program.sharding import Shards
 from jaxdali.plugin.jax import data_iterator
@@ -54,30 +54,29 @@ def tpus(name: str) -> list[jax.Device]:
 
 @dataclasses.dataclass
 class Made:
-    """A program for the accelerator: how it is made, and its operands' shapes and types."""
+    """A program for the accelerator: its steps, how it is made, and its operands' shapes and types."""
 
-    arguments: dict[str, Any]
+    segment: Segment
+    form: program.ProgramForm
     operands: Any
 
     @property
     def operators(self) -> list[str]:
-        return [s.op.name for s in self.arguments["segment"].steps]
+        return [s.op.name for s in self.segment.steps]
 
 
 def programs(define, batch_size: int, devices: int, **options) -> list[Made]:
     """Returns the accelerator's programs of an iterator. CPU devices stand in for accelerators without kernels."""
     sharding = shardings.of_batch(devices) if devices > 1 else None
     real, recorded_programs = program._jit, []
-    signature = inspect.signature(real)
 
-    def jit(*args, **options):
-        run, arguments = real(*args, **options), signature.bind(*args, **options).arguments
+    def jit(segment, form):
+        run = real(segment, form)
 
         def recorded(*operands):
-            if arguments["segment"].on_device and all(m.arguments is not arguments for m in recorded_programs):
-                recorded_programs.append(
-                    Made(arguments, jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), operands))
-                )
+            if segment.on_device and all(m.form is not form for m in recorded_programs):
+                shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), operands)
+                recorded_programs.append(Made(segment, form, shapes))
             return run(*operands)
 
         return recorded
@@ -95,12 +94,9 @@ def programs(define, batch_size: int, devices: int, **options) -> list[Made]:
 
 def compiled(made: Made, chips: list[jax.Device]) -> Any:
     shards = Shards(len(chips), tuple(range(len(chips))), tuple((d,) for d in chips))
-    arguments = made.arguments | {
-        "shards": shards,
-        "out_shardings": tuple(shards.local for _ in made.arguments["out_shardings"]),
-    }
+    form = made.form._replace(shards=shards, out_shardings=(shards.local,) * len(made.form.out_shardings))
     with jax.enable_x64(True):
-        return program._jit(**arguments).lower(*made.operands).compile()
+        return program._jit(made.segment, form).lower(*made.operands).compile()
 
 
 def read(num_shards, shard_id):
