@@ -150,7 +150,7 @@ def bound(plan: Plan, context: BindingContext, kind: type[Operator] = Operator) 
     for step in plan.steps:
         steps[step.id] = step
         if step.phase < 0 and isinstance(step.op, kind) and all(steps[r.step].known for r in step.needs):
-            steps[step.id] = _bound(step, context, steps, step.id in wanted_on_host)
+            steps[step.id] = _Binding(step, context, steps, step.id in wanted_on_host).bind()
     is_unchanged = all(a is b for a, b in zip(steps.values(), plan.steps, strict=True))
     return plan if is_unchanged else dataclasses.replace(plan, steps=tuple(steps.values()))
 
@@ -204,161 +204,184 @@ def _doubt_about_first_image(op: Operator, image: Spec, shape: tuple[int, ...]) 
     return text and f"{op.name}: {text}"
 
 
-def _bound(step: Step, context: BindingContext, steps: Mapping[int, Step], wanted_on_host: bool) -> Step:
-    """Binds a step: chooses where it runs and the operator that runs, and determines the specs of its outputs and its
-    phase. Returns the bound step; or the step with the values that it awaits (`Step.awaits`), if it can't be bound yet.
+def _original(ref: Ref, steps: Mapping[int, Step]) -> Ref:
+    """Returns the value that this one is a copy of, since copies may be removed from the plan."""
+    while (maker := steps[ref.step]).op.is_identity(*(steps[r.step].specs[r.index] for r in maker.inputs)):
+        ref = maker.inputs[0]
+    return ref
+
+
+class _Binding:
+    """The binding of one step: chooses where it runs and the operator that runs, and determines the specs of its
+    outputs and its phase.
 
     Args:
+      step: the step.
+      context: the context of binding.
       steps: the earlier steps, by id.
       wanted_on_host: whether the host needs its result, and the operator has a form that runs there.
     """
-    # The stage says where the step runs: "host", or in a program on the "cpu" or the "device".
-    node, op, stage = step.node, step.op, step.stage
-    if wanted_on_host and stage != "host":
-        host_inputs = tuple(_before_copies(r, steps) for r in step.inputs)
-        # Values with more axes may be images, which belong into programs.
-        are_small = all(steps[r.step].specs[r.index].ndim <= 2 for r in host_inputs)
-        if are_small and all(steps[r.step].stage == "host" for r in host_inputs):
-            step, stage = dataclasses.replace(step, inputs=host_inputs), "host"
-    # The steps that make the inputs, and those that make the predicates of its branch.
-    makers, predicate_makers = (
-        [steps[r.step] for r in input_refs] for input_refs in (step.inputs, step.needs[len(step.inputs) :])
-    )
-    inputs = tuple(m.specs[r.index] for m, r in zip(makers, step.inputs, strict=True))
-    if (
-        stage == "cpu"
-        and can_be_on_host(node)
-        and all(m.stage == "host" and not isinstance(m.op, EagerOperator) for m in makers)
-    ):
-        stage = "host"  # an input was bound to a host operator
 
-    def original(ref: Ref) -> Ref:
-        """Returns the value that this one is a copy of, since copies may be removed from the plan."""
-        while (maker := steps[ref.step]).op.is_identity(*(steps[r.step].specs[r.index] for r in maker.inputs)):
-            ref = maker.inputs[0]
-        return ref
+    def __init__(self, step: Step, context: BindingContext, steps: Mapping[int, Step], wanted_on_host: bool):
+        self._context = context
+        self._steps = steps
+        self._node = step.node
+        self._awaits: list[Ref] = []  # values of the first batch that `bind` asks for and that are not known yet
+        # The stage says where the step runs: "host", or in a program on the "cpu" or the "device".
+        self._step, self._stage = step, step.stage
+        if wanted_on_host and step.stage != "host":
+            host_inputs = tuple(_before_copies(r, steps) for r in step.inputs)
+            # Values with more axes may be images, which belong into programs.
+            are_small = all(steps[r.step].specs[r.index].ndim <= 2 for r in host_inputs)
+            if are_small and all(steps[r.step].stage == "host" for r in host_inputs):
+                self._step, self._stage = dataclasses.replace(step, inputs=host_inputs), "host"
+        # The steps that make the inputs.
+        self._makers = [steps[r.step] for r in self._step.inputs]
+        self._inputs = tuple(m.specs[r.index] for m, r in zip(self._makers, self._step.inputs, strict=True))
+        if (
+            self._stage == "cpu"
+            and can_be_on_host(step.node)
+            and all(m.stage == "host" and not isinstance(m.op, EagerOperator) for m in self._makers)
+        ):
+            self._stage = "host"  # an input was bound to a host operator
 
-    def first_shape(i: int) -> tuple[int, ...] | None:
+    def bind(self) -> Step:
+        """Returns the bound step; or the step with the values that it awaits (`Step.awaits`), if it can't be bound yet."""
+        node, op, inputs = self._node, self._step.op, self._inputs
+        specs: tuple[Spec, ...] = ()
+        try:
+            ctx = self._build_context()
+            # On sequences, an operator with arguments per frame is replaced by one to which frames are samples.
+            op = per_frame(op, *inputs).bind(ctx, *inputs)
+            if isinstance(op, SourceOperator):
+                specs = tuple(self._context.sources[node.id].specs())
+            elif not isinstance(op, EagerOperator):
+                specs = tuple(op.infer(*inputs))
+        except OperatorError:
+            raise
+        except (ArgumentError, InputTypeError) as e:
+            if self._awaits:  # it may be valid once these are known
+                return dataclasses.replace(self._step, awaits=tuple(self._awaits))
+            e.args = (located_message(op.name, node.where, f"{e}{self._advice()}"),)
+            raise
+        except Exception as e:
+            if isinstance(op, SourceOperator):  # may be user code, whose error is passed on unchanged
+                e.add_note(f"in {op.name} (created at {node.where})")
+            if isinstance(op, SourceOperator) or not isinstance(e, (ValueError, TypeError, RuntimeError)):
+                raise
+            # In DALI every error about an operator's inputs is a RuntimeError.
+            argument_error = InputTypeError if isinstance(e, TypeError) else ArgumentError
+            error_type = type(e) if isinstance(e, RuntimeError) else argument_error
+            raise error_type(located_message(op.name, node.where, f"{e}{self._advice()}")) from e
+        self._warn()
+        return self._in_phase(op, specs)
+
+    def _build_context(self) -> BuildContext:
+        """The context in which the operator is bound."""
+        context, steps = self._context, self._steps
+        return BuildContext(
+            B=context.options.batch_size,
+            stage=self._stage,
+            where=self._node.where,
+            kernels=context.kernels,
+            settings=context.settings,
+            of_shards=context.of_shards[self._node.id],
+            first_shape=self._first_shape,
+            first_samples=self._first_samples,
+            literals=[steps[_before_copies(r, steps).step].op.literal for r in self._step.inputs],
+            on_host=all(m.stage == "host" for m in self._makers),
+            in_branch=self._step.presence is not None,
+        )
+
+    def _first_shape(self, i: int) -> tuple[int, ...] | None:
         """Returns the shape of input `i` in the first batch. None: it is not known yet, and the step awaits it."""
-        ref = original(step.inputs[i])
+        context, ref = self._context, _original(self._step.inputs[i], self._steps)
         source = context.sources.get(ref.step)
         shape = source.first_shape(ref.index) if source is not None else None
         if shape is None:
             context.shape_refs.add(ref)
             shape = context.first_shapes.get(ref)
         if shape is None:
-            awaits.append(ref)
+            self._awaits.append(ref)
         return shape
 
-    def first_samples(i: int) -> Sequence[np.ndarray] | None:
-        """Returns the samples of input `i` in the first batch. None: as `first_shape`."""
-        ref = original(step.inputs[i])
+    def _first_samples(self, i: int) -> Sequence[np.ndarray] | None:
+        """Returns the samples of input `i` in the first batch. None: as `_first_shape`."""
+        context, ref = self._context, _original(self._step.inputs[i], self._steps)
         if ref.step not in context.sources:
             context.sample_refs.add(ref)
         samples = context.first_samples.get(ref)
         if samples is None:
-            awaits.append(ref)
+            self._awaits.append(ref)
         return samples
 
-    def doubts() -> tuple[str, str]:
+    def _doubts(self) -> tuple[str, str]:
         """Returns the doubts about the first input as an image, and about the arguments; "" if there are none."""
-        if not inputs:
+        if not self._inputs:
             return "", ""
-        image, ref = inputs[0], original(step.inputs[0])
-        source = context.sources.get(ref.step)
-        takes_image = not image.layout and node.op.takes_image(image)  # a layout names the axes, so none is in doubt
+        op, image, ref = self._node.op, self._inputs[0], _original(self._step.inputs[0], self._steps)
+        source, maker = self._context.sources.get(ref.step), self._steps[ref.step].op
+        takes_image = not image.layout and op.takes_image(image)  # a layout names the axes, so none is in doubt
         if (
             takes_image
             and image.shape is None
             and source is not None
-            and not steps[ref.step].op.of_values  # its shapes are known only with each batch
+            and not maker.of_values  # its shapes are known only with each batch
             and (shape := source.seen_shape(ref.index)) is not None
         ):
             image = dataclasses.replace(image, dims=shape)
-        image_doubt = node.op.about_axes(image) if takes_image else ""
-        if takes_image and steps[ref.step].op.of_values:
+        image_doubt = op.about_axes(image) if takes_image else ""
+        if takes_image and maker.of_values:
             image_doubt = image_doubt or flat_image_warning(image)
-        return image_doubt, node.op.doubts(image, *inputs[1:])
+        return image_doubt, op.doubts(image, *self._inputs[1:])
 
-    def advice() -> str:
+    def _advice(self) -> str:
         """Returns the end of an error's message: doubts about an image, and a hint; "" if there are none."""
-        return "".join(
-            f"; {x}" for x in (doubts()[0] if inputs and inputs[0].ndim > 2 else "", unpacking_hint(node)) if x
-        )
+        image_doubt = self._doubts()[0] if self._inputs and self._inputs[0].ndim > 2 else ""
+        return "".join(f"; {x}" for x in (image_doubt, unpacking_hint(self._node)) if x)
 
-    specs: tuple[Spec, ...] = ()
-    awaits: list[Ref] = []
-    try:
-        ctx = BuildContext(
-            B=context.options.batch_size,
-            stage=stage,
-            where=node.where,
-            kernels=context.kernels,
-            settings=context.settings,
-            of_shards=context.of_shards[node.id],
-            first_shape=first_shape,
-            first_samples=first_samples,
-            literals=[steps[_before_copies(r, steps).step].op.literal for r in step.inputs],
-            on_host=all(m.stage == "host" for m in makers),
-            in_branch=step.presence is not None,
-        )
-        # On sequences of frames, an operator with arguments per frame is replaced by one to which frames are samples.
-        op = per_frame(op, *inputs).bind(ctx, *inputs)
-        if isinstance(op, SourceOperator):
-            specs = tuple(context.sources[node.id].specs())
-        elif not isinstance(op, EagerOperator):
-            specs = tuple(op.infer(*inputs))
-    except OperatorError:
-        raise
-    except (ArgumentError, InputTypeError) as e:
-        if awaits:
-            return dataclasses.replace(step, awaits=tuple(awaits))  # it may be valid once these are known
-        e.args = (located_message(op.name, node.where, f"{e}{advice()}"),)
-        raise
-    except Exception as e:
-        if isinstance(op, SourceOperator):  # may be user code, whose error is passed on unchanged
-            e.add_note(f"in {op.name} (created at {node.where})")
-        if isinstance(op, SourceOperator) or not isinstance(e, (ValueError, TypeError, RuntimeError)):
-            raise
-        # In DALI every error about an operator's inputs is a RuntimeError.
-        error_type = (
-            type(e) if isinstance(e, RuntimeError) else InputTypeError if isinstance(e, TypeError) else ArgumentError
-        )
-        raise error_type(located_message(op.name, node.where, f"{e}{advice()}")) from e
-    for text in filter(None, doubts()):
-        warn_or_defer(DeferredWarning(node.where, f"{node.op.name}: {text}"))
-    if inputs and inputs[0].shape is None and node.op.takes_image(inputs[0]) and not inputs[0].layout:
-        value = steps[original(step.inputs[0]).step].op
-        if value.of_values:  # its shapes are known only with each batch
-            warn_or_defer(
-                DeferredWarning(
-                    node.where,
-                    value=value,
-                    text_of_shape=functools.partial(_doubt_about_first_image, node.op, inputs[0]),
+    def _warn(self):
+        """Warns of doubts. If they depend on the shapes of a batch, which are not known yet, it does so later."""
+        node, inputs = self._node, self._inputs
+        for text in filter(None, self._doubts()):
+            warn_or_defer(DeferredWarning(node.where, f"{node.op.name}: {text}"))
+        if inputs and inputs[0].shape is None and node.op.takes_image(inputs[0]) and not inputs[0].layout:
+            value = self._steps[_original(self._step.inputs[0], self._steps).step].op
+            if value.of_values:  # its shapes are known only with each batch
+                warn_or_defer(
+                    DeferredWarning(
+                        node.where,
+                        value=value,
+                        text_of_shape=functools.partial(_doubt_about_first_image, node.op, inputs[0]),
+                    )
                 )
-            )
-    is_eager = isinstance(op, EagerOperator)
-    # `bind` may have returned an operator of another kind, which decides where the step runs.
-    on_host = is_eager or (isinstance(op, HostOperator) and not isinstance(op, ProgramOperator))
-    # Without its phase, which is determined last.
-    bound_step = Step(
-        node,
-        op,
-        step.inputs,
-        stage="host" if on_host else stage,
-        phase=0,
-        specs=specs,
-        presence=step.presence,
-    )
-    # Where the host needs an input, it reads the value on the host, and not a copy in a program.
-    input_refs = tuple(
-        _before_copies(r, steps) if bound_step.needs_on_host(i) else r for i, r in enumerate(bound_step.inputs)
-    )
-    if input_refs != bound_step.inputs:
-        bound_step, makers = dataclasses.replace(bound_step, inputs=input_refs), [steps[r.step] for r in input_refs]
-    # A step that needs the result of a program on the host waits for it, and so stands in the phase after it.
-    waits = [is_eager or bound_step.needs_on_host(i) for i in range(len(makers))] + [True] * len(predicate_makers)
-    phases = (
-        m.phase + (wait and m.stage != "host") for m, wait in zip((*makers, *predicate_makers), waits, strict=True)
-    )
-    return dataclasses.replace(bound_step, phase=max(phases, default=0))
+
+    def _in_phase(self, op: Operator, specs: tuple[Spec, ...]) -> Step:
+        """The bound step. `op`: the operator that runs; `specs`: those of its outputs."""
+        step, steps, makers = self._step, self._steps, self._makers
+        is_eager = isinstance(op, EagerOperator)
+        # `bind` may have returned an operator of another kind, which decides where the step runs.
+        on_host = is_eager or (isinstance(op, HostOperator) and not isinstance(op, ProgramOperator))
+        # Without its phase, which is determined last.
+        bound_step = Step(
+            self._node,
+            op,
+            step.inputs,
+            stage="host" if on_host else self._stage,
+            phase=0,
+            specs=specs,
+            presence=step.presence,
+        )
+        # Where the host needs an input, it reads the value on the host, and not a copy in a program.
+        input_refs = tuple(
+            _before_copies(r, steps) if bound_step.needs_on_host(i) else r for i, r in enumerate(bound_step.inputs)
+        )
+        if input_refs != bound_step.inputs:
+            bound_step, makers = dataclasses.replace(bound_step, inputs=input_refs), [steps[r.step] for r in input_refs]
+        predicate_makers = [steps[r.step] for r in step.needs[len(step.inputs) :]]
+        # A step that needs the result of a program on the host waits for it, and so stands in the phase after it.
+        waits = [is_eager or bound_step.needs_on_host(i) for i in range(len(makers))] + [True] * len(predicate_makers)
+        phases = (
+            m.phase + (wait and m.stage != "host") for m, wait in zip((*makers, *predicate_makers), waits, strict=True)
+        )
+        return dataclasses.replace(bound_step, phase=max(phases, default=0))
