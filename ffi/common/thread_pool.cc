@@ -197,6 +197,7 @@ std::vector<Recorded> ThreadPool::TakeRecorded() {
 namespace {
 std::mutex g_mutex;
 int g_next = 1;
+int g_shared_threads = 0;  // number of threads of the shared pool; 0: there is none
 std::map<int, std::shared_ptr<ThreadPool>>& Pools() {
   // Never destroyed: worker threads may outlive static destructors.
   static auto* pools = new std::map<int, std::shared_ptr<ThreadPool>>;
@@ -212,10 +213,10 @@ int ThreadPool::Create(int num_threads) {
 }
 
 void ThreadPool::Share(int num_threads) {
-  // The swap leaves the old pool here. It is declared before the lock, so its threads are joined after the lock's end.
-  auto pool = std::make_shared<ThreadPool>(num_threads);
+  std::shared_ptr<ThreadPool> old;  // before the lock, so that its threads are joined after the lock's end
   std::lock_guard<std::mutex> lock(g_mutex);
-  std::swap(Pools()[0], pool);
+  g_shared_threads = num_threads;
+  std::swap(Pools()[0], old);
 }
 
 // Removes a pool from the register. Its threads end with the last call that uses it.
@@ -230,6 +231,11 @@ void ThreadPool::Destroy(int id) {
 
 std::shared_ptr<ThreadPool> ThreadPool::Get(int id) {
   std::lock_guard<std::mutex> lock(g_mutex);
+  if (id == 0 && g_shared_threads > 0) {
+    std::shared_ptr<ThreadPool>& shared = Pools()[0];
+    if (!shared) shared = std::make_shared<ThreadPool>(g_shared_threads);
+    return shared;
+  }
   auto it = Pools().find(id);
   return it == Pools().end() ? nullptr : it->second;
 }

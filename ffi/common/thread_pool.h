@@ -38,8 +38,8 @@ class ThreadPool {
   // A process-wide register, so that compiled programs get a pool as an operand. Get returns null for an unknown id.
   static int Create(int num_threads);
   static void Destroy(int id);
-  // Makes a new pool for the id 0, which programs use that belong to no pipeline. The id is the same in every process,
-  // because compiled programs may be cached on disk. Calls that are running keep the old pool.
+  // Gives the pool of id 0 this number of threads from its next use on, which makes it. Programs that belong to no
+  // pipeline use it: they may be stored and run in a process that has called nothing else. Running calls keep theirs.
   static void Share(int num_threads);
   static std::shared_ptr<ThreadPool> Get(int id);
 

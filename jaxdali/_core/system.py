@@ -148,9 +148,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork)
 
 
+def forked_from_jax() -> bool:
+    """Whether this process was forked from one that had run JAX."""
+    return _jax_process not in (None, os.getpid())
+
+
 def refuse_fork():
     """Raises RuntimeError if this process was forked from one that had run JAX: JAX can't run in it."""
-    if _jax_process not in (None, os.getpid()):
+    if forked_from_jax():
         raise fork_error("run JAX")
 
 

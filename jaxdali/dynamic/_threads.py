@@ -7,13 +7,16 @@ import os
 import threading
 
 from .. import _cpu
-from .._core.system import available_cpus, fork_error, refuse_fork
+from .._core.system import available_cpus, fork_error, forked_from_jax, refuse_fork
 
-SHARED = 0  # id of the shared pool. It is the same in every process, as programs that are cached on disk contain it.
+# The id of the shared pool. It is the same in every process, as programs that are exported, or cached on disk, contain
+# it. So there is a number of threads from the import on: such a program may run before any function is called.
+SHARED = 0
+_cpu.pool_share(available_cpus())
 
 _lock = threading.Lock()  # guards the numbers below, and which pool is the shared one
 _num_threads_set: int | None = None  # by `set_num_threads`
-_pool_pid: int | None = None  # the process in which the pool was made
+_pool_pid: int | None = None  # the process in which the first function was called
 
 
 def set_num_threads(number: int) -> None:
@@ -28,7 +31,8 @@ def set_num_threads(number: int) -> None:
         raise ValueError(f"set_num_threads takes a number of 1 or more, got {number!r}")
     with _lock:
         _num_threads_set = number
-        if _pool_pid == os.getpid():
+        # The pool of a process that was forked has no threads which could end.
+        if _pool_pid in (None, os.getpid()) and not forked_from_jax():
             _cpu.pool_share(number)
 
 
@@ -53,7 +57,7 @@ def _default_num_threads() -> int:
 
 
 def check_pool() -> None:
-    """Makes the shared pool if this process has none yet.
+    """Gives the shared pool its number of threads when the first function is called.
 
     Raises:
       RuntimeError: the process was forked from one in which functions, or JAX, had run.

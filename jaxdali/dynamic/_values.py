@@ -210,6 +210,11 @@ def value_of(x: Any) -> tuple[Batch, bool] | None:
     if is_drawn(x):
         return _batch_of_one(x), True
     if isinstance(x, Tracer):
+        if not all(isinstance(n, int) for n in x.shape):
+            raise TypeError(
+                f"an array [{', '.join(map(str, x.shape))}] has symbolic sizes: functions of values are compiled for sizes that "
+                "are known, so export one program for each"
+            )
         return (Batch(x), False) if x.ndim else (Batch(x[None]), True)
     if isinstance(x, Tensor):
         return of_samples([x], x.layout), True

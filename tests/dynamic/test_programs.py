@@ -2,8 +2,13 @@
 
 import collections
 import contextlib
+import importlib.util
+import os
+import pickle
 import re
 import runpy
+import subprocess
+import sys
 
 import counts
 import jax
@@ -13,6 +18,7 @@ import numpy as np
 import places
 import pytest
 import shardings
+from jax.experimental import serialize_executable
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from photos_of_values import FILES, images, photo
 
@@ -304,6 +310,64 @@ def test_platform_of_lowering():
         jax.jit(lambda x: flipped(x).jax()), platforms=("cpu", "cuda"), disabled_checks=allowed
     )(x)
     np.testing.assert_array_equal(exported.call(x), flipped(x).numpy())
+
+
+STORED = """
+import os, pickle, sys
+import jax.export
+import numpy as np
+from jax.experimental import serialize_executable
+import jaxdali.dynamic as jd
+x, compiled, exported = pickle.loads(sys.stdin.buffer.read())
+if sys.argv[1] == "set":
+    jd.set_num_threads(1)
+functions = [serialize_executable.deserialize_and_load(*compiled)]
+if exported is not None:
+    functions.append(jax.export.deserialize(exported).call)
+print([np.asarray(f(x)).tolist() for f in functions], flush=True)
+if sys.argv[1] == "fork":
+    pid = os.fork()
+    if pid == 0:
+        try:
+            jd.set_num_threads(1)
+            jd.flip(x)
+        except RuntimeError as e:
+            print(e, flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
+@pytest.mark.parametrize("mode", ["plain", "set", "fork"])
+def test_stored_programs_in_another_process(mode):
+    """They run before any function is called there."""
+    function = jax.jit(lambda x: jd.flip(jd.resize(jd.rotate(x, angle=30.0, keep_size=True), size=(6, 6))).jax())
+    x, exported = images((4, 20, 30, 3)), None
+    if importlib.util.find_spec("flatbuffers"):
+        kernels = "warp", "resize", "window", "check"
+        allowed = [jax.export.DisabledSafetyCheck.custom_call(f"jaxdali_{kernel}") for kernel in kernels]
+        exported = bytes(jax.export.export(function, disabled_checks=allowed)(x).serialize())
+    compiled = serialize_executable.serialize(function.lower(x).compile())
+    process = subprocess.run(
+        [sys.executable, "-c", STORED, mode],
+        input=pickle.dumps((x, compiled, exported)),
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+    )
+    results, *other_lines = process.stdout.decode().splitlines() or [process.stderr.decode()]
+    assert results == str([np.asarray(function(x)).tolist()] * (1 if exported is None else 2)), results[-1000:]
+    assert ("had run JAX" in "".join(other_lines)) == (mode == "fork")
+
+
+def test_message_for_symbolic_shapes():
+    batch, height = jax.export.symbolic_shape("batch, height")
+    for shape in ((batch, 20, 30, 3), (4, height, 30, 3)):
+        for function in (jd.resize, jd.jit(jd.resize)):
+            with pytest.raises(TypeError, match=r"an array \[\w+, \w+, 30, 3\] has symbolic .* one program for each"):
+                jax.export.export(jax.jit(lambda x, function=function: function(x, size=(6, 6)).jax()))(
+                    jax.ShapeDtypeStruct(shape, np.uint8)
+                )
 
 
 @pytest.mark.parametrize("jitted", [True, False])
