@@ -87,6 +87,30 @@ except TypeError as error:
 [function of values](../reference/dynamic.md).
 """
 
+_PIXELS = """\
+## What differs in pixels
+
+These functions compute something else than those with the same purpose elsewhere. The differences are of 8 photos of
+240 x 320, in levels of 0..255, from torchvision 0.28, albumentations 2.0, and dm_pix 0.4 in place of `tf.image`.
+
+| function | computes | others compute | mean | largest |
+|---|---|---|--:|--:|
+| `fn.hue(x, hue=36.0)`, `hsv`, `color_twist` | a turn in YIQ | torchvision, `tf.image`, albumentations: a turn in HSV | 11 | 84 |
+| `fn.saturation(x, saturation=1.5)` | a blend with grey | torchvision: the same | 0 | 1 |
+| | | `tf.image`: a factor in HSV | 7 | 52 |
+| `fn.contrast(x, contrast=1.3)` | contrast about 128 | torchvision: about the mean grey of the image | 2 | 5 |
+| | | `tf.image`: about the mean of each channel | 4 | 18 |
+| | | albumentations: about 0, as with `contrast_center=0.0` | 31 | 38 |
+| `fn.equalize(x)` | OpenCV's tables | torchvision: Pillow's tables | 5 | 23 |
+| `fn.rotate(x, angle=30.0, keep_size=True)` | repeats the edge | torchvision: 0 outside, as with `fill_value=0` | 20 | 251 |
+| `fn.crop(x, crop=(223, 223))` | DALI's window | torchvision: as with `rounding="torchvision"` | 10 | 220 |
+| `fn.resize(x, size=(100, 150))` | DALI's pixels | torchvision: as with `convention="torchvision"` | 0.1 | 9 |
+| `fn.brightness(x, brightness=1.3)` | rounds | torchvision: cuts fractions | 0.4 | 1 |
+
+Images of floats are not clipped: twice the brightness of 1.0 is 2.0, where torchvision gives 1.0. `fn.hsv` makes uint8
+of floats, too, unless it has `dtype=types.FLOAT`.
+"""
+
 
 def write(sources: pathlib.Path) -> None:
     """Writes the page of names, and fills in the generated parts of other pages, in a copy of the site's sources."""
@@ -179,7 +203,7 @@ def names_page() -> str:
     for row in FOREIGN:
         by_library[row.library].append(row)  # a new library needs an entry in LIBRARIES
     sections = [_section(library, rows) for library, rows in by_library.items()]
-    return "\n".join([_NAMES_PAGE, *sections])
+    return "\n".join([_NAMES_PAGE, *sections, _PIXELS])
 
 
 def _section(library: str, rows: list[Foreign]) -> str:

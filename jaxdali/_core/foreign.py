@@ -73,9 +73,13 @@ _FOLDERS = "`fn.readers.file(file_root=...)` reads a folder for each class; the 
 _FILES = "`fn.readers.file(files=...)` reads files, and `fn.decoders.image` decodes them"
 _FUNCTION = "operators are called on the values; `jaxdali.plugin.jax.fn.jax_function` calls a function of JAX"
 _GRAY = "`fn.color_space_conversion(x, image_type=types.RGB, output_type=types.GRAY)`"
+_HUE = "the hue is in degrees, of YIQ instead of HSV"
 _INTERPOLATION = "`interp_type=types.INTERP_LINEAR`, `types.INTERP_CUBIC`, ..."
 _ITERATOR = "`jaxdali.plugin.jax.data_iterator(output_map=...)` of a pipeline with one of `fn.readers`"
-_JITTER = "`fn.color_twist(x, brightness=..., contrast=..., saturation=..., hue=...)`, each a number or `fn.random.uniform(range=...)`"
+_JITTER = (
+    "`fn.color_twist(x, brightness=..., contrast=..., saturation=..., hue=...)`, each a number or "
+    f"`fn.random.uniform(range=...)`; {_HUE}"
+)
 _KEYS = (
     "`jax.random.key(seed)`, as `key=` of functions of values; in a pipeline `fn.random.key()` gives each sample a key"
 )
@@ -85,7 +89,7 @@ _NN, _LINEAR, _CUBIC, _LANCZOS = (f"`types.INTERP_{x}`" for x in ("NN", "LINEAR"
 _PAIRS = "`fn.filter(x, kernel)`"
 _PERMUTATION = "`fn.batch_permutation()` permutes the samples of a batch"
 _RANDOM_CROP = "`fn.crop(x, crop=..., crop_pos_x=fn.random.uniform(range=[0.0, 1.0]), crop_pos_y=fn.random.uniform(range=[0.0, 1.0]))`"
-_RANDOM_ROTATION = "`fn.rotate(x, angle=fn.random.uniform(range=[-10.0, 10.0]))`"
+_RANDOM_ROTATION = "`fn.rotate(x, angle=fn.random.uniform(range=[-10.0, 10.0]), keep_size=True, fill_value=0)`"
 _READ = "`fn.readers.file(files=...)` reads files, `fn.decoders.image(x)` decodes them"
 _REMAP = "`fn.experimental.remap(x, mapx, mapy)`"
 _RESIZED_CROP = (
@@ -126,9 +130,9 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "ColorJitter": _JITTER,
         "RandomPhotometricDistort": _JITTER,
         "adjust_brightness": "`fn.brightness(x, brightness=...)`",
-        "adjust_contrast": "`fn.contrast(x, contrast=...)`",
-        "adjust_saturation": "`fn.saturation(x, saturation=...)`",
-        "adjust_hue": "`fn.hue(x, hue=...)`, in degrees",
+        "adjust_contrast": "`fn.contrast(x, contrast=...)`, about 128 or `contrast_center=...` instead of the mean of the image",
+        "adjust_saturation": "`fn.saturation(x, saturation=...)`, a blend with grey as in torchvision, not a factor in HSV",
+        "adjust_hue": f"`fn.hue(x, hue=...)`; {_HUE}",
         "Grayscale": _GRAY,
         "RandomGrayscale": "`fn.saturation(x, saturation=...)`, with 0 or 1 for each sample",
         "to_grayscale": _GRAY,
@@ -178,9 +182,9 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "random_flip_up_down": _FLIP_DOWN,
         "rot90": "`fn.rotate(x, angle=90.0)`",
         "random_brightness": "`fn.brightness(x, brightness_shift=fn.random.uniform(range=[-0.2, 0.2]))`",
-        "random_contrast": "`fn.contrast(x, contrast=fn.random.uniform(range=[0.8, 1.2]))`",
-        "random_saturation": "`fn.saturation(x, saturation=fn.random.uniform(range=[0.8, 1.2]))`",
-        "random_hue": "`fn.hue(x, hue=fn.random.uniform(range=[-18.0, 18.0]))`, in degrees",
+        "random_contrast": "`fn.contrast(x, contrast=fn.random.uniform(range=[0.8, 1.2]))`, about 128 instead of the mean of each channel",
+        "random_saturation": "`fn.saturation(x, saturation=fn.random.uniform(range=[0.8, 1.2]))`, a blend with grey, not a factor in HSV",
+        "random_hue": f"`fn.hue(x, hue=fn.random.uniform(range=[-18.0, 18.0]))`; {_HUE}",
         "adjust_jpeg_quality": "`fn.jpeg_compression_distortion(x, quality=...)`",
         "random_jpeg_quality": "`fn.jpeg_compression_distortion(x, quality=...)`, one number for each sample",
         "per_image_standardization": "`fn.normalize(x)`",
@@ -192,7 +196,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "decode_bmp": _DECODE,
         "decode_and_crop_jpeg": "`fn.decoders.image_slice(x, start=..., shape=...)`",
         "extract_jpeg_shape": "`fn.peek_image_shape(x)`",
-        "rgb_to_hsv": "`fn.hsv(x, hue=..., saturation=..., value=...)` changes these of RGB",
+        "rgb_to_hsv": "`fn.hsv(x, hue=..., saturation=..., value=...)` changes RGB; hue and saturation are those of YIQ",
         "rgb_to_yuv": "`fn.color_space_conversion(x, image_type=types.RGB, output_type=types.YCbCr)`",
         "sobel_edges": _PAIRS,
     },
@@ -218,10 +222,11 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "LetterBox": _LETTERBOX,
         "RandomScale": "`fn.resize(x, size=...)`, with a size for each sample",
         "ShiftScaleRotate": _WARP,
-        "SafeRotate": _RANDOM_ROTATION,
+        "SafeRotate": "`fn.rotate(x, angle=fn.random.uniform(range=[-10.0, 10.0]), fill_value=0)`",
         "RandomRotate90": "`fn.rotate(x, angle=...)`, with a multiple of 90 for each sample",
-        "RandomBrightnessContrast": "`fn.brightness_contrast(x, brightness=..., contrast=...)`, with `fn.random.uniform(range=...)`",
-        "HueSaturationValue": "`fn.hsv(x, hue=..., saturation=..., value=...)`",
+        "RandomBrightnessContrast": "`fn.brightness_contrast(x, contrast=..., contrast_center=0.0, brightness_shift=...)`, with "
+        "`fn.random.uniform(range=...)`; the contrast is a factor",
+        "HueSaturationValue": f"`fn.hsv(x, hue=..., saturation=..., value=...)`; {_HUE}, the others are factors",
         "ToGray": _GRAY,
         "CoarseDropout": _ERASE,
         "Cutout": _ERASE,
@@ -462,7 +467,7 @@ _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "brightness_factor": {"brightness": "`brightness`"},
         "contrast_factor": {"contrast": "`contrast`"},
         "saturation_factor": {"saturation": "`saturation`"},
-        "hue_factor": {"hue": "`hue`, in degrees"},
+        "hue_factor": {"hue": "`hue`, in degrees, of YIQ instead of HSV"},
         "output_size": {"crop": "`crop`", "size": "`size`"},
         "scale": {"random_area": "`random_area`"},
         "ratio": {"random_aspect_ratio": "`random_aspect_ratio`"},
@@ -478,7 +483,7 @@ _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "target_height": {"crop": "`crop=[height, width]`", "size": "`size=[height, width]`"},
         "target_width": {"crop": "`crop=[height, width]`", "size": "`size=[height, width]`"},
         "channels": {"output_type": "`output_type=types.RGB` or `types.GRAY`"},
-        "delta": {"brightness_shift": "`brightness_shift`", "hue": "`hue`, in degrees"},
+        "delta": {"brightness_shift": "`brightness_shift`", "hue": "`hue`, in degrees, of YIQ instead of HSV"},
         "area_range": {"random_area": "`random_area`"},
         "aspect_ratio_range": {"random_aspect_ratio": "`random_aspect_ratio`"},
         "depth": {"num_classes": "`num_classes`"},

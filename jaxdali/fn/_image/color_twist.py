@@ -61,6 +61,8 @@ def color_twist(
 ) -> DataNode:
     """Changes hue, saturation, brightness and contrast of RGB images.
 
+    Hue and saturation are angle and length in YIQ, as in DALI, not in HSV: red turned by 120 degrees is (0, 187, 0).
+
     Args:
       input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
       brightness: a factor for all channels. May be per sample or frame.

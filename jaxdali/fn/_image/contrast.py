@@ -30,6 +30,8 @@ def contrast(
 ) -> DataNode:
     """Changes the contrast: ``contrast_center + contrast * (x - contrast_center)``; see `brightness_contrast`.
 
+    The centre is a fixed value, as in DALI, and not the mean of the image.
+
     Args:
       input: any tensor of at most 32 bits an element.
       contrast: a factor. May be per sample or frame.

@@ -122,7 +122,7 @@ def equalize(
 
     The smallest value becomes 0 and the largest 255; values between are placed by how many pixels lie below them. A
     channel with a single value does not change. The results equal those of DALI's CPU operator (OpenCV's
-    ``equalizeHist``) on every device.
+    ``equalizeHist``) on every device; the tables of Pillow and torchvision are others.
 
     Args:
       input: uint8 images or sequences, HW, HWC, CHW, FHW, FHWC or FCHW; without a layout HW, HWC or FHWC.

@@ -32,13 +32,15 @@ def hsv(
 ) -> DataNode:
     """Changes hue, saturation and value of RGB images.
 
+    Hue and saturation are angle and length in YIQ, as in DALI, not in HSV: red turned by 120 degrees is (0, 187, 0).
+
     Args:
       input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
       hue: the angle by which the hue is rotated, in degrees. May be per sample or frame.
       saturation: a factor for the saturation. May be per sample or frame.
       value: a factor for all channels. May be per sample or frame.
       dtype: element type of the result. Values are rounded and saturated. Default: UINT8 for every input type, as in
-        DALI.
+        DALI, so floats of 0..1 need FLOAT.
 
     Returns:
       The input's shape and layout.

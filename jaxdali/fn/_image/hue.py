@@ -29,6 +29,8 @@ def hue(
 ) -> DataNode:
     """Rotates the hue of RGB images.
 
+    The hue is an angle in YIQ, as in DALI, not in HSV: red turned by 120 degrees is (0, 187, 0).
+
     Args:
       input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
       hue: the angle by which the hue is rotated, in degrees. May be per sample or frame.

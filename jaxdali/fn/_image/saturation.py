@@ -29,6 +29,8 @@ def saturation(
 ) -> DataNode:
     """Changes the saturation of RGB images.
 
+    The saturation is the distance from grey, as in DALI and torchvision, not that of HSV.
+
     Args:
       input: RGB images, HWC, FHWC, DHWC or FDHWC, of at most 32 bits an element.
       saturation: a factor for the saturation. May be per sample or frame.
