@@ -40,6 +40,9 @@ class Outputs:
         self.stacked = delivery.stacked  # whether outputs get a leading axis of the shards
         self._padded = delivery.padded  # whether batches keep their size if samples are missing
         self._per_shard = delivery.per_shard  # whether outputs are `ShardArrays`, instead of global arrays
+        # How one of several outputs gets a sharding of its own, for messages.
+        names = ", ".join(f"{name!r}: ..." for name in delivery.names)
+        self._advice = f"; each output can have its own: sharding={{{names}}}" if len(delivery.names) > 1 else ""
         # The shape of the last samples of each ragged value: a later batch without samples gets the same.
         self._last_shapes: dict[Ref, tuple[int, ...]] = {}
 
@@ -123,7 +126,7 @@ class Outputs:
             except ValueError as e:
                 # The shape is that of a sample.
                 raise step.node.error(
-                    f"this output, a batch of {list(parts[0].shape[1:])}, does not fit its sharding: {e}"
+                    f"this output, a batch of {list(parts[0].shape[1:])}, does not fit its sharding: {e}{self._advice}"
                 ) from e
         # Without a sharding there is one shard. Its results of the host stay on the CPU, as in DALI.
         device = cpu_device() if step.stage == "host" and self._shards.accelerator else self._shards.primaries[0]

@@ -236,3 +236,18 @@ def test_sharding_must_fit_the_output(where, text):
 
     with pytest.raises((ValueError, RuntimeError), match=text):
         data_iterator(column, ["x"], size=32, sharding=where)(batch_size=16)
+
+
+def test_message_says_how_outputs_get_own_shardings():
+    with pytest.raises(
+        RuntimeError,
+        match=r"batch of \[\], does not fit .*own: sharding=\{'images': ..., 'numbers': ..., 'host': ...\}",
+    ):
+        next(
+            data_iterator(
+                definition,
+                ["images", "numbers", "host"],
+                size=32,
+                sharding=NamedSharding(MESH, P("data", None, "model")),
+            )(batch_size=16)
+        )
