@@ -330,3 +330,18 @@ def test_a_second_iterator_compiles_nothing():
     with counts.compilations() as compiled:
         np.testing.assert_array_equal(make(), first)
     assert not compiled
+
+
+def test_nans_are_looked_for_in_eager_functions():
+    """A program is not checked: gaps between samples may hold NaNs."""
+
+    def logarithm(x):
+        return jnp.log(x.astype(jnp.float32) * 0 - 1)
+
+    with jax.debug_nans(True):
+        ((result,), *_), pipe = run(jax_function(logarithm))
+        assert np.isnan(result).all()
+        pipe.close()
+        with pytest.raises(RuntimeError, match=r"jax_function \(created at .*: logarithm .*nan.* encountered in log"):
+            run(jax_function(logarithm, jit=False))
+    assert "``jit=False`` to look for a NaN" in " ".join((jax_function.__doc__ or "").split())

@@ -54,7 +54,8 @@ def jax_function(
 
     It can be used as a decorator with or without options, or called; `jax.jit` and `jax.vmap` work inside. The function
     runs under the settings of JAX that its user has. It has the mesh that `jax.set_mesh` sets if it asks for it, uses
-    arrays on it, or has a sharding.
+    arrays on it, or has a sharding. `jax_debug_nans` and `jax_debug_infs` check eager functions alone: pass
+    ``jit=False`` to look for a NaN. Programs are not checked, as gaps in their buffers have any values.
 
     Example:
       >>> @jax_function
