@@ -18,6 +18,11 @@ from ..._core.errors import cut, quoted
 from ..._data.files import utf8
 from ..._data.storage import Path, Store, join
 
+# pycocotools takes up to 80 bytes and 0.2 us for each pixel along the outline of a polygon, and does not check whether
+# it gets the memory. So the outlines of an image may be this long and 4 times as long as it has pixels; but not more
+# than the maximum, as pycocotools has 5 times the coordinates, and their differences, in 32 bits.
+_MIN_OUTLINES, _MAX_OUTLINES = 1 << 22, 1 << 27
+
 
 @dataclasses.dataclass
 class Annotations:
@@ -63,12 +68,17 @@ class Annotations:
         masks = mask_functions()
         width, height = map(int, self.sizes[i])
         scale = self.sizes[i] if ratio else np.float32(1)
-        classes, vertices = self.of_image(i, self.labels, self.ends), self.of_image(i, self.vertices, self.vertex_ends)
-        drawn: dict[int, list[Any]] = {}
-        for k, first, last in self.of_image(i, self.polygons, self.polygon_ends).tolist():
-            drawn.setdefault(int(classes[k]), []).append(
-                (vertices[first:last] * scale).astype(np.float64).ravel().tolist()
+        classes, polygons = self.of_image(i, self.labels, self.ends), self.of_image(i, self.polygons, self.polygon_ends)
+        vertices = (self.of_image(i, self.vertices, self.vertex_ends) * scale).astype(np.float64)
+        length, limit = _outline_length(polygons, vertices), min(_MIN_OUTLINES + 4 * width * height, _MAX_OUTLINES)
+        if not length <= limit:  # it may be NaN
+            raise ValueError(
+                f"the outlines of its masks are {length:.3g} pixels long, and may be {limit:.3g}: "
+                "maybe a vertex is no finite number, or lies far outside of the image"
             )
+        drawn: dict[int, list[Any]] = {}
+        for k, first, last in polygons.tolist():
+            drawn.setdefault(int(classes[k]), []).append(vertices[first:last].ravel().tolist())
         # A class has its polygons, or else its last run-length encoding. Counts that are a list are not compressed yet.
         encoded = {
             int(classes[k]): x if isinstance(x["counts"], (str, bytes)) else masks.frPyObjects(x, *x["size"])
@@ -88,6 +98,24 @@ class Annotations:
                 mask[last_change:] = False
             pixel_classes[mask] = c
         return pixel_classes.reshape(width, height).T[:, :, None]
+
+
+def _outline_length(polygons: np.ndarray, vertices: np.ndarray) -> float:
+    """The length of all outlines of an image as pycocotools draws them, or the largest coordinate if that is more, in
+    pixels. It is NaN if a vertex is.
+
+    Args:
+      polygons: as in `Annotations`.
+      vertices: of the image, in pixels.
+    """
+    if not len(vertices):
+        return 0.0
+    _, first, last = polygons[polygons[:, 1] < polygons[:, 2]].T
+    following = np.arange(1, len(vertices) + 1)
+    following[last - 1] = first
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
+        length = np.abs(vertices - vertices[following]).max(axis=1).sum()
+    return float(np.maximum(length, np.abs(vertices).max()))
 
 
 def mask_functions() -> Any:

@@ -95,6 +95,40 @@ def test_masks_without_pixels_are_errors(folder, tmp_path, monkeypatch):
         labels(read_of(annotations_file=folder / "coco.json"))
 
 
+def test_far_vertices_of_masks_are_errors(folder, tmp_path):
+    mask = pytest.importorskip("pycocotools.mask")
+
+    def outputs_of(outline):
+        annotation = {"id": 0, "image_id": 0, "category_id": 1, "bbox": [1, 1, 3, 3], "segmentation": [outline]}
+        document = {
+            "images": [{"id": 0, "file_name": "b.jpg", "width": 10, "height": 8}],
+            "categories": [{"id": 1}],
+            "annotations": [annotation],
+        }
+        (tmp_path / "far.json").write_text(json.dumps(document))
+        return labels(
+            lambda: fn.readers.coco(
+                file_root=folder / "images", annotations_file=tmp_path / "far.json", pixelwise_masks=True
+            )[3]
+        )
+
+    for outline in ([1, 1, 3, -5000, 30000, 30], [1, 1, 3, 1e5, 3, 3], [-9000, -9000, 9000, 0, 0, 9000]):
+        expected = mask.decode(mask.merge(mask.frPyObjects([outline], 8, 10)))
+        (classes,), _, _ = outputs_of(outline)
+        assert any(classes)
+        assert classes == expected.ravel().tolist()
+    # For these pycocotools takes gigabytes, and does not check whether it gets them.
+    for outline in (
+        [1, 1, 3, 1, 3, float("nan")],
+        [1, 1, float("inf"), 1, 3, float("-inf")],
+        [1, 1, 3, 1, 3, -1e8],
+        [1e9, 1e9] * 3,
+        [0, 0, 1e5, 1] * 50,
+    ):
+        _, errors, _ = outputs_of(outline)
+        assert "the outlines of its masks are" in errors[0], outline
+
+
 def test_both_parsers_read_the_same(folder, tmp_path, monkeypatch):
     pytest.importorskip("msgspec")
     document = json.loads((folder / "coco.json").read_text())
