@@ -37,6 +37,9 @@ _CHUNK_ERRORS = {
 _WHOLE_CODECS = {ord("b"): "Brotli", ord("s"): "Snappy"}  # compressed data that are decompressed only as a whole
 _SNAPPY_EXPANSION = 64  # limit of decompressed to compressed size: an element of Snappy has 2 bytes for at most 64
 _DEFAULTS = Storage()
+# Limit of the records in a file, as the list of all records takes memory. Each has a byte or more for its size, and a
+# group of 65,536 equal records takes 100 bytes with zstd.
+_RECORDS_PER_BYTE = 1 << 10
 _AT_ONCE = 1 << 16  # numbers of a table that are parsed at a time
 _PART = 1 << 22  # bytes of a table that are read at a time
 _PLAUSIBLE = 100  # up to this ratio of decompressed to compressed size, memory is allocated at once
@@ -263,7 +266,10 @@ def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
     fields = dict(_fields(postscript))  # by number
     if fields.get(2) != _MAGIC:
         raise ValueError("it is not an ArrayRecord file: there is no postscript in its last 64 KB")
-    footer, end = int(logical(fields.get(1, 0))), int(logical(size))
+    position = fields.get(1, 0)
+    if not isinstance(position, int) or position >= size:
+        _damaged()
+    footer, end = int(logical(position)), int(logical(size))
     sizes, parts = _sizes_and_parts(files, i, footer, end)
     if not len(sizes):
         raise ValueError("it has no metadata")
@@ -274,6 +280,8 @@ def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
     options = dict(_fields(dict(_fields(memoryview(buffer)[:options_size]))[1]))[4].tobytes().decode("utf-8", "replace")
     if "transpose:true" in options:
         raise ValueError("it was written with transpose:true, which is not supported")
+    plain, num_records = "uncompressed" in options, 0.0
+    max_records = size if plain else _RECORDS_PER_BYTE * size
     start, sizes_in_bytes, records = np.empty(len(sizes) - 1, np.int64), [], []
     rows, num_chunks, last_position, remainder = np.empty((_AT_ONCE, 3), np.int64), 0, 0, buffer[options_size:]
     del sizes, buffer  # they may be large
@@ -292,6 +300,9 @@ def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
             positions = chunk_rows[:, 0]
             if not (positions[0] > last_position and (np.diff(positions) > 0).all()):
                 _damaged()
+            num_records += chunk_rows[:, 2].sum(dtype=np.float64)  # of floats, which do not overflow
+            if chunk_rows[:, 1:].min() < 0 or num_records > max_records:
+                _damaged()
             last_position = int(positions[-1])
             digest.update(chunk_rows.tobytes())
             start[num_chunks : num_chunks + count] = logical(positions)
@@ -309,7 +320,7 @@ def chunk_table(files: Files, i: int, digest: Any) -> ChunkTable:
         np.concatenate(sizes_in_bytes or empty),
         np.concatenate(records or empty),
         footer,
-        "uncompressed" in options,
+        plain,
     )
 
 

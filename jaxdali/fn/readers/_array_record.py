@@ -56,9 +56,11 @@ class _ArrayRecords(Records):
         for i in range(len(files)):
             try:
                 tables.append(chunk_table(files, i, digest))
-            # A damaged table may parse as another message, which lacks keys, items or attributes.
-            except (ValueError, KeyError, IndexError, AttributeError, OSError) as e:
+            except (ValueError, OSError) as e:
                 raise RuntimeError(f"{files.path(i)}: {e}") from e
+            # A damaged table may parse as another message, whose fields are missing or of other types.
+            except (KeyError, IndexError, AttributeError, TypeError, OverflowError) as e:
+                raise RuntimeError(f"{files.path(i)}: the table of its chunks is damaged") from e
         self.digest = digest.hexdigest()[:16]
         self.bounds = np.cumsum([0, *(int(t.records.sum()) for t in tables)])
         if not self.bounds[-1]:

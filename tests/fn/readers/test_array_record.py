@@ -263,6 +263,41 @@ def test_damage_never_does_more_than_an_error(tmp_path, seed):
             pass
 
 
+def wrong_table(path, options=b"uncompressed", footer=None, **row):
+    """Writes a file of one record whose table has wrong numbers, under right checksums."""
+    out = riegeli.Blocks()
+    out.add(riegeli.header(b"", ord("s")))
+    fields = {"position": out.add(riegeli.chunk([b"abcde"])), "size": 5, "records": 1} | row
+    metadata = riegeli.field(1, riegeli.field(4, b"group_size:1,transpose:false," + options))
+    begin = out.add(riegeli.chunk([metadata, b"".join(riegeli.field(k, x) for k, x in enumerate(fields.values(), 1))]))
+    out.fill()
+    postscript = begin if footer is None else footer
+    out.add(riegeli.chunk([riegeli.field(1, postscript) + riegeli.field(2, 0x71930E704FDAE05E)]))
+    out.fill()
+    path.write_bytes(out.data)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"records": 2**63 - 1},  # the loop over shards did not end
+        {"records": 2**18},
+        {"records": 2**31, "options": b"zstd:3"},  # 16 GB for their order
+        {"records": 2**63},
+        {"size": 2**63},
+        {"position": b"ab"},
+        {"footer": b"ab"},
+        {"footer": 2**63},
+        {"footer": 1 << 17},
+    ],
+)
+def test_wrong_tables_are_errors_of_their_file(tmp_path, wrong):
+    path = tmp_path / "x.array_record"
+    wrong_table(path, **wrong)
+    with pytest.raises(RuntimeError, match=r"x.array_record: the table of its chunks is damaged"):
+        read(path, 1)
+
+
 @pytest.mark.parametrize("zstd", [False, True])
 def test_large_tables_are_parsed_in_parts(tmp_path, monkeypatch, zstd):
     if zstd:
