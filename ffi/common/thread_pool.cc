@@ -8,9 +8,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -129,21 +132,31 @@ struct ThreadPool::State {
       job->Work(/*worker=*/true);
     }
   }
+
+  // Stops the workers, and waits for them.
+  void Stop() {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      stop = true;
+    }
+    wake.notify_all();
+    for (std::thread& t : workers) t.join();
+  }
 };
 
 ThreadPool::ThreadPool(int num_threads) : state_(new State) {
-  for (int i = 1; i < num_threads; i++) state_->workers.emplace_back([this] { state_->Loop(); });
+  try {
+    for (int i = 1; i < num_threads; i++) state_->workers.emplace_back([this] { state_->Loop(); });
+  } catch (const std::exception& e) {  // no thread, or no memory for one
+    const std::string started = std::to_string(state_->workers.size());
+    state_->Stop();  // the destructor does not run, and a thread that is not joined ends the process
+    throw std::runtime_error("can't start new thread: the system gave " + started + " of the " +
+                             std::to_string(num_threads - 1) + " that num_threads=" + std::to_string(num_threads) +
+                             " needs (" + e.what() + ")");
+  }
 }
 
-// Stops the workers, and waits for them.
-ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard<std::mutex> lock(state_->mutex);
-    state_->stop = true;
-  }
-  state_->wake.notify_all();
-  for (std::thread& t : state_->workers) t.join();
-}
+ThreadPool::~ThreadPool() { state_->Stop(); }
 
 // Calls task(i) for every i in [0, n), on all threads including this one, and returns when all are done. `order`: the
 // indices in the order in which they begin, or empty. `waits`: workers do the tasks of calls without it first.

@@ -22,8 +22,9 @@ struct Recorded {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int num_threads);  // num_threads - 1 workers
-  ~ThreadPool();                         // joins
+  // Starts num_threads - 1 workers. Throws std::runtime_error, and leaves none, if the system gives too few.
+  explicit ThreadPool(int num_threads);
+  ~ThreadPool();  // joins
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 

@@ -15,6 +15,7 @@ from .argument_checks import OUTPUTS, OperatorConcurrency, StreamPolicy
 _FIRST_NUM_THREADS = 4  # the initial number, if it is tuned
 DEFAULT_DEPTH = 2
 MAX_DEPTH = 4096  # batches made ahead are all in memory
+MAX_THREADS = 4096  # more than any machine has cores; a system gives up to some 30,000
 _NOT_SERIALIZED = ("py_callback_pickler", "stream_policy", "concurrency")  # has a meaning only in this process
 
 
@@ -158,7 +159,7 @@ class PipelineSettings:
                 "data_iterator, as in define(batch_size=8), or to Pipeline"
             )
         checked("Pipeline", "batch_size", Annotated[Whole, Range(1)], self.batch_size)
-        checked("Pipeline", "num_threads", Annotated[Whole, Range(1)], self.threads)
+        checked("Pipeline", "num_threads", Annotated[Whole, Range(1, MAX_THREADS)], self.threads)
         depth = self.prefetch_queue_depth
         for x in depth.values() if isinstance(depth, dict) else [self.depth]:
             checked("Pipeline", "prefetch_queue_depth", Annotated[Whole, Range(1, MAX_DEPTH)], x)

@@ -27,8 +27,9 @@ def test_settings_are_converted_once():
 def test_arguments_required_only_to_run():
     with pytest.raises(ValueError, match="none was given"):
         PipelineSettings().check_to_run()
-    with pytest.raises(ValueError, match="num_threads must be a whole number at least 1, got 0"):
-        PipelineSettings(batch_size=1, num_threads=0).check_to_run()
+    for number in (0, 10**6):
+        with pytest.raises(ValueError, match=f"num_threads must be a whole number in 1 ... 4096, got {number}"):
+            PipelineSettings(batch_size=1, num_threads=number).check_to_run()
     PipelineSettings(batch_size=1).check_to_run()
 
 

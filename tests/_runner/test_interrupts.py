@@ -124,6 +124,25 @@ def test_failed_thread_start_is_the_error(thread_limit, started):
     thread_limit[0] = 100
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of addresses is Linux's")
+def test_failed_native_thread_start_is_an_error():
+    """In a process of its own, since the limit is the process's: each thread reserves some megabytes for its stack."""
+    program = (
+        "import re, resource\n"
+        "from jaxdali import _cpu\n"
+        "size = int(re.search(r'VmSize:\\s*(\\d+)', open('/proc/self/status').read())[1]) << 10\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (size + (60 << 20), resource.RLIM_INFINITY))\n"
+        "try:\n"
+        "    _cpu.pool_create(64)\n"
+        "except RuntimeError as e:\n"
+        "    assert \"can't start new thread\" in str(e) and 'num_threads=64' in str(e), e\n"
+        "    _cpu.pool_destroy(_cpu.pool_create(2))\n"  # the threads that had started have ended
+        "    print('refused')\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert run.stdout == "refused\n", run.stderr
+
+
 @pytest.mark.parametrize("started", [0, 1])
 def test_storage_requests_with_few_threads(thread_limit, started):
     fsspec = pytest.importorskip("fsspec")
