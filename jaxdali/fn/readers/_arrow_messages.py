@@ -17,6 +17,9 @@ from ._columns import import_pyarrow
 
 _FILE_MAGIC = b"ARROW1\0\0"  # before the messages of a file; a stream begins with them
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # values of the union MessageHeader
+_EXPANSION = 1 << 16  # limit of the decompressed to the compressed size: zstd makes 128 KB of 4 bytes at most
+_ROWS_WITHOUT_BYTES = 1 << 16
+_MAX_SIZE = 1 << 48  # of a buffer, in bytes: more than memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +139,7 @@ def _messages(data: Any) -> Iterator[_Message]:
 def _parse_message(begin: int, end: int, metadata: memoryview, body: memoryview) -> _Message:
     """Parses the metadata of a message. `body` has the buffers, of which only the stated sizes are read."""
     # Message: header_type is field 1, header field 2. DictionaryBatch: data (a RecordBatch) is field 1.
-    # RecordBatch: length is field 0, buffers 2, compression 3, variadicBufferCounts 4.
+    # RecordBatch: length is field 0, nodes 1, buffers 2, compression 3, variadicBufferCounts 4.
     message = _Table(metadata, struct.unpack_from("<I", metadata)[0])
     kind, header = message.number(1, "<B"), message.table(2)
     batch = header.table(1) if kind == _DICTIONARY_BATCH and header is not None else header
@@ -144,13 +147,20 @@ def _parse_message(begin: int, end: int, metadata: memoryview, body: memoryview)
         return _Message(begin, end, kind, rows=0, sizes=(), views=(), compressed=False)
     # Arrow 0.17 wrote the name of the compression into the metadata instead.
     compressed = batch.table(3) is not None or b"ARROW:experimental_compression" in bytes(metadata)
-    sizes = []
+    sizes, max_bits = [], _ROWS_WITHOUT_BYTES
     for offset, length in struct.iter_unpack("<qq", batch.vector(2, 16)):
         # The size in front of the buffer; -1: the buffer is not compressed.
         stated = struct.unpack_from("<q", body, offset)[0] if compressed and length >= 8 else -1
-        sizes.append(length if stated < 0 else stated)
+        # A wrong size is an error of its batch, which can't be read. With a limit, sums of sizes fit 64 bits.
+        sizes.append(min(max(length if stated < 0 else stated, 0), _MAX_SIZE))
+        max_bits += 8 * min(sizes[-1], len(body) * _EXPANSION)
+    # But numbers of rows are relied on before batches are read. The first node is that of the first column, which has as
+    # many rows as the batch; and a column has a bit or more for each row, except of nulls and of lists without elements.
+    rows, nodes = batch.number(0, "<q"), batch.vector(1, 16)
+    if not 0 <= rows <= max_bits or (len(nodes) and rows != struct.unpack_from("<q", nodes)[0]):
+        raise IndexError(f"it can't have {rows} rows")
     views = tuple(n for (n,) in struct.iter_unpack("<q", batch.vector(4, 8)))
-    return _Message(begin, end, kind, batch.number(0, "<q"), tuple(sizes), views, compressed)
+    return _Message(begin, end, kind, rows, tuple(sizes), views, compressed)
 
 
 class _Table:

@@ -38,6 +38,9 @@ from ._columns import (
 
 _CACHE_BYTES = 512 << 20  # limit of the decoded row groups that are kept, for each shard
 
+_MAX_ROWS = 1 << 40  # of a file
+_MAX_SIZE = 1 << 44  # of a group in bytes, more than memory: a damaged file may state any, but sums fit 64 bits
+
 
 class _Table:
     """One file: its schema and its groups of rows.
@@ -72,6 +75,9 @@ class _Table:
             self.schema = self._file.schema_arrow
             self._part_numbers: dict[str, list[int]] = {}  # the numbers of each column's parts in a group
             self.rows = [self._file.metadata.row_group(g).num_rows for g in range(self._file.num_row_groups)]
+            total = self._file.metadata.num_rows
+            if min(self.rows, default=0) < 0 or sum(self.rows) != total or total > _MAX_ROWS:
+                raise pa.ArrowInvalid(f"its metadata are damaged: groups of {sum(self.rows)} rows, {total} in all")
         else:
             source = (
                 pa.py_buffer(files.store.read(path, 0, size)) if is_url(path) else pa.memory_map(path).read_buffer()
@@ -138,10 +144,13 @@ class _Table:
             if self._remote_file is not None:
                 self._remote_file.fetched = fetched
             try:
-                return self._read_group(group, list(columns), settings)
+                table = self._read_group(group, list(columns), settings)
             finally:
                 if self._remote_file is not None:
                     self._remote_file.fetched = {}
+        if table.num_rows != self.rows[group]:
+            raise ValueError(f"its group has {table.num_rows} rows, its metadata say {self.rows[group]}")
+        return table
 
     def nbytes(self, group: int, columns: Sequence[str], widths: Mapping[str, float]) -> int:
         """The approximate size of columns of a group in memory, in bytes.
@@ -366,7 +375,8 @@ class _Rows(Records):
     def _sizes(self, columns: Callable[[_Table], Sequence[str]]) -> np.ndarray:
         """The approximate size of some columns of each group in memory, in bytes."""
         names = [columns(table) for table in self._tables]
-        return np.array([self._tables[file].nbytes(g, names[file], self._widths) for file, g in self._groups], np.int64)
+        sizes = (self._tables[file].nbytes(g, names[file], self._widths) for file, g in self._groups)
+        return np.array([min(max(size, 0), _MAX_SIZE) for size in sizes], np.int64)
 
     def _large_groups(self) -> list[str]:
         """A warning for `Records.doubts` if groups exceed the buffer of a random order."""

@@ -1,6 +1,7 @@
 """readers.parquet: types of columns, images as Hugging Face writes them, Arrow files, errors."""
 
 import contextlib
+import struct
 
 import numpy as np
 import pytest
@@ -363,6 +364,59 @@ def test_damaged_compressed_batches(tmp_path):
         path.write_bytes(damaged)
         with contextlib.suppress(RuntimeError):  # SampleError, too
             read(4, ["x"], str(path), storage=Storage(max_record_bytes=100_000))
+
+
+def test_wrong_rows_of_compressed_batches(tmp_path):
+    path, number = tmp_path / "x.arrow", 12345
+    table = pa.table({"x": np.arange(number, dtype=np.int32)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    whole = sink.getvalue().to_pybytes()
+    # The number of rows, of the batch and of its column; then of both.
+    batch, column = struct.pack("<q", number), struct.pack("<qq", number, 0)
+    for wrong in (10**14, 10**8, -5):  # 10^8 took 0.8 GB
+        for damaged in (
+            whole.replace(column, struct.pack("<qq", wrong, 0), 1),
+            whole.replace(batch, struct.pack("<q", wrong), 1),
+            whole.replace(batch, struct.pack("<q", wrong)),
+        ):
+            path.write_bytes(damaged)
+            with pytest.raises(RuntimeError, match=rf"x.arrow: the message .* it can't have ({wrong}|{number}) rows"):
+                read(1, ["x"], str(path))
+    # A size that is wrong is an error of its batch, also where sums of sizes exceed 64 bits.
+    path.write_bytes(whole.replace(struct.pack("<q", 4 * number), struct.pack("<q", 2**63 - 1), 1))
+    with (
+        pytest.warns(UserWarning, match="1 of 1 row groups take more than the 256 MB"),
+        pytest.raises(SampleError, match=r"x.arrow, row \d+: its group of rows is too large"),
+    ):
+        read(1, ["x"], str(path), shuffle="global")
+
+
+def test_wrong_rows_of_groups(tmp_path):
+    def varint(x):  # of Thrift, in which 2x and 2x - 1 stand for x and -x
+        x = 2 * x if x >= 0 else -2 * x - 1
+        digits = [x >> shift & 127 for shift in range(0, max(x.bit_length(), 1), 7)]
+        return bytes([*(d | 128 for d in digits[:-1]), digits[-1]])
+
+    path, number = tmp_path / "x.parquet", 12345
+    pq.write_table(pa.table({"x": np.arange(number, dtype=np.int32)}), path)
+    whole = path.read_bytes()
+    begin = len(whole) - 8 - struct.unpack("<I", whole[-8:-4])[0]
+    # The footer's numbers of rows: of the file, of values of its column, (of a histogram,) and of rows of its group.
+    parts = whole[begin:-8].split(varint(number))
+    for place, wrong, text in (
+        (0, -5, "x.parquet: its metadata are damaged: groups of 12345 rows, -5 in all"),
+        (-1, 10**14, "x.parquet: its metadata are damaged"),
+        (-1, -5, "x.parquet: its metadata are damaged"),
+        (1, -5, "x.parquet, row 0: its group has 0 rows, its metadata say 12345"),
+    ):
+        numbers = [number] * (len(parts) - 1)
+        numbers[place] = wrong
+        footer = parts[0] + b"".join(varint(n) + part for n, part in zip(numbers, parts[1:]))
+        path.write_bytes(whole[:begin] + footer + struct.pack("<I", len(footer)) + b"PAR1")
+        with pytest.raises(RuntimeError, match=text):
+            read(1, ["x"], str(path))
 
 
 def test_large_groups_are_read_in_parts(tmp_path):
