@@ -76,6 +76,11 @@ class Reader:
         self._epoch_runner: _EpochRunner | None = None  # None: not begun, or closed
         self._bad: list[BadSample] = []  # of runners that are closed
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The contents of a copy or a pickle, which continues from the reader's position by a runner of its own."""
+        record = self._start_record if self._epoch_runner is None else self._epoch_runner.record
+        return vars(self) | {"_start_record": record, "_epoch_runner": None, "_bad": self.bad_samples()}
+
     def _checked(self, batch_size: int | None) -> int | None:
         return None if batch_size is None else checked(self._name, "batch_size", Annotated[Whole, Range(1)], batch_size)
 

@@ -3,10 +3,12 @@
 The references are a pipeline with the same reader, and recorded results of DALI.
 """
 
+import copy
 import gc
 import inspect
 import json
 import pathlib
+import pickle
 from collections import Counter
 
 import numpy as np
@@ -15,6 +17,7 @@ from images import encode, picture
 
 import jaxdali
 import jaxdali.dynamic as jd
+import jaxdali.experimental.dynamic as ndd
 from jaxdali import fn, pipeline_def
 
 
@@ -144,6 +147,29 @@ def test_another_number_of_shards(folder):
         reader.set_state(states[0])
         read.update(epoch(reader))
     assert read == Counter(f"a{i}" for i in range(7)) + Counter(f"b{i}" for i in range(3))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda r: pickle.loads(pickle.dumps(r))])
+@pytest.mark.parametrize("module", [jd.readers, ndd.readers])
+def test_copies_read_on_by_themselves(folder, copied, module):
+    arguments = {"file_root": folder, "shuffle": "global", "batch_size": 2}
+
+    def rest(epoch):
+        return [texts([np.asarray(x) for x in files]) for files, _ in epoch]
+
+    first = rest(module.File(**arguments, seed=1).next_epoch())
+    reader = module.File(**arguments, seed=1)
+    started = reader.next_epoch()
+    assert texts([np.asarray(x) for x in next(started)[0]]) == first[0]
+    copies = [copied(reader), copied(reader)]
+    epochs = [c.next_epoch() for c in copies]
+    for batch in first[1:]:
+        for e in (started, *epochs):
+            assert texts([np.asarray(x) for x in next(e)[0]]) == batch
+    assert next(started, None) is None
+    for c in copies:
+        c.close()
+    assert texts([np.asarray(x) for x in next(reader.next_epoch())[0]])  # its runner goes on
 
 
 def test_invalid_states(folder):
