@@ -18,6 +18,7 @@ from multiprocessing import reduction
 import numpy as np
 
 SHARED = 1 << 14  # arrays with at least this many bytes go through shared memory instead of the pipe
+NUMBERS = "?bBhHiIlLqQefd"  # NumPy's codes of the types that JAX has: not longdouble, which is of kind "f"
 ALIGNMENT = 64  # bytes: each array begins at a multiple in the file
 
 
@@ -51,7 +52,7 @@ def _array(x, subject):
     Args:
       subject: the value in the words of the message, such as "key 'image'".
     """
-    if type(x) is np.ndarray and x.dtype.kind in "biuf" and x.dtype.isnative:
+    if type(x) is np.ndarray and x.dtype.char in NUMBERS and x.dtype.isnative:
         return x
     if _is_undecoded(x):
         if x["bytes"] is None:
@@ -77,8 +78,9 @@ def _array(x, subject):
         raise TypeError(_refusal(x, subject)) from None
     if array.dtype.kind in "SU" and array.ndim == 0:  # a string of NumPy
         return _array(array.item(), subject)
-    # Numbers, bools, and types such as bfloat16 ("V"), but no structured arrays.
-    if array.dtype.kind not in "biufV" or array.dtype.names is not None:
+    # Types such as bfloat16 are of kind "f" or "V", too; longdouble has the code "g", and bytes of no type and structured
+    # arrays "V".
+    if array.dtype.char not in NUMBERS and (array.dtype.kind not in "fV" or array.dtype.char in "gV"):
         raise TypeError(_refusal(x, subject, array.dtype))
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))

@@ -69,7 +69,10 @@ class DataSet:
                     f"{NAME}: a data set needs __len__ and __getitem__, which a {type(part).__name__} does not have"
                     f"{'; fn.external_source takes iterables, in pipelines' if hasattr(part, '__iter__') else ''}"
                 )
-            sizes.append(len(part))
+            try:
+                sizes.append(len(part))
+            except OverflowError as e:
+                raise ArgumentError(f"{NAME}: the length of {_describe(part)} is wrong: {e}") from e
             if not sizes[-1]:
                 raise ArgumentError(f"{NAME}: {_describe(part)} is empty")
         self.bounds = np.cumsum(sizes)

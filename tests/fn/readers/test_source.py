@@ -273,6 +273,8 @@ def test_items_of_different_forms(items, text):
         (np.datetime64("2026-01-01"), "a date or time"),
         (datetime.date(2026, 1, 1), "a date or time"),
         (1j, "complex of dtype complex128"),
+        (np.void(b"abc"), r"void of dtype \|V3: convert it"),
+        (np.ones(3, np.longdouble), "ndarray of dtype float"),
     ],
 )
 def test_values_without_an_array(value, text):
@@ -312,11 +314,20 @@ def test_tensors():
         pipe.close()
 
 
+class Endless:
+    def __len__(self):
+        return 1 << 63
+
+    def __getitem__(self, i):
+        return i
+
+
 def test_wrong_arguments():
     for dataset, arguments, text in (
         (3, {}, r"needs __len__ and __getitem__, which a int does not have \(called"),
         ((i for i in range(3)), {}, "which a generator does not have; fn.external_source takes iterables"),
         ([], {}, "is empty"),
+        (Endless(), {}, "the length of the data set Endless is wrong: cannot fit 'int' into an index-sized integer"),
         ([1], {"layout": "HW"}, "describes 2 dimensions, the value has 0"),
         ([np.zeros((2, 3))], {"shape": (2, 4)}, r"shape \(2, 4\) does not fit"),
         ([(1, 2)], {"layout": "H"}, "the items have 2 values: layout must be a list of 2"),
