@@ -76,7 +76,11 @@ class _Arrays(Records):
                 raise RuntimeError(f"can't read {files.path(0)}: {e.strerror}") from e.__cause__
             raise RuntimeError(f"{files.path(0)}: {e}") from e
         self.whole = Spec(dtype.newbyteorder("="), len(shape), None if shape else ())
-        self.specs = (self.whole if op.region is None else op.region.spec(self.whole, op.args),)
+        try:
+            self.specs = (self.whole if op.region is None else op.region.spec(self.whole, op.args),)
+        except ValueError as e:
+            self.close()
+            raise RuntimeError(f"{files.path(0)}: {e}") from e
 
     def __len__(self) -> int:
         return len(self._files)

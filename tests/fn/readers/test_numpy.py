@@ -258,7 +258,7 @@ def test_a_bad_file_is_named(write, message, tmp_path):
         ({"roi_end": 1, "rel_roi_shape": 0.5}, ValueError, "roi_end and rel_roi_shape"),
         ({"roi_shape": [1, -1]}, ValueError, "roi_shape must be a whole number at least 0"),
         ({"roi_start": [1, 1, 1]}, RuntimeError, "roi_start must have 1 or 2 numbers"),
-        ({"roi_start": 0, "roi_axes": [0, -2]}, RuntimeError, "roi_axes"),
+        ({"roi_start": 0, "roi_axes": [0, -2]}, RuntimeError, "/a.npy: roi_axes"),
         ({"roi_start": 2, "roi_end": 1}, RuntimeError, "ends before it starts"),
         (
             {"out_of_bounds_policy": "wrap"},
