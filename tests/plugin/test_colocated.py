@@ -154,6 +154,9 @@ def test_errors(folder):
             )
         )
     it = colocated.data_iterator(define, NAMES, sharding=sharding, **OPTIONS)(folder, batch_size=8)
+    for state in ({"a": np.int64(1)}, [b"a state"]):
+        with pytest.raises(RuntimeError, match=r"this is not a checkpoint of jaxdali.* is not JSON serializable"):
+            it.set_state(state)
     it.close()
     it.close()
     with pytest.raises(RuntimeError, match="closed"):

@@ -35,6 +35,7 @@ from jax.experimental import colocated_python
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ..._core.building import warn
+from ..._core.declaration import checked
 from ..._core.tracebacks import boundaries, boundary
 from ..._iterator.iterator_options import LastBatchPolicy
 from ..._pipeline.pipeline_def import name_of
@@ -307,7 +308,14 @@ class ColocatedIterator:
         """Goes on from a state, also from one with another number of shards, or with `restart_epoch` from the start of
         its epoch. Raises as the iterators of `jaxdali.plugin.jax`.
         """
-        self._call_hosts("set_state", state=state, restart_epoch=restart_epoch)
+        try:
+            json.dumps(state)
+        except (TypeError, ValueError, RecursionError) as e:  # as on the hosts, which get it as JSON
+            reason = f"{type(e).__name__}: {e}"
+            raise RuntimeError(f"this is not a checkpoint of jaxdali, or it is damaged: {reason}") from None
+        self._call_hosts(
+            "set_state", state=state, restart_epoch=checked("set_state", "restart_epoch", bool, restart_epoch)
+        )
 
     def close(self):
         """Ends the iterators on the hosts."""
