@@ -99,6 +99,10 @@ def test_elements_equal_a_pipelines(data_sets, name):
     for i in (SIZE, -SIZE - 1, np.int64(SIZE)):
         with pytest.raises(IndexError, match=f"record {i} of {SIZE}"):
             elements[i]
+    for wrong in (1.0, None, "a", slice(2)):
+        for get in (elements.__getitem__, lambda i: elements._getitems([i])):
+            with pytest.raises(TypeError, match=r"plugin.grain.source: a record has an integer as its number, got "):
+                get(wrong)
     # Another process gets the arguments only, and opens the list again.
     pickled = pickle.dumps(elements)
     elements.close()

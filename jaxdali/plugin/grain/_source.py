@@ -106,14 +106,14 @@ class ReaderSource:
         return f"{_NAME}({self._op.name}: {self._length} records, digest {self._digest}, outputs {structure})"
 
     def __getitem__(self, index: int) -> Any:
-        i = operator.index(index)
+        i = _number_of(index)
         if not -self._length <= i < self._length:
             raise IndexError(f"{_NAME}: record {i} of {self._length}, which {self._op.name} lists")
         return self._sample(i % self._length, *self._read([i % self._length]))
 
     def _getitems(self, indices: Sequence[int]) -> list[Any]:
         """The records of these numbers, which native threads read together. Grain calls it where it asks for several."""
-        numbers = [range(self._length)[operator.index(i)] for i in indices]
+        numbers = [range(self._length)[_number_of(i)] for i in indices]
         rows = self._read(numbers) if numbers else []
         return [self._sample(i, row) for i, row in zip(numbers, rows, strict=True)]
 
@@ -200,6 +200,14 @@ class ReaderSource:
         return jax.tree.unflatten(
             self._tree, [row[x.index] if x.node is self._node else next(values) for x in self._leaves]
         )
+
+
+def _number_of(index: Any) -> int:
+    """The number of a record, as it was given. Raises TypeError if it is no integer."""
+    try:
+        return operator.index(index)
+    except TypeError:
+        raise TypeError(f"{_NAME}: a record has an integer as its number, got {quoted(index)}") from None
 
 
 def _reopened(outputs: Any, node: Node, length: int, digest: str) -> ReaderSource:
