@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
@@ -21,6 +22,8 @@ from .._data.source import Source
 from .passes import compact, cut, fused, informed, narrowed, simplified
 from .plan import Plan, Ref, Step
 from .run_options import RunOptions
+
+_MAX_ELEMENTS = 1 << 48  # of a sample: with fewer than 2^15 samples, a batch of them fits 64 bits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,6 +214,15 @@ def _original(ref: Ref, steps: Mapping[int, Step]) -> Ref:
     return ref
 
 
+def _check_sizes(specs: Sequence[Spec]):
+    """Raises ArgumentError if a sample could not be in memory by far. Sums and products of extents then fit 64 bits."""
+    for spec in specs:
+        extents = [n for axis in range(spec.ndim) if (n := spec.extent(axis)) is not None]
+        if max(map(abs, extents), default=0) > _MAX_ELEMENTS or math.prod(extents) > _MAX_ELEMENTS:
+            shown = ", ".join("?" if (n := spec.extent(axis)) is None else f"{n:g}" for axis in range(spec.ndim))
+            raise ArgumentError(f"the result would be too large, of shape ({shown})")
+
+
 class _Binding:
     """The binding of one step: chooses where it runs and the operator that runs, and determines the specs of its
     outputs and its phase.
@@ -257,6 +269,7 @@ class _Binding:
                 specs = tuple(self._context.sources[node.id].specs())
             elif not isinstance(op, EagerOperator):
                 specs = tuple(op.infer(*inputs))
+                _check_sizes(specs)
         except OperatorError:
             raise
         except (ArgumentError, InputTypeError) as e:

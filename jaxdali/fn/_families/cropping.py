@@ -247,7 +247,7 @@ def crop_sizes(layout: str, a: Values) -> dict[int, np.ndarray]:
         if used and not {"H", "W"} <= set(named):
             raise ArgumentError("crop_h and crop_w must be given together")
         sizes = named
-    return {axes[letter]: np.maximum(x.astype(np.int64), 0) for letter, x in sizes.items() if letter in axes}
+    return {axes[letter]: np.clip(x, 0, _FAR).astype(np.int64) for letter, x in sizes.items() if letter in axes}
 
 
 def crop_start(letter: str, free: np.ndarray, a: Values, rounding: Rounding) -> np.ndarray:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pipelines import run
 
-from jaxdali import OperatorError, fn
+from jaxdali import OperatorError, fn, types
 
 IMAGE = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
 
@@ -20,6 +20,33 @@ def test_windows(far):
         layouts=["HWC"],
     )
     assert not np.asarray(windows[0]).any()  # nothing of the image
+
+
+@pytest.mark.parametrize("far", [1e18, 1e19, 3e38])
+def test_crops(far):
+    for policy in ("error", "pad"):  # where 1e19 became the whole image, and 1e18 with "pad" ended the process
+        with pytest.raises(
+            ValueError, match=r"crop \(created at .*: the result would be too large, of shape \(.*e\+18, 1, 3\)"
+        ):
+            run(lambda x, p=policy: fn.crop(x, crop=[far, 1], out_of_bounds_policy=p), [IMAGE], layouts=["HWC"])
+    (cut,) = run(lambda x: fn.crop(x, crop=[far, 1], out_of_bounds_policy="trim_to_shape"), [IMAGE], layouts=["HWC"])
+    assert cut[0].shape() == [4, 1, 3]
+    with pytest.raises(OperatorError, match="reaches outside the sample"):
+        run(lambda x: fn.crop(x, crop=fn.constant(fdata=[far, 1])), [IMAGE], layouts=["HWC"])
+
+
+@pytest.mark.parametrize(
+    "define",
+    [
+        lambda: fn.full(fn.constant(idata=1), shape=-1e30),
+        lambda: fn.zeros(shape=[1e19, 2]),
+        lambda: fn.reshape(fn.zeros(shape=[1]), shape=[1e19]),
+        lambda: fn.decoders.image_crop(fn.zeros(shape=[3], dtype=types.UINT8), crop=[1e38, 1e38]),
+    ],
+)
+def test_far_sizes(define):
+    with pytest.raises(ValueError, match="the result would be too large, of shape"):
+        run(lambda x: define(), [IMAGE], layouts=["HWC"])
 
 
 @pytest.mark.parametrize("angle", [1e30, -1e30, 90.0 * 2**70])
