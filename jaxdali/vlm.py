@@ -57,6 +57,10 @@ _COUNTS = ("patch_size", "merge_size", "pool_size", "temporal_patch_size")
 _OPTIONAL = {"smart_resize": ("min_side",)}
 _NUMBERS = {n for _, numbers in _RULES.values() for n in numbers} | {n for x in _OPTIONAL.values() for n in x}
 
+_MAX_SIDE = 1 << 24  # the largest of `fn.resize`
+_LARGEST, _SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
+_KINDS = dict.fromkeys(("rule", "source", "patch_layout", "convention"), (str,)) | {"thumbnail": (bool, np.bool_)}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageProcessor:
@@ -137,6 +141,9 @@ class ImageProcessor:
     side: int | None = None
 
     def __post_init__(self):
+        for name, kinds in _KINDS.items():
+            if not isinstance(value := getattr(self, name), kinds):
+                raise ArgumentError(f"ImageProcessor: {name} must be a {kinds[0].__name__}, got {value!r}")
         if self.rule not in _RULES:
             raise ArgumentError(f"ImageProcessor: rule must be one of {', '.join(_RULES)}, got {self.rule!r}")
         needed = _RULES[self.rule][1]
@@ -152,6 +159,8 @@ class ImageProcessor:
                 )
             if not isinstance(number, Integral) or number < 1:
                 raise ArgumentError(f"ImageProcessor: {name} must be a whole number, at least 1, got {number!r}")
+        if self.side is not None and self.side > _MAX_SIDE:
+            raise ArgumentError(f"ImageProcessor: side must be at most {_MAX_SIDE}, got {self.side}")
         self._operator()
         self._check_patches()
 
@@ -169,16 +178,17 @@ class ImageProcessor:
             )
         for name in ("mean", "std"):
             values = getattr(self, name)
-            if not (isinstance(values, tuple) and values and all(isinstance(x, Real) for x in values)):
-                raise ArgumentError(f"ImageProcessor: {name} must be a tuple of numbers, got {values!r}")
+            is_valid = isinstance(values, tuple) and values and all(isinstance(x, Real) for x in values)
+            if not is_valid or not all(abs(x) <= _LARGEST for x in values):  # not NaN, either
+                raise ArgumentError(f"ImageProcessor: {name} must be a tuple of finite numbers, got {values!r}")
         if len(self.mean) != len(self.std):
             raise ArgumentError(
                 f"ImageProcessor: mean and std must have equally many numbers, got {self.mean} and {self.std}"
             )
         if not isinstance(self.interp_type, DALIInterpType):
             raise ArgumentError(f"ImageProcessor: interp_type must be a DALIInterpType, got {self.interp_type!r}")
-        if 0 in self.std:
-            raise ArgumentError(f"ImageProcessor: std divides, so it must not be 0, got {self.std}")
+        if min(self.std) < _SMALLEST:
+            raise ArgumentError(f"ImageProcessor: std divides, so it must be above 0, got {self.std}")
         if self.side is not None:
             pixels, origin = self._square_canvas, "side"
         elif self.tile_size is not None:

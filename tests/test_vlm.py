@@ -4,6 +4,7 @@ import dataclasses
 import doctest
 import functools
 import json
+import math
 import pickle
 
 import numpy as np
@@ -155,8 +156,16 @@ def test_other_numbers():
             {"patch_layout": "CHW"},
             "with temporal_patch_size=2, patch_layout must have the letters C, F, H, W, got 'CHW'",
         ),
-        ({"mean": (), "std": 1.0}, r"mean must be a tuple of numbers, got \(\)"),
-        ({"std": (1.0, 0.0, 1.0)}, "std divides, so it must not be 0"),
+        ({"mean": (), "std": 1.0}, r"mean must be a tuple of finite numbers, got \(\)"),
+        ({"mean": (0.5, math.nan, 0.5)}, r"mean must be a tuple of finite numbers, got \(0.5, nan, 0.5\)"),
+        ({"std": (math.inf,) * 3}, "std must be a tuple of finite numbers"),
+        ({"std": (1.0, 0.0, 1.0)}, "std divides, so it must be above 0"),
+        ({"std": (1.0, -1.0, 1.0)}, "std divides, so it must be above 0"),
+        ({"std": (1e-45,) * 3}, "std divides, so it must be above 0"),  # which makes infinities of float32
+        ({"patch_layout": None}, "patch_layout must be a str, got None"),
+        ({"rule": []}, r"rule must be a str, got \[\]"),
+        ({"source": None}, "source must be a str, got None"),
+        ({"thumbnail": "no"}, "thumbnail must be a bool, got 'no'"),
         (
             {"merge_size": 4},
             r"multiples of 28 pixels \(patch_size \* pool_size\), .* of 56: change merge_size, or pool_size",
@@ -178,6 +187,7 @@ def test_other_numbers():
             r"of 462 pixels \(side\), but .*pool_size=4 need multiples of 56: change pool_size, or side",
         ),
         ("gemma-3", {"side": 13}, "multiples of 0 pixels"),
+        ("gemma-3", {"side": 896 << 24}, "side must be at most 16777216"),
         ("siglip2-naflex", {"pool_size": 2}, r"of 16 pixels \(patch_size\), .* 32: change pool_size, or patch_size"),
     ):
         with pytest.raises(ArgumentError, match=message):
