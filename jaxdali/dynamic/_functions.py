@@ -396,7 +396,7 @@ def _device(batches: Sequence[Batch], requested: Any) -> jax.Device:
     if accelerators:
         return accelerators[0]
     # "tpu" is another name of "gpu", and "mixed" puts the output of a decoder on the accelerator. JAX may have none.
-    if device_named(requested) in ("gpu", "mixed") and jax.default_backend() != "cpu":
+    if isinstance(requested, str) and device_named(requested) in ("gpu", "mixed") and jax.default_backend() != "cpu":
         return jax.local_devices()[0]
     return jax.local_devices(backend="cpu")[0]
 

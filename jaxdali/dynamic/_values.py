@@ -310,7 +310,7 @@ def _argument_batch(a: Argument, x: Any) -> Batch | None:
         )
     if (
         not a.per_sample
-        or isinstance(x, (np.generic, str))
+        or isinstance(x, (np.generic, str, type))  # the class of an array has its attributes
         or not (hasattr(x, "__array__") or hasattr(x, "__dlpack__"))
     ):
         return None

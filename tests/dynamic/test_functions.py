@@ -284,6 +284,13 @@ def test_errors_name_sample_operator_and_line():
     assert first.value.where != second.value.where  # although it is compiled once
     with pytest.raises(ValueError, match=r"resize.*interp_type"):
         jd.resize(images(), size=8, interp_type=99)
+    # The class of an array has its attributes, and an array is compared element by element.
+    with pytest.raises(
+        TypeError, match=r"brightness: argument brightness must be .*, got the class float32 \(called at"
+    ):
+        jd.brightness(images(), brightness=np.float32)
+    with pytest.raises(TypeError, match=r"flip: argument device must be .*, got the array \[\] \(called at"):
+        jd.flip(images(), device=np.array([]))
     with pytest.raises(AttributeError, match="did you mean 'resize'"):
         jd.resise
 
