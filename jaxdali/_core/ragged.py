@@ -432,12 +432,14 @@ class BufferPool:
     Args:
       pinned: allocates page-locked memory ``u8[size]`` for large buffers, see Note [Pinned memory]. It returns None if
         there is no more. None: such memory is not used.
+      most_free: the largest number of free buffers of one size that it keeps; None: no limit.
     """
 
     FORGOTTEN, MOST_FREE = 256, 16
 
-    def __init__(self, pinned: Callable[[int], np.ndarray | None] | None = None):
+    def __init__(self, pinned: Callable[[int], np.ndarray | None] | None = None, *, most_free: int | None = MOST_FREE):
         self._pinned = pinned
+        self._most_free = most_free
         # By size in bytes: free buffers, each as (owner, aligned address), and the number of the last request. The
         # least recently requested size is first.
         self._free: collections.OrderedDict[int, tuple[collections.deque, int]] = collections.OrderedDict()
@@ -453,7 +455,7 @@ class BufferPool:
         num_bytes = -(-max(size, 1) // 4096) * 4096  # rounded up, so that arrays of similar sizes share buffers
         with self._lock:
             self._num_requests += 1
-            free, _ = self._free.pop(num_bytes, (collections.deque(maxlen=self.MOST_FREE), 0))
+            free, _ = self._free.pop(num_bytes, (collections.deque(maxlen=self._most_free), 0))
             self._free[num_bytes] = free, self._num_requests
             oldest_size, (_, last_request) = next(iter(self._free.items()))
             dropped = self._free.pop(oldest_size)[0] if self._num_requests - last_request > self.FORGOTTEN else None

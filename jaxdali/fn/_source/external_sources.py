@@ -22,6 +22,7 @@ from ..._data.source import SampleIds, Saved, Source
 from ...types import BatchInfo, SampleInfo
 from .external_data import (
     NAME,
+    SampleMemory,
     as_array,
     as_batch,
     check_alike,
@@ -303,6 +304,7 @@ class _PulledSource(_BaseSource):
         self.in_caller = not self._op.parallel
         self._settings = UserSettings()  # JAX's settings of the user's thread, under which background threads call
         self._threads: WorkerThreads | None = None
+        self._memory = SampleMemory()  # of samples that workers make
         self._pulls = [Pull(op.feeder, op.arguments, op.cycle, op.parallel) for op in ops]
         self._initial: list[Any] | None = None
         self._expected = self.initial()
@@ -362,14 +364,19 @@ class _PulledSource(_BaseSource):
             raise OutputsError(f"{NAME}: with {arguments} the source must return a tuple of {n} items, got {actual}")
         return [item[k] for k in (*self._array_of_output, *range(self._op.num_arrays, n))]  # the rows of an array, too
 
-    def _convert(self, items: Sequence[Any], copied: bool) -> list[Any]:
+    def _convert(self, items: Sequence[Any], copied: bool, memory: SampleMemory | None = None) -> list[Any]:
         """Converts the outputs of a batch or a sample: to arrays, and metadata of a batch to lists.
 
         Args:
           copied: whether arrays are copied, so that the source may reuse its memory.
+          memory: see `as_array`, for a sample.
         """
         n = self._op.num_arrays
-        outputs: list[Any] = [(as_batch if self._op.batch else as_array)(x, copied) for x in items[:n]]
+        outputs: list[Any] = (
+            [as_batch(x, copied) for x in items[:n]]
+            if self._op.batch
+            else [as_array(x, copied, memory) for x in items[:n]]
+        )
         for k, x in enumerate(items[n:], n):
             if k in self._unused_metadata:
                 outputs.append([None] * len(outputs[0]) if self._op.batch else None)
@@ -423,10 +430,10 @@ class _PulledSource(_BaseSource):
             taken_items: list[tuple[Any, Any]] = []
             taken_batch.items.append(taken_items)
             try:
-                for argument, item in self._calls_for(
-                    pull, [self._argument(cursor, i) for i in range(1 if self._op.batch else ctx.B)]
+                for argument, call in self._calls_for(
+                    pull, [self._argument(cursor, i) for i in range(1 if self._op.batch else ctx.B)], copied
                 ):
-                    row = self._convert(self._outputs(item()), copied)
+                    row = call()
                     rows.append(row)
                     # In the form in which the source returns an item, as `put_back` gives it to `_outputs` again.
                     taken_items.append(
@@ -490,18 +497,36 @@ class _PulledSource(_BaseSource):
     def why_empty(self) -> str:
         return self._pulls[0].why_empty
 
-    def _calls_for(self, pull: Pull, arguments: Sequence[Any]) -> list[tuple[Any, Callable[[], Any]]]:
-        """Each argument, with a function that returns the source's item for it.
+    def _calls_for(
+        self, pull: Pull, arguments: Sequence[Any], copied: bool
+    ) -> list[tuple[Any, Callable[[], list[Any]]]]:
+        """Each argument, with a function that returns the outputs of the source's item for it, see `_convert`.
 
-        For a source of samples by index, the calls are scheduled on all workers.
+        For a source of samples by index, the calls are scheduled on all workers. A worker also converts its item, since
+        the source may reuse its memory in the worker's next call.
         """
-        calls: list[Callable[[], Any]] = [functools.partial(pull.take, a) for a in arguments]
+
+        memory = self._memory if self._has_workers else None
+
+        def convert(item: Any) -> list[Any]:
+            return self._convert(self._outputs(item), copied, memory)
+
+        def take(argument: Any) -> list[Any]:
+            return convert(pull.take(argument))
+
+        calls: list[Callable[[], list[Any]]] = [functools.partial(take, a) for a in arguments]
         if self._has_workers:
             if self._threads is None:
                 self._threads = WorkerThreads(self.workers, self._settings)
-            # Items that were put back are not made again.
-            new = [i for i, a in enumerate(arguments) if not (pull.has_ended_early or pull.has_item(a))]
-            for i, call in zip(new, self._threads.map(pull.callables, [arguments[i] for i in new], len(arguments))):
+            # Items that were put back are not made again. They are converted before the workers change their memory.
+            new = []
+            for i, argument in enumerate(arguments):
+                if pull.has_item(argument):
+                    calls[i] = _returning(calls[i]())
+                elif not pull.has_ended_early:
+                    new.append(i)
+            scheduled = self._threads.map(pull.callables, [arguments[i] for i in new], len(arguments), convert)
+            for i, call in zip(new, scheduled):
                 calls[i] = call
         return list(zip(arguments, calls))
 
@@ -562,6 +587,11 @@ class _PulledSource(_BaseSource):
                     f"{NAME}: get_state of the source must return bytes or something that JSON can hold: {source['unknown']}"
                 )
         return super().saved(cursors)
+
+
+def _returning(row: list[Any]) -> Callable[[], list[Any]]:
+    """A function that returns `row`."""
+    return lambda: row
 
 
 class FedSource(_BaseSource):

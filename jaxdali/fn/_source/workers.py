@@ -36,7 +36,11 @@ class WorkerThreads:
             raise
 
     def map(
-        self, copies: Sequence[Callable[[Any], Any]], arguments: Sequence[Any], batch_size: int
+        self,
+        copies: Sequence[Callable[[Any], Any]],
+        arguments: Sequence[Any],
+        batch_size: int,
+        convert: Callable[[Any], Any],
     ) -> list[Callable[[], Any]]:
         """Schedules a call for each `SampleInfo` of a batch.
 
@@ -44,19 +48,20 @@ class WorkerThreads:
           copies: the callable of each thread: copies of one callable, or the same callable for all.
           arguments: the arguments of the calls.
           batch_size: number of samples of a whole batch.
+          convert: what a thread makes of the result of a call, before its next call.
 
         Returns:
-          For each argument a function that waits for the result, and returns or raises it.
+          For each argument a function that waits for the converted result, and returns or raises it.
         """
         number, function = len(self._tasks), copies[0]
         # The first and the last callable differ if each thread has a copy.
         if copies[-1] is not function:
             # A thread gets the same range of positions in every batch.
-            calls = [_Call(copies[a.idx_in_batch * number // batch_size], a) for a in arguments]
+            calls = [_Call(copies[a.idx_in_batch * number // batch_size], a, convert) for a in arguments]
             for copied, tasks in zip(copies, self._tasks, strict=True):
                 tasks.put(collections.deque(c for c in calls if c.function is copied))
             return [call.result for call in calls]
-        calls = [_Call(function, a) for a in arguments]
+        calls = [_Call(function, a, convert) for a in arguments]
         remaining = collections.deque(calls)
         # All threads take calls from the one queue `remaining`; the first call of an epoch runs before them.
         if self._begins_epoch(function, calls):
@@ -89,18 +94,19 @@ class WorkerThreads:
 
 
 class _Call:
-    """A scheduled call of a function, and its result once it is done."""
+    """A scheduled call of a function, and its converted result once it is done."""
 
-    def __init__(self, function: Callable[[Any], Any], argument: Any):
+    def __init__(self, function: Callable[[Any], Any], argument: Any, convert: Callable[[Any], Any]):
         self.function = function
         self.argument = argument
+        self._convert = convert
         self.done = threading.Event()
         self._value: Any = None
         self._error: BaseException | None = None
 
     def run(self):
         try:
-            self._value = self.function(self.argument)
+            self._value = self._convert(self.function(self.argument))
         except BaseException as e:
             self._error = e
         self.done.set()

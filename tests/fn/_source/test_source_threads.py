@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdali import Pipeline, fn, pipeline_def
+from jaxdali import Pipeline, fn, pipeline_def, types
 from jaxdali._runner import shutdown
 from jaxdali.fn._source import copies
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
@@ -242,6 +242,35 @@ def test_workers_and_a_source_with_state(source):
         with pytest.raises(StopIteration):
             pipe.run()
         pipe.reset()
+    pipe.close()
+
+
+last_samples = queue.SimpleQueue()  # not in the source, so that each worker has a copy of it
+
+
+class ReusesMemory:
+    """Returns the same array for each sample. Sample 1 of a batch waits until the other worker has begun sample 3."""
+
+    def __init__(self):
+        self.array = np.zeros((1, 8200), np.int32)
+
+    def __call__(self, info):
+        if info.idx_in_batch == 1:
+            last_samples.get(timeout=60)
+        self.array[...] = info.idx_in_epoch
+        if info.idx_in_batch == 3:
+            last_samples.put(info)
+        return self.array
+
+
+@pytest.mark.parametrize("dtype", [None, types.INT32])  # without a dtype the first sample is looked at before
+def test_samples_may_reuse_memory_with_workers(dtype):
+    pipe = pipeline_def(
+        lambda: fn.external_source(ReusesMemory(), batch=False, parallel=True, dtype=dtype, ndim=dtype and 2)
+    )(batch_size=4, num_threads=1, py_num_workers=2)
+    for i in range(3):
+        samples = pipe.run()[0].as_array()
+        np.testing.assert_array_equal(samples[:, 0], np.repeat(np.arange(4 * i, 4 * i + 4)[:, None], 8200, axis=1))
     pipe.close()
 
 
