@@ -44,6 +44,7 @@ class BaseIterator:
         self.output_map = list(options.output_map)
         self._stream = stream = BatchStream(lease, options, type(self).__name__, self._instead)
         self._pipes = lease.pipelines  # they hold the lease, which has only weak references to them
+        vars(self).pop("batch_size", None)  # as DALI's constructor, it replaces what a subclass has set before
         lease.checkpoint_with(self.checkpoints)
         stream.begin(padded=padded)
 
@@ -52,8 +53,8 @@ class BaseIterator:
             return f"{type(self).__name__}: closed"
         stream = self._stream
         total = f" of {len(self)}" if stream.length is not None else ""
-        pipelines = "1 pipeline" if len(self.pipelines) == 1 else f"{len(self.pipelines)} pipelines"
-        progress = f"{stream.num_taken} batches{total} taken, {self.batch_size} samples of each of {pipelines}"
+        pipelines = "1 pipeline" if len(self._pipes) == 1 else f"{len(self._pipes)} pipelines"
+        progress = f"{stream.num_taken} batches{total} taken, {stream.batch_size} samples of each of {pipelines}"
         lines = [f"{type(self).__name__}: epoch {stream.epoch}, {progress}"]
         # The outputs of the first executor stand for all. A process that loads nothing has no executor.
         for executor in stream.executors[:1]:
@@ -71,13 +72,13 @@ class BaseIterator:
             return None
         executor = self._stream.executors[0]
         # The costs of the steps, which the graph shows if they are measured.
-        rows = self.statistics() if executor.resources.meter.enabled else ()
-        return f"<pre>{html.escape(repr(self))}</pre>{draw(executor.plan, self.output_map, self.batch_size, rows)._repr_html_()}"
+        rows = BaseIterator.statistics(self) if executor.resources.meter.enabled else ()
+        return f"<pre>{html.escape(repr(self))}</pre>{draw(executor.plan, self.output_map, executor.B, rows)._repr_html_()}"
 
     @property
     def _batch_shape(self) -> tuple[int, ...]:
         """The leading axes of a batch."""
-        return (self.batch_size,)
+        return (self._stream.batch_size,)
 
     def _placed(self, i: int) -> str:
         """The text that `repr` adds to output `i`."""
@@ -127,8 +128,13 @@ class BaseIterator:
 
     @property
     def batch_size(self) -> int:
-        """Samples per batch of one shard."""
-        return self._stream.batch_size
+        """Samples per batch of one shard. A subclass may set it, as in DALI; that changes no batch."""
+        values = vars(self)
+        return values["batch_size"] if "batch_size" in values else self._stream.batch_size
+
+    @batch_size.setter
+    def batch_size(self, value: int):
+        vars(self)["batch_size"] = value
 
     def start_prefetch(self):
         """Begins to make batches ahead, which the first ``next()`` does otherwise. Not in DALI.
@@ -225,8 +231,15 @@ class BaseIterator:
 
     @property
     def pipelines(self) -> tuple[Pipeline, ...]:
-        """The pipelines, one for each shard that this process makes."""
-        return tuple(self._pipes)
+        """The pipelines, one for each shard that this process makes. A subclass may set an attribute of this name, which
+        DALI's iterators lack.
+        """
+        values = vars(self)
+        return values["pipelines"] if "pipelines" in values else tuple(self._pipes)
+
+    @pipelines.setter
+    def pipelines(self, value: Any):
+        vars(self)["pipelines"] = value
 
     def lower(self, segment: int = 0) -> jax.stages.Lowered:
         """Returns JAX's `Lowered` of the program that ran last; see `Pipeline.lower`."""

@@ -187,7 +187,7 @@ class Limit:
 
     def _source(self, owner: Any) -> _Source:
         """The source of an iterator or a pipeline. Iterators over the same pipeline share one."""
-        first = owner if isinstance(owner, Pipeline) else next(iter(owner.pipelines), owner)
+        first = owner if isinstance(owner, Pipeline) else next(iter(owner._pipes), owner)
         if first not in self._source_of:
             names = dict.fromkeys((self._names.get(first, type(first).__name__), type(owner).__name__))
             title = f"{user_line().removeprefix(os.getcwd() + os.sep)}: {', '.join(names)}"

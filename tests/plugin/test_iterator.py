@@ -366,3 +366,28 @@ def test_profiles_name_stages_and_operators(files, tmp_path):
         b"check resize",
     ):
         assert b"jaxdali " + name in profile
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+def test_subclasses_may_set_names(is_early):
+    """Names that DALI's iterators have as plain attributes, or lack."""
+    names = ("batch_size", "pipelines", "num_batches", "statistics")
+
+    class Subclass(DALIGenericIterator):
+        def __init__(self, *args, **options):
+            if not is_early:
+                super().__init__(*args, **options)
+            for name in names:
+                setattr(self, name, name)
+            if is_early:
+                super().__init__(*args, **options)
+
+    definition = pipeline_def(lambda: fn.external_source(lambda info: np.int32(info.idx_in_epoch), batch=False))
+    pipes = [definition(batch_size=2, num_threads=1) for _ in range(2)]
+    with Subclass(pipes, ["x"], size=8, last_batch_policy=LastBatchPolicy.DROP) as it:
+        replaced = {"batch_size": 2} if is_early else {}  # by DALI's constructor, too
+        assert {n: getattr(it, n) for n in names} == {n: n for n in names} | replaced
+        assert len(it) == 2
+        assert "2 samples of each of 2 pipelines" in repr(it)
+        assert "int32[2, 2]" in repr(it)
+        assert [np.asarray(batch["x"]).tolist() for batch in it] == [[[0, 1], [0, 1]], [[2, 3], [2, 3]]]

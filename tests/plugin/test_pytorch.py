@@ -542,3 +542,14 @@ def test_warning_about_memory_of_gpus(monkeypatch):
     assert _memory.devices_are_open()
     monkeypatch.delattr("jax._src.xla_bridge.backends_are_initialized")  # as in another version of JAX
     assert not _memory.devices_are_open()
+
+
+def test_subclasses_may_set_batch_size():
+    class Subclass(DALIGenericIterator):
+        def __init__(self, pipe, batch_size):
+            super().__init__(pipe, ["x"], size=5, last_batch_policy=LastBatchPolicy.PARTIAL)
+            self.batch_size = batch_size
+
+    with Subclass(supplied(counted), 1) as it:
+        assert it.batch_size == 1
+        assert [len(batch[0]["x"]) for batch in it] == [2, 2, 1]

@@ -278,9 +278,10 @@ class DALIGenericIterator(BaseIterator):
 
     @property
     def _batch_shape(self) -> tuple[int, ...]:
-        pipelines = self._shards.num if self._shards is not None else len(self.pipelines)
+        pipelines = self._shards.num if self._shards is not None else len(self._pipes)
         stacked = self._stacked or (self._shards is None and pipelines > 1)
-        return (pipelines, self.batch_size) if stacked else (pipelines * self.batch_size,)
+        batch_size = self._stream.batch_size
+        return (pipelines, batch_size) if stacked else (pipelines * batch_size,)
 
     def _placed(self, i: int) -> str:
         return f", on {self._shardings[i]}" if self._shardings[i] is not None else ""

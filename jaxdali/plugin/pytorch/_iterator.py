@@ -102,7 +102,7 @@ class _TorchIterator(BaseIterator):
                 self._keepers.setdefault(t.device, _TensorKeeper(t.device)).add(t.detach())
         for keeper in self._keepers.values():
             keeper.end_batch()
-        if self._partial and valid is not None and min(valid) < self.batch_size:
+        if self._partial and valid is not None and min(valid) < self._stream.batch_size:
             # The first `valid` rows of a batch belong to the epoch. Tensors have no rows for samples that were not
             # read.
             counts = [
