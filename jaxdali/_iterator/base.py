@@ -44,6 +44,8 @@ class BaseIterator:
         self.output_map = list(options.output_map)
         self._stream = stream = BatchStream(lease, options, type(self).__name__, self._instead)
         self._pipes = lease.pipelines  # they hold the lease, which has only weak references to them
+        # DALI's scripts read these two. A subclass may change them, so nothing here reads them.
+        self._num_gpus, self._last_batch_policy = len(lease.pipelines), options.last_batch_policy
         vars(self).pop("batch_size", None)  # as DALI's constructor, it replaces what a subclass has set before
         lease.checkpoint_with(self.checkpoints)
         stream.begin(padded=padded)

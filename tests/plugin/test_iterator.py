@@ -371,7 +371,7 @@ def test_profiles_name_stages_and_operators(files, tmp_path):
 @pytest.mark.parametrize("is_early", [False, True])
 def test_subclasses_may_set_names(is_early):
     """Names that DALI's iterators have as plain attributes, or lack."""
-    names = ("batch_size", "pipelines", "num_batches", "statistics")
+    names = ("batch_size", "pipelines", "num_batches", "statistics", "_num_gpus", "_last_batch_policy")
 
     class Subclass(DALIGenericIterator):
         def __init__(self, *args, **options):
@@ -385,7 +385,8 @@ def test_subclasses_may_set_names(is_early):
     definition = pipeline_def(lambda: fn.external_source(lambda info: np.int32(info.idx_in_epoch), batch=False))
     pipes = [definition(batch_size=2, num_threads=1) for _ in range(2)]
     with Subclass(pipes, ["x"], size=8, last_batch_policy=LastBatchPolicy.DROP) as it:
-        replaced = {"batch_size": 2} if is_early else {}  # by DALI's constructor, too
+        # DALI's constructor replaces three of them.
+        replaced = {"batch_size": 2, "_num_gpus": 2, "_last_batch_policy": LastBatchPolicy.DROP} if is_early else {}
         assert {n: getattr(it, n) for n in names} == {n: n for n in names} | replaced
         assert len(it) == 2
         assert "2 samples of each of 2 pipelines" in repr(it)
