@@ -3,6 +3,7 @@
 from . import fn as fn
 from . import math as math
 from . import ops as ops
+from . import pickling as pickling
 from . import tensors as tensors
 from . import tfrecord as tfrecord
 from . import types as types

@@ -79,6 +79,7 @@ DALI = {
     "data_node": "DataNode newaxis",
     "tensors": "TensorCPU TensorGPU TensorListCPU TensorListGPU",
     "tfrecord": "FixedLenFeature FixedLenSequenceFeature LengthsFeature RaggedFeature VarLenFeature float32 int64 string",
+    "pickling": "pickle_by_value",
     "pipeline": "DataNode OperatorConcurrency Pipeline StreamPolicy do_not_convert experimental pipeline_def",
     "pipeline.experimental": "pipeline_def",
     "plugin.base_iterator": "LastBatchPolicy",

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxdali
 from jaxdali import Pipeline, fn, pipeline_def, types
 from jaxdali._runner import shutdown
 from jaxdali.fn._source import copies
@@ -272,6 +273,22 @@ def test_samples_may_reuse_memory_with_workers(dtype):
         samples = pipe.run()[0].as_array()
         np.testing.assert_array_equal(samples[:, 0], np.repeat(np.arange(4 * i, 4 * i + 4)[:, None], 8200, axis=1))
     pipe.close()
+
+
+def test_functions_need_no_pickle():
+    @jaxdali.pickling.pickle_by_value
+    def source(info):
+        return np.int32(info.idx_in_epoch)
+
+    pipe = pipeline_def(lambda: fn.external_source(source, batch=False, parallel=True))(
+        batch_size=4, num_threads=1, py_num_workers=2, py_start_method="spawn"
+    )
+    pipe.start_py_workers()
+    assert pipe.run()[0].as_array().tolist() == [0, 1, 2, 3]
+    pipe.close()
+    for value in (int, len, functools.partial(source), 3):
+        with pytest.raises(TypeError, match="only functions"):
+            jaxdali.pickling.pickle_by_value(value)
 
 
 def test_workers_call_each_shard_its_own_source():
