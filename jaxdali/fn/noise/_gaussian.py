@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Unpack
+from typing import Any, Literal, Unpack
 
 import jax.numpy as jnp
 import numpy as np
 
 from ..._core.context import HostContext
-from ..._core.declaration import Range
 from ..._core.graph import DataNode
 from ..._core.operator_function import Input, PerSample, SeededHints, operator_function
 from ..._core.values import Value
@@ -36,7 +35,7 @@ def gaussian(
     /,
     *,
     mean: PerSample[float] = 0.0,
-    stddev: Annotated[PerSample[float], Range(0)] = 1.0,
+    stddev: PerSample[float] = 1.0,
     seed: int = -1,
     device: Literal["cpu", "gpu"] | None = None,
     name: str | None = None,
@@ -47,7 +46,7 @@ def gaussian(
     Args:
       input: any tensor of integers or floats. Sums are computed in float32; integers are rounded and saturated.
       mean: the mean of the noise. May be per sample.
-      stddev: standard deviation of the noise, at least 0. May be per sample.
+      stddev: standard deviation of the noise; a negative one mirrors the noise, as in DALI. May be per sample.
       seed: a seed for this operator only. Default: the pipeline's seed. The same seed gives other noise in DALI.
 
     Returns:

@@ -41,6 +41,20 @@ def test_gaussian(samples):
     assert abs(np.corrcoef(y[0].reshape(-1)[:size], y[1].reshape(-1)[:size])[0, 1]) < 0.05
 
 
+@pytest.mark.parametrize("stddev", [-5.0, [-5.0, -1.0]])
+def test_negative_stddev_mirrors_gaussian(stddev):
+    def noises(factor):
+        def define(x):
+            values = fn.external_source(lambda: factor * np.float32(stddev)) if np.ndim(stddev) else factor * stddev
+            return fn.noise.gaussian(x, stddev=values, seed=3)
+
+        return arrays(define, [np.zeros((20, 30), np.float32)] * 2, "HW")
+
+    for mirrored, noise in zip(noises(1), noises(-1), strict=True):
+        np.testing.assert_array_equal(mirrored, -noise)
+        assert mirrored.std() > 0.9
+
+
 def test_gaussian_rounds_and_saturates():
     samples = [np.full((50, 50), v, np.uint8) for v in (0, 255)]
     low, high = arrays(lambda x: fn.noise.gaussian(x, stddev=0.7), samples, "HW")
@@ -214,7 +228,7 @@ def test_numbers_depend_on_the_sample_alone():
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda x: fn.noise.gaussian(x, stddev=-1.0), "argument stddev must be a number at least 0, or .* got -1.0"),
+        (lambda x: fn.noise.shot(x, factor=-1.0), "argument factor must be a number .*, or .* got -1.0"),
         (lambda x: fn.noise.salt_and_pepper(x, prob=1.5), "argument prob must be a number in 0 ... 1"),
         (
             lambda x: fn.noise.salt_and_pepper(x, per_channel=True),
