@@ -114,6 +114,11 @@ def test_boxes_stay_on_the_host():
         lambda x: fn.pad(x, axes=[0], align=4, fill_value=7.6),
         lambda x: fn.slice(x, start=[-1, 1], shape=[3, 5], axes=[0, 1], out_of_bounds_policy="pad", fill_values=3),
         lambda x: fn.slice(x, rel_start=[0.5, 0.0], rel_shape=[0.5, 0.5], axes=[0, 1], dtype=types.FLOAT),
+        lambda x: fn.slice(x, start=9, shape=2, axes=[0], out_of_bounds_policy="pad", fill_values=3),
+        lambda x: fn.flip(fn.reshape(x, layout="HW"), horizontal=1, vertical=1),
+        lambda x: fn.slice(
+            fn.reshape(x, layout="WC"), 2, 5, axis_names="C", out_of_bounds_policy="pad", fill_values=[1, 2, 3, 4]
+        ),
     ],
 )
 @pytest.mark.parametrize("dtype", [np.int32, np.float32, np.uint8])

@@ -157,32 +157,47 @@ class Window(StageOperator):
         return [layout.index(letter) for letter in out.layout] if out.layout and layout else list(range(image.ndim))
 
     def of_sample(self, x: np.ndarray, image: Spec, out: Spec, params: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The window of one sample `x`, with NumPy. `params`: the sample's rows of the parameters that `setup` made."""
+        """The window of one sample `x`, with NumPy; it may share memory with `x`. `params`: the sample's rows of the
+        parameters that `setup` made.
+        """
         extent, permutation = params["extent"].copy(), self.permutation(image, out)
         if out.shape is not None:
             extent[permutation] = out.shape  # A sample that failed or is missing has another extent in `params`.
-        # By axis of the input: the indices of the window, and whether each is inside the sample.
-        indices = [
-            a + s * np.arange(n) for a, s, n in zip(params["start"].tolist(), params["step"].tolist(), extent.tolist())
-        ]
-        is_inside = [(i >= 0) & (i < n) for i, n in zip(indices, x.shape)]
-        channel = self.layout(image).find("C")
-
-        def by_channel(name: str) -> np.ndarray:
-            """A parameter, reshaped so that it broadcasts against the window along the channels."""
-            values = params[name]
-            if channel < 0:
-                return values[0]
-            # The last value is that of all further channels, as in the kernel.
-            return values[np.clip(indices[channel], 0, len(values) - 1)].reshape(-1, *(1,) * (x.ndim - 1 - channel))
-
+        axes = list(zip(params["start"].tolist(), params["step"].tolist(), extent.tolist(), strict=True))
+        parts = [_inside(*axis, size) for axis, size in zip(axes, x.shape, strict=True)]
         # The elements of the window that the sample has.
-        pixels = x[np.ix_(*(i[k] for i, k in zip(indices, is_inside)))]
-        fill = cut(np.asarray(by_channel("fill") if "fill" in params else 0, np.float32), out.dtype)
-        result = np.empty([len(i) for i in indices], out.dtype)
-        result[...] = fill
-        result[np.ix_(*is_inside)] = convert(np, pixels, out.dtype)
-        return np.ascontiguousarray(result.transpose(permutation))
+        pixels = convert(np, x[tuple(indices for indices, _ in parts)], out.dtype)
+        if pixels.shape == tuple(extent):
+            return pixels.transpose(permutation)
+        fill = np.float32(0)
+        if "fill" in params:
+            fill, channel = params["fill"], self.layout(image).find("C")
+            if channel < 0:
+                fill = fill[0]
+            else:
+                start, step, n = axes[channel]
+                # The last value is that of all further channels, as in the kernel.
+                channels = np.clip(start + step * np.arange(n), 0, len(fill) - 1)
+                fill = fill[channels].reshape(-1, *(1,) * (x.ndim - 1 - channel))
+        result = np.empty(extent, out.dtype)
+        result[...] = cut(np.asarray(fill, np.float32), out.dtype)
+        result[tuple(places for _, places in parts)] = pixels
+        return result.transpose(permutation)
+
+
+def _inside(start: int, step: int, n: int, size: int) -> tuple[slice, slice]:
+    """The indices of a window along an axis that a sample of extent `size` has, and their places in the window.
+
+    Args:
+      start, step, n: first index, distance to the next (not 0), number of indices.
+    """
+    # A window that goes backwards reads the mirrored axis forwards.
+    first, distance = (start, step) if step > 0 else (size - 1 - start, -step)
+    begin, end = (min(max(-(-x // distance), 0), n) for x in (-first, size - first))  # rounded up
+    if begin >= end:
+        return slice(0, 0), slice(0, 0)
+    stop = start + step * end
+    return slice(start + step * begin, stop if stop >= 0 else None, step), slice(begin, end)
 
 
 class WindowOnHost(HostOperator):

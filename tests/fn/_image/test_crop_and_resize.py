@@ -1,10 +1,11 @@
 """resize_crop_mirror and random_resized_crop against resize; the windows of random_crop_generator."""
 
+import counts
 import numpy as np
 import pytest
 from pipelines import run
 
-from jaxdali import OperatorError, fn, types
+from jaxdali import OperatorError, fn, pipeline_def, types
 
 rng = np.random.default_rng(5)
 IMAGES = [rng.integers(0, 256, (h, w, 3)).astype(np.uint8) for h, w in ((40, 61), (77, 30), (25, 25))]
@@ -168,3 +169,22 @@ def test_slices_of_vectors_stay_on_the_host():
         OperatorError, match=r"slice .*sample 0: the window 2 \.\.\. 4 reaches outside the sample, of shape \(3"
     ):
         run(lambda x: fn.slice(x, 2, 2, axes=[0]), vectors)
+
+
+def test_slices_of_sound_need_no_indices():
+    """The memory of a batch is that of its results, and of one sample that stands for missing ones."""
+    sound = [np.arange(n, dtype=np.float32) for n in (50_000, 60_000)]
+
+    @pipeline_def(batch_size=2, num_threads=1, device_id=None, exec_pipelined=False, exec_async=False)
+    def pipeline():
+        x = fn.external_source(lambda: sound)
+        return fn.slice(x, start=[500], shape=[40_000], axes=[0])
+
+    pipe = pipeline()
+    for _ in range(4):
+        pipe.run()
+    with counts.allocations() as memory:
+        (windows,) = pipe.run()
+    assert memory.most < 2 * 2 * 40_000 * 4
+    for window, x in zip(windows, sound, strict=True):
+        np.testing.assert_array_equal(window, x[500:40_500])
