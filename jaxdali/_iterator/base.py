@@ -106,7 +106,7 @@ class BaseIterator:
 
     def reset(self):
         """Begins the next epoch. This is only possible at the end of an epoch; earlier calls are ignored, with a
-        warning in the log.
+        warning in the log if batches of the epoch were taken.
         """
         self._stream.reset()
 

@@ -409,7 +409,9 @@ class BatchStream:
         self.num_taken = self.num_resumed = 0
 
     def _log_ignored(self, level: int, in_loop: bool):
-        """Logs that an epoch continues although a new one was requested."""
+        """Logs that an epoch continues although a new one was requested, unless it has just begun."""
+        if not self.num_taken:
+            return
         progress = f"{self.num_taken} of {self.length}" if self.length is not None else str(self.num_taken)
         event = (
             "this loop goes on" if in_loop else "reset() before the end of the epoch is ignored; the epoch continues"

@@ -152,6 +152,18 @@ def test_auto_reset(files, auto_reset):
                 next(it)
 
 
+@pytest.mark.one_device
+def test_reset_before_an_epoch_is_silent(files, caplog):
+    """Nothing is ignored: an epoch begins. Programs call it before each epoch, although `auto_reset` has done so."""
+    with data_iterator(file_contents, ["x"], reader_name="reader", auto_reset=True)(files[:4], batch_size=2) as it:
+        for _ in range(2):
+            it.reset()
+            assert [next(it)["x"][0, 0].item() for _ in range(2)] == [1, 3]
+            with pytest.raises(StopIteration):
+                next(it)
+    assert not caplog.text
+
+
 def test_end_of_a_source(files):
     @pipeline_def(batch_size=2)
     def three():
