@@ -838,6 +838,10 @@ def source(
                 f"{NAME}: the data set is a {type(part).__name__} of arrays with {rows} rows each, which would be its items: "
                 'give a dictionary, such as {"image": images, "label": labels}'
             )
+        if hasattr(part, "iloc") and hasattr(part, "columns"):
+            raise ArgumentError(
+                f"{NAME}: a {type(part).__name__} has columns, not items, by its keys: dict(frame) gives them"
+            )
     if num_workers and any(map(_has_names, parts)):
         raise ArgumentError(f"{NAME}: num_workers is for data sets whose items take work in Python, and not for arrays")
     parts = [Arrays(part, NAME) if _has_names(part) else part for part in parts]

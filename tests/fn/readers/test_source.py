@@ -165,6 +165,17 @@ def test_wrong_arrays(dataset, reason):
         pipeline(dataset)
 
 
+def test_tables_of_pandas():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1.5, 2.5, 3.5], "name": ["a", "b", "c"]})
+    with pytest.raises(ValueError, match=r"a DataFrame has columns, not items, by its keys: dict\(frame\) gives them"):
+        pipeline(frame)
+    pipe = pipeline(dict(frame), batch_size=3, metadata=["name"])
+    numbers, names = pipe.run()
+    assert (numbers.as_array().tolist(), [*names]) == ([1.5, 2.5, 3.5], ["a", "b", "c"])
+    pipe.close()
+
+
 def test_processes_for_arrays():
     with pytest.raises(ValueError, match="num_workers is for data sets whose items take work in Python"):
         pipeline({"x": np.zeros(3)}, num_workers=2)
