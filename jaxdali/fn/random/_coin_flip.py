@@ -47,7 +47,7 @@ def coin_flip(
         negative seed counts as not given.
 
     Raises:
-      ValueError: a probability is outside [0, 1] (DALI clamps it), or the shape is given twice.
+      ValueError: a probability is outside [0, 1] (DALI takes what is above as 1), or the shape is given twice.
     """
     return add_distribution(
         CoinFlip,
