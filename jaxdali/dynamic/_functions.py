@@ -47,6 +47,7 @@ from ._engine import (
 )
 from ._lowered import bind_in_program, vmap_error
 from ._singles import JaxTensor, ambiguous_draw, is_drawn
+from ._tracing import run_untraced
 from ._values import argument_of, is_numbers, tensor, value_of
 
 # Functions that read their input on the host, and for which a list or an array of numbers is one input of all samples.
@@ -300,28 +301,35 @@ def evaluate(cache: CompiledCache, function_key: Any, name: str, function: Calla
         # JAX tells the platform only when it lowers the program, see Note [Platforms of programs].
         return bind_in_program(name, lambda platform: dense_on(device_of(platform)), arrays, keys, user_line())
     device = _device(batches, inputs.device)
-    if all_dense and not keys:
-        dense = dense_on(device)
-        if isinstance(dense, Dense) and not dense.calls_back:
-            dense.warnings.warn()
-            outputs, status = dense.compiled(arrays)
-            # `status` has a column for each native step; only these can fail.
-            if not status.shape[1] or not np.asarray(status).any():
-                return dense.batches(outputs)
-            # A sample failed. The engine runs the call again, and raises the error or replaces the sample.
-    # The shape of each ragged batch's first sample. An engine whose operators have read one serves only calls with the
-    # same one; in others it raises FirstShapesChanged.
-    first_shapes = [None if b.is_dense or not len(b) else b.shapes[0] for b in batches]
 
-    def run_engine(key: Any) -> Any:
-        engine = _cached(cache, key, lambda: Engine(function, specs, counts, N, draws, device, first_shapes))
-        return engine(batches, keys, first_shapes)
+    def run() -> Any:
+        if all_dense and not keys:
+            dense = dense_on(device)
+            if isinstance(dense, Dense) and not dense.calls_back:
+                dense.warnings.warn()
+                outputs, status = dense.compiled(arrays)
+                # `status` has a column for each native step; only these can fail.
+                if not status.shape[1] or not np.asarray(status).any():
+                    return dense.batches(outputs)
+                # A sample failed. The engine runs the call again, and raises the error or replaces the sample.
+        # The shape of each ragged batch's first sample. An engine whose operators have read one serves only calls with
+        # the same one; in others it raises FirstShapesChanged.
+        first_shapes = [None if b.is_dense or not len(b) else b.shapes[0] for b in batches]
 
-    # Most functions are not bound to first shapes, and one engine serves all. Otherwise there is one for each of them.
-    try:
-        return run_engine(("any", call_key, device))
-    except FirstShapesChanged:
-        return run_engine(("first", call_key, device, tuple(first_shapes)))
+        def run_engine(key: Any) -> Any:
+            engine = _cached(cache, key, lambda: Engine(function, specs, counts, N, draws, device, first_shapes))
+            return engine(batches, keys, first_shapes)
+
+        # Most functions are not bound to first shapes, and one engine serves all. Otherwise there is one for each of
+        # them.
+        try:
+            return run_engine(("any", call_key, device))
+        except FirstShapesChanged:
+            return run_engine(("first", call_key, device, tuple(first_shapes)))
+
+    # JAX may trace the function that makes this call, such as that of `jax.jit`. No value of the trace takes part, so the
+    # results are constants.
+    return run_untraced(run)
 
 
 def _formats(batches: Sequence[Batch]) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._threads import check_pool
+from ._tracing import run_untraced
 
 _lock = threading.Lock()  # guards the number of keys that each generator has given
 
@@ -50,7 +51,7 @@ class RNG:
 
         It is made late, so that a process may be forked before it runs JAX.
         """
-        return jax.random.key(self._seed)
+        return run_untraced(lambda: jax.random.key(self._seed))
 
     def __reduce__(self) -> Any:
         return RNG._at, (self._seed, self._num_taken)

@@ -263,6 +263,33 @@ def test_each_device_computes_its_part(name):
     np.testing.assert_array_equal(np.asarray(result), function(x).numpy())
 
 
+CONSTANTS = {
+    "key": lambda: jd.random.uniform(key=KEY, batch_size=4).jax(),
+    "image": lambda: jd.resize(images(), size=(6, 6)).jax(),
+    "files": lambda: jd.jit(lambda x: jd.resize(jd.decoders.image(x), size=(6, 6)))(FILES).jax(),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_of_programs(name):
+    """A call without a traced value runs while JAX traces, as `jax.random.uniform` does with a key from outside."""
+    function = CONSTANTS[name]
+    expected = np.asarray(function())
+    np.testing.assert_array_equal(jax.jit(lambda y: function() + y)(jnp.zeros((), expected.dtype)), expected)
+    np.testing.assert_array_equal(jax.lax.scan(lambda c, _: (c, function()), 0, length=2)[1][1], expected)
+    assert jax.eval_shape(function).shape == expected.shape
+    mesh = jax.make_mesh((4,), ("batch",), axis_types=(AxisType.Auto,), devices=jax.devices()[:4])
+    with jax.set_mesh(mesh):
+        np.testing.assert_array_equal(jax.jit(function)(), expected)
+
+
+def test_generators_are_made_while_jax_traces():
+    rng, equal_rng = jd.random.RNG(3), jd.random.RNG(3)
+    draw = lambda rng: jd.random.uniform(rng=rng, batch_size=3).jax()
+    np.testing.assert_array_equal(jax.jit(lambda: draw(rng))(), draw(equal_rng))
+    np.testing.assert_array_equal(draw(rng), draw(equal_rng))
+
+
 EXPLICIT = {
     **FUNCTIONS,
     "draws": lambda x: jd.noise.shot(x, factor=10.0, key=KEY),
