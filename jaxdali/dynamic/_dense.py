@@ -167,6 +167,24 @@ class Dense:
 
         return run
 
+    @functools.cached_property
+    def _compiled_of_prepared(self) -> Callable[..., Any]:
+        """The function as a separate program, with what the host has prepared as operands."""
+        return jax.jit(functools.partial(self._call_prepared, line=None, on_one_device=False))
+
+    def call_over_devices(self, arrays: Sequence[Any], keys: Sequence[Any]) -> tuple[list[Any], Any]:
+        """Returns the outputs, and the status of each native step, of arrays over several devices, with their sharding.
+
+        The host prepares first, and no callback of the program does: if one fails, the process ends.
+
+        Raises:
+          OperatorError: the host refuses an argument.
+        """
+        with own_settings():
+            needed = [np.asarray(x) if i in self._needed_inputs else None for i, x in enumerate(arrays)]
+            host_values, params = self._prepare_of_batch(needed, [np.asarray(w) for w in self.words(keys)])
+            return self._compiled_of_prepared(arrays, host_values, params)
+
     def words(self, keys: Sequence[Any]) -> list[jax.Array]:
         """The data of the keys of random numbers, ``u32[N, words]`` each."""
         return [k.words(keys, self._N) for k in self._function_graph.keys] if self._function_graph.key_of_node else []
@@ -217,22 +235,27 @@ class Dense:
                 )
             else:
                 host_values, params = self._prepared
-            operands = [
-                [jnp.asarray(a) for a in arrays],
-                jax.tree.map(jnp.asarray, host_values),
-                jax.tree.map(jnp.asarray, params),
-            ]
-            program = functools.partial(self._program, line)
-            # XLA can't split native calls by itself. Where nothing is to be split, it needs no rule for that.
-            if self.native and not (on_one_device or self._is_unpartitioned()):
-                program = self._partitioned(line)
-            if sharding is not None:  # operators don't support Explicit axes, so XLA chooses the shardings inside
-                auto_program: Any = jax.sharding.auto_axes(
-                    program, axes=sharding.mesh.explicit_axes, out_sharding=sharding
-                )
-                program = auto_program
-            *outputs, status = program(*jax.tree.leaves(operands))
-            return list(outputs), status
+            return self._call_prepared(arrays, host_values, params, line, on_one_device)
+
+    def _call_prepared(
+        self, arrays: Sequence[Any], host_values: Any, params: Any, line: str | None, on_one_device: bool
+    ) -> tuple[list[Any], Any]:
+        """The outputs and the status, with what the host has prepared. JAX traces this, under our settings."""
+        sharding = _explicit_sharding(arrays)
+        operands = [
+            [jnp.asarray(a) for a in arrays],
+            jax.tree.map(jnp.asarray, host_values),
+            jax.tree.map(jnp.asarray, params),
+        ]
+        program = functools.partial(self._program, line)
+        # XLA can't split native calls by itself. Where nothing is to be split, it needs no rule for that.
+        if self.native and not (on_one_device or self._is_unpartitioned()):
+            program = self._partitioned(line)
+        if sharding is not None:  # operators don't support Explicit axes, so XLA chooses the shardings inside
+            auto_program: Any = jax.sharding.auto_axes(program, axes=sharding.mesh.explicit_axes, out_sharding=sharding)
+            program = auto_program
+        *outputs, status = program(*jax.tree.leaves(operands))
+        return list(outputs), status
 
     def _call_per_device(
         self, sharding: NamedSharding, arrays: Sequence[Any], words: Sequence[Any], line: str | None
@@ -366,20 +389,29 @@ class Dense:
             arrays[i] = np.asarray(x).view(dtype)[..., 0] if dtype.itemsize == 8 else np.asarray(x)
         try:
             with own_settings():
-                # Without the sizes of scratch memory, which are constants of the program.
-                prepared = self._prepare(arrays, [_keys.key_halves(np.asarray(w)) for w in words])[:2]
+                prepared = self._prepare_of_batch(arrays, words)
         except OperatorError as e:
             if line is not None:
                 name_line(e, line)
             raise
-        _, params_of_steps = prepared
+        return jax.tree.map(_in_words, prepared)
+
+    def _prepare_of_batch(self, arrays: Sequence[Any], words: Sequence[Any]) -> tuple[Any, Any]:
+        """The host's values and parameters of one batch.
+
+        Args:
+          arrays: the inputs; None for one that the host does not need.
+          words: the data of each key.
+        """
+        # Without the sizes of scratch memory, which are constants of the program.
+        host_values, params_of_steps, _ = self._prepare(arrays, [_keys.key_halves(np.asarray(w)) for w in words])
         _, expected_params = self._prepared
         for step, params, expected in zip(self._steps, params_of_steps, expected_params, strict=True):
             if {n: x.shape for n, x in params.items()} != {n: x.shape for n, x in expected.items()}:
                 raise step.node.error(
                     "the number of parameters depends on the values of a batch; in a compiled program it must stay the same"
                 )
-        return jax.tree.map(_in_words, prepared)
+        return host_values, params_of_steps
 
     def _prepare(self, arrays: Sequence[Any], random_keys: Any, any_numbers: bool = False) -> tuple[Any, ...]:
         """Runs the host's part of the graph. Returns host values, parameters of each step, and sizes of scratch memory.

@@ -19,7 +19,7 @@ from jax.core import Tracer
 from .._core import calls
 from .._core.arguments import declared
 from .._core.building import is_node, user_line
-from .._core.errors import ArgumentError, ArgumentTypeError, UnexpectedArgumentError
+from .._core.errors import ArgumentError, ArgumentTypeError, OperatorError, UnexpectedArgumentError
 from .._core.ffi import TargetDevice
 from .._core.kinds import device_named
 from .._core.language import language
@@ -301,17 +301,37 @@ def evaluate(cache: CompiledCache, function_key: Any, name: str, function: Calla
         # JAX tells the platform only when it lowers the program, see Note [Platforms of programs].
         return bind_in_program(name, lambda platform: dense_on(device_of(platform)), arrays, keys, user_line())
     device = _device(batches, inputs.device)
+    shared_arrays = [x for x in arrays if isinstance(x, jax.Array) and len(x.sharding.device_set) > 1]
+    if any(not x.is_fully_addressable and not x.is_fully_replicated for x in shared_arrays):
+        raise ArgumentError(
+            f"{name}: an array spans processes, and this one has only a part of its samples: call it inside jax.jit"
+        )
 
     def run() -> Any:
-        if all_dense and not keys:
+        if all_dense and (shared_arrays or not keys):
             dense = dense_on(device)
-            if isinstance(dense, Dense) and not dense.calls_back:
+            if isinstance(dense, Dense) and (shared_arrays or not dense.calls_back):
                 dense.warnings.warn()
-                outputs, status = dense.compiled(arrays)
-                # `status` has a column for each native step; only these can fail.
-                if not status.shape[1] or not np.asarray(status).any():
-                    return dense.batches(outputs)
+                try:
+                    outputs, status = (
+                        dense.call_over_devices(arrays, keys) if dense.calls_back else dense.compiled(arrays)
+                    )
+                    # `status` has a column for each native step; only these can fail.
+                    if not status.shape[1] or not np.asarray(status).any():
+                        return dense.batches(outputs)
+                except OperatorError:
+                    if not dense.calls_back:
+                        raise
                 # A sample failed. The engine runs the call again, and raises the error or replaces the sample.
+            elif isinstance(dense, NotDense) and any(
+                not x.is_fully_replicated
+                for x, is_hosted in zip(arrays, hosted, strict=True)
+                if isinstance(x, jax.Array) and not is_hosted
+            ):
+                raise ArgumentError(
+                    f"{name}: a batch on several devices stays there only in what can be a part of jax.jit, which this can't: "
+                    f"{dense}. To run it on one device pass jax.device_get(x)"
+                )
         # The shape of each ragged batch's first sample. An engine whose operators have read one serves only calls with
         # the same one; in others it raises FirstShapesChanged.
         first_shapes = [None if b.is_dense or not len(b) else b.shapes[0] for b in batches]

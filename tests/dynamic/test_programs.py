@@ -290,6 +290,30 @@ def test_generators_are_made_while_jax_traces():
     np.testing.assert_array_equal(draw(rng), draw(equal_rng))
 
 
+@pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_sharded_batches_outside_of_jax_jit(name, axis_type):
+    """Results have the sharding that they have in `jax.jit`, also under the mesh."""
+    mesh = jax.make_mesh((4,), ("batch",), axis_types=(axis_type,), devices=jax.devices()[:4])
+    x = jax.device_put(images((8, 20, 30, 3)), NamedSharding(mesh, PartitionSpec("batch")))
+    expected = jax.jit(lambda x: FUNCTIONS[name](x).jax())(x)
+    for set_mesh in (contextlib.nullcontext, jax.set_mesh):  # `jax.set_mesh` sets the mesh when it is called
+        with set_mesh(mesh):
+            result = FUNCTIONS[name](x).jax()
+        assert result.sharding.is_equivalent_to(expected.sharding, result.ndim)
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_sharded_batches_without_a_program():
+    x = jax.device_put(images((8, 20, 30, 3)), shardings.of_batch(4))
+    with pytest.raises(ValueError, match=r"rotate: .*can be a part of jax\.jit.* depends on values: .*device_get"):
+        jd.rotate(x, angle=np.arange(8.0))
+    assert len(jd.rotate(jax.device_get(x), angle=np.arange(8.0))) == 8
+    line = test_sharded_batches_without_a_program.__code__.co_firstlineno + 7
+    with pytest.raises(SampleError, match=rf"test_programs.py:{line}\): sample 3: argument matrix must be finite"):
+        jd.warp_affine(x, matrix=np.where(np.arange(8)[:, None] == 3, np.nan, np.eye(2, 3).ravel()))
+
+
 EXPLICIT = {
     **FUNCTIONS,
     "draws": lambda x: jd.noise.shot(x, factor=10.0, key=KEY),
