@@ -78,7 +78,7 @@ class Dense:
         total_N: int | None = None,
     ):
         total_N = N if total_N is None else total_N
-        self._N, self._specs, self._total_N = N, specs, total_N
+        self._N, self._specs, self._total_N, self._device = N, specs, total_N, device
         # The function of n samples that are a part of the batch, for one device of several.
         self._for_part = functools.lru_cache(maxsize=4)(
             lambda n: Dense(function, specs, keys, n, draws, device, hosted, total_N)
@@ -161,9 +161,17 @@ class Dense:
         # JAX accepts 64-bit types only under our settings, but entering these takes time.
         has_64_bits = any(narrow(s.dtype) != s.dtype for s in self._specs)
 
+        is_first_device = self._device == jax.devices()[0]
+
         def run(arrays: Sequence[Any]) -> Any:
             with own_settings() if has_64_bits else without_mesh():
-                return program(arrays)
+                # Arrays that are not committed would run on the default device, for which the program is not made.
+                # Setting it takes 3 us.
+                default = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+                if is_first_device and default is None:
+                    return program(arrays)
+                with jax.default_device(self._device):
+                    return program(arrays)
 
         return run
 

@@ -39,7 +39,7 @@ from .._plan.run_options import RunOptions
 from .._program.sharding import Shards
 from ..fn._decode import registered
 from . import _threads
-from ._batch import Batch, Draw
+from ._batch import Batch, Draw, is_committed, uncommitted
 from ._keys import TracedKey, TracedKeys, key_halves
 from ._singles import ambiguous_draw, single
 
@@ -524,6 +524,12 @@ class Engine:
                         executor, [b._on_host for b in batches], random_keys, eager_results
                     )
                     result = executor.check(executor.launch(batch))
+                    outputs = map(Batch._of, result.outputs)
+                    # Like an array of NumPy, what comes from the host may be used on any device. Programs commit their
+                    # results to their device.
+                    if not any(map(is_committed, batches)):
+                        outputs = map(uncommitted, outputs)
+                    results = self._function_graph.results(outputs)
                 # The batch showed types that this executor is not bound to: make it again with one that fits.
                 if not bound.record(types, batch):
                     continue
@@ -537,7 +543,7 @@ class Engine:
                 raise
             finally:
                 self._return_executor(bound)
-            return self._function_graph.results(map(Batch._of, result.outputs))
+            return results
 
     def _check_first_shapes(self, first_shapes: Sequence[tuple[int, ...] | None]):
         """Raises FirstShapesChanged if operators have read a first shape that differs in this call."""

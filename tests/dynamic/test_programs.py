@@ -304,6 +304,32 @@ def test_sharded_batches_outside_of_jax_jit(name, axis_type):
         np.testing.assert_array_equal(result, expected)
 
 
+UNCOMMITTED = {
+    "static": lambda x: jd.resize(x, size=(8, 8)),
+    "random": lambda x: jd.random_resized_crop(x, size=(8, 8), key=KEY),
+    "chained": lambda x: jd.flip(jd.rotate(x, angle=np.arange(4.0), keep_size=True)),
+    "jit": lambda x: jd.jit(lambda x, key: jd.random_resized_crop(x, size=(8, 8), key=key))(x, KEY),
+    "wide": lambda x: jd.cast(jd.random_resized_crop(x, size=(8, 8), key=KEY), dtype=types.INT64),
+}
+
+
+@pytest.mark.parametrize("name", UNCOMMITTED)
+def test_results_are_as_free_as_inputs(name):
+    """JAX may move a result to any device, as it may an array of NumPy, if no input was committed."""
+    weight = jax.device_put(jnp.ones((), int), NamedSharding(shardings.of_batch(4).mesh, PartitionSpec()))
+    batch = UNCOMMITTED[name](images())
+    result = batch.jax()
+    for x in (result, batch):
+        product = jax.jit(lambda w, x: w * jnp.asarray(x).astype(int))(weight, x)
+        np.testing.assert_array_equal(product, batch.numpy())
+        assert product.sharding.device_set == weight.sharding.device_set
+    with jax.default_device(jax.devices()[2]):
+        assert (result + result).devices() == (jnp.asarray(images()) + 1).devices()
+    if name != "wide":
+        assert np.shares_memory(np.asarray(result), batch.numpy())
+    assert UNCOMMITTED[name](jax.device_put(images(), jax.devices()[0])).jax().committed
+
+
 def test_sharded_batches_without_a_program():
     x = jax.device_put(images((8, 20, 30, 3)), shardings.of_batch(4))
     with pytest.raises(ValueError, match=r"rotate: .*can be a part of jax\.jit.* depends on values: .*device_get"):
