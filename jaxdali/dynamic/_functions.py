@@ -46,6 +46,7 @@ from ._engine import (
     current_trace,
 )
 from ._lowered import bind_in_program, vmap_error
+from ._numbers import evaluate_numbers, is_constant
 from ._singles import JaxTensor, ambiguous_draw, is_drawn
 from ._tracing import run_untraced
 from ._values import argument_of, is_numbers, tensor, value_of
@@ -186,35 +187,47 @@ def call(
     if drawn_argument is not None and N > 1:
         raise ambiguous_draw(name, f"argument {drawn_argument}", N)
 
-    def trace_function(trace: TraceState, nodes: list[Any], keys: Sequence[Any]) -> Any:
-        """Calls the operator's function with a node in place of each placeholder, while it is compiled."""
-
-        def to_node(x: Any) -> Any:
-            if isinstance(x, list):
-                return [to_node(e) for e in x]
-            return nodes[x.index] if isinstance(x, _Placeholder) else x
-
-        node_arguments = {n: to_node(x) for n, x in named.items()}
-        # A call has one key, or none.
-        return trace.call(
-            name,
-            function,
-            map(to_node, positional),
-            node_arguments,
-            keys[0] if keys else None,
-            batch_size,
-            reads_images,
-        )
-
-    function_key = name, variant, hashable(positional), hashable(named), batch_size is None, reads_images
     keys = () if key is None else (key,)
-    return evaluate(
-        _compiled,
-        function_key,
-        name,
-        trace_function,
-        Inputs(batches, hosted, draws, keys, counts, N, named.get("device")),
-    )
+
+    def evaluate_with(numbers: Mapping[str, Batch]) -> Any:
+        """Evaluates the function, with `numbers` as values in place of the arguments of these names."""
+        arguments, function_key = named, static_key
+        inputs = Inputs(batches, hosted, draws, keys, counts, N, named.get("device"))
+        if numbers:
+            arguments = named | {n: _Placeholder(len(batches) + i) for i, n in enumerate(numbers)}
+            function_key = *of_call, hashable(arguments)
+            inputs.batches = [*batches, *numbers.values()]
+            inputs.hosted = [*hosted, *[True] * len(numbers)]
+            inputs.draws = [*draws, *[Draw.NONE] * len(numbers)]
+
+        def trace_function(trace: TraceState, nodes: list[Any], keys: Sequence[Any]) -> Any:
+            """Calls the operator's function with a node in place of each placeholder, while it is compiled."""
+
+            def to_node(x: Any) -> Any:
+                if isinstance(x, list):
+                    return [to_node(e) for e in x]
+                return nodes[x.index] if isinstance(x, _Placeholder) else x
+
+            # A call has one key, or none.
+            return trace.call(
+                name,
+                function,
+                map(to_node, positional),
+                {n: to_node(x) for n, x in arguments.items()},
+                keys[0] if keys else None,
+                batch_size,
+                reads_images,
+            )
+
+        return evaluate(_compiled, function_key, name, trace_function, inputs)
+
+    of_call = name, variant, hashable(positional), batch_size is None, reads_images
+    static_key = *of_call, hashable(named)
+    # In a program that JAX traces, a number is a constant: the function is compiled with the program.
+    if is_constant(static_key) or any(isinstance(x, Tracer) for x in (key, *(b._data for b in batches))):
+        return evaluate_with({})
+    specs = tuple(b._spec for b in batches)
+    return evaluate_numbers(static_key, (of_call, specs), declared_arguments, named, evaluate_with)
 
 
 def _check_no_values(name: str, inputs: Sequence[Any], arguments: Mapping[str, Any]) -> None:

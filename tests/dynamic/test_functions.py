@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 
+import counts
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -90,6 +91,41 @@ def test_arrays_as_arguments_for_all_samples():
     np.testing.assert_allclose(normalized, (images() - np.array([1.0, 2, 3])) / 2, rtol=1e-6)
     sizes = np.array([[5, 6], [7, 8], [9, 10], [11, 12]])
     assert jd.resize(images(), size=sizes).shapes == [(5, 6, 3), (7, 8, 3), (9, 10, 3), (11, 12, 3)]
+
+
+@pytest.mark.parametrize("number", [float, np.float32, jnp.float32])
+def test_many_numbers_do_not_compile(number):
+    """After the first ones, a number for all samples is passed as a value. Results are those of an equal value."""
+    x, numbers = images(), [number(v) for v in np.linspace(1, 44, 20, dtype=np.float32)]
+    rotate = lambda angle: jd.rotate(x, angle=angle, keep_size=True, fill_value=3.0)
+    for v in numbers[:10]:
+        rotate(v)
+    with counts.compilations() as compiled:
+        rotated = [rotate(v) for v in numbers[10:]]
+    assert not compiled
+    for v, batch in zip(numbers[10:], rotated):
+        np.testing.assert_array_equal(batch.numpy(), rotate(np.full(4, v, np.float32)).numpy())
+
+
+def test_many_numbers_change_nothing_else():
+    """Shapes stay known, also for JAX, and errors are those of a constant."""
+    for n in range(3, 17):
+        assert jd.crop(images(), crop_w=n, crop_h=n, crop_pos_x=n / 20).is_dense
+        start = 2 * n % 9, n % 5
+        np.testing.assert_array_equal(
+            jd.slice(images(), start=start, shape=(8, 8), axes=(0, 1)).numpy(),
+            images()[:, start[0] : start[0] + 8, start[1] : start[1] + 8],
+        )
+        jd.crop(images(), crop=(4, 4), crop_pos_x=n / 20)
+        jd.rotate([images()[0], images()[1, 1:]], angle=float(n))
+        resized = jax.jit(lambda x: jd.resize(x, size=(n, n)).jax())(images())  # noqa: B023  it is called here
+        assert resized.shape == (4, n, n, 3)
+    assert jd.rotate(images(), angle=20.0).is_dense
+    for position in (1.5, "left"):
+        with pytest.raises(
+            (TypeError, ValueError), match=rf"argument crop_pos_x must be a number .*, got '?{position}"
+        ):
+            jd.crop(images(), crop=(4, 4), crop_pos_x=position)
 
 
 def test_batches_of_different_lengths_are_refused():

@@ -23,6 +23,7 @@ from photos_of_values import FILES, images
 import jaxdali.dynamic as jd
 from jaxdali import fn, math, pipeline_def, types
 from jaxdali._core.arguments import declared
+from jaxdali.dynamic import _numbers
 from jaxdali.dynamic._singles import JaxTensor
 
 KEY = jax.random.key(7)
@@ -406,6 +407,27 @@ def test_equal_bits(call, request):
     else:
         with pytest.raises(Exception, match=r"can't be part of a program|in a compiled program it must stay the same"):
             jax.block_until_ready(jax.jit(run)(values, KEY, SAMPLE_KEYS))
+
+
+@pytest.mark.many
+@pytest.mark.filterwarnings("ignore:.*in Pillow this number has another meaning")
+@pytest.mark.parametrize(
+    "call", [c for c in CASES if c[2] and c[0] != "permute_batch"], ids=lambda call: "-".join((call[0], *call[2]))
+)
+def test_numbers_as_constants_and_values(call, request, monkeypatch):
+    """A number for all samples that is passed as a value has the result of a constant, to the bit."""
+    operator, inputs, drawn, fixed = call
+    names = [x for x in inputs if isinstance(x, str)]
+    values = [request.getfixturevalue("video")] * N if "video" in names else [VALUES[x] for x in names]
+    options = {"key": SAMPLE_KEYS} if operator in DRAWING else {}
+    options |= {} if names else {"batch_size": N}
+    numbers = {n: np.asarray(x)[0].tolist() for n, x in drawn_arguments(drawn, KEY, N).items()}
+    monkeypatch.setattr(_numbers, "MAX_CONSTANTS", 0)
+    monkeypatch.setattr(_numbers, "_are_equal", lambda a, b: results.append((a, b)))
+    results = []
+    function_of(jd, operator)(*([values] if "video" in names else values or inputs), **numbers, **fixed, **options)
+    for as_value, as_constant in results:
+        assert bits(as_value) == bits(as_constant)
 
 
 @pytest.mark.parametrize(
