@@ -42,7 +42,18 @@ class ProgramInput(ProgramOperator):
 
 
 class NotDense(Exception):
-    """A graph can't be a function of dense arrays; the message says why."""
+    """A graph can't be a function of dense arrays; the message says why.
+
+    Attributes:
+      inputs: the numbers of inputs that stay in the program, and that the host must read.
+    """
+
+    def __init__(self, why: str, inputs: Sequence[int] = ()):
+        super().__init__(why)
+        self.inputs = tuple(inputs)
+
+
+_OUTSIDE = "call it outside jax.jit, and pass its result as one array"
 
 
 class Dense:
@@ -111,11 +122,16 @@ class Dense:
                     remedy = (
                         "pass a size that is the same for all samples"
                         if "size" in declared.get(step.op.name, dict)()
-                        else "call it outside jax.jit, and pass its result as one array"
+                        else _OUTSIDE
                     )
                     raise NotDense(f"the shape of the result of {step.op.name} depends on values: {remedy}")
             if step.phase:  # it runs after a program has run
-                raise NotDense(f"{step.op.name} needs results of the program on the host")
+                numbers = {r: i for i, r in enumerate(self._inputs)}
+                read = [numbers[r] for i, r in enumerate(step.inputs) if step.needs_on_host(i) and r in numbers]
+                raise NotDense(
+                    f"{step.op.name} needs results of the program on the host: {_OUTSIDE}",
+                    [i for i in read if not hosted[i]],
+                )
             kernel = step.op.kernel if step.stage != "host" and isinstance(step.op, NativeOperator) else ""
             if kernel and shards.accelerator and kernel not in self._executor.resources.kernels:
                 reason = _ffi.why_no_kernels(device)

@@ -295,13 +295,24 @@ def evaluate(cache: CompiledCache, function_key: Any, name: str, function: Calla
     if is_traced and not all(b.is_dense for b in batches):
         batches = [b.as_dense() for b in batches]
         arrays = [b._data for b in batches]
+    shared_arrays = (
+        [] if is_traced else [x for x in arrays if isinstance(x, jax.Array) and len(x.sharding.device_set) > 1]
+    )
     specs, hosted, all_dense = tuple(b._spec for b in batches), tuple(inputs.hosted), all(b.is_dense for b in batches)
     # Programs also depend on the formats of files, which can't be read while JAX traces.
     call_key = function_key, specs, hosted, N, counts, draws, () if is_traced else _formats(batches)
 
     def dense_on(device: jax.Device | TargetDevice) -> Dense | NotDense:
-        return _cached(
+        dense = _cached(
             cache, ("dense", call_key, device), lambda: _dense(function, specs, counts, N, draws, device, hosted)
+        )
+        # An engine serves other calls, and does not need the input in a program.
+        if isinstance(dense, Dense) or not dense.inputs or not (is_traced or shared_arrays):
+            return dense
+        return _cached(
+            cache,
+            ("reads", call_key, device),
+            lambda: _dense(function, specs, counts, N, draws, device, hosted, reads_inputs=True),
         )
 
     if is_traced:
@@ -314,7 +325,6 @@ def evaluate(cache: CompiledCache, function_key: Any, name: str, function: Calla
         # JAX tells the platform only when it lowers the program, see Note [Platforms of programs].
         return bind_in_program(name, lambda platform: dense_on(device_of(platform)), arrays, keys, user_line())
     device = _device(batches, inputs.device)
-    shared_arrays = [x for x in arrays if isinstance(x, jax.Array) and len(x.sharding.device_set) > 1]
     if any(not x.is_fully_addressable and not x.is_fully_replicated for x in shared_arrays):
         raise ArgumentError(
             f"{name}: an array spans processes, and this one has only a part of its samples: call it inside jax.jit"
@@ -378,12 +388,29 @@ def _formats(batches: Sequence[Batch]) -> tuple[Any, ...]:
     return (registered.names(), *(registered.kind_of([np.asarray(x) for x in b]) for b in encoded))
 
 
-def _dense(*arguments: Any) -> Dense | NotDense:
-    """Makes a `Dense`, or returns the reason why that is not possible, so that it can be cached."""
+def _dense(
+    function: Callable[..., Any],
+    specs: Sequence[Spec],
+    counts: Sequence[int | None],
+    N: int,
+    draws: Sequence[Draw | None],
+    device: jax.Device | TargetDevice,
+    hosted: Sequence[bool],
+    reads_inputs: bool = False,
+) -> Dense | NotDense:
+    """Makes a `Dense`, or returns the reason why that is not possible, so that it can be cached.
+
+    Args:
+      reads_inputs: whether the host may also read inputs that are not hosted, such as a matrix that is passed by
+        position.
+    """
     try:
-        return Dense(*arguments)
+        return Dense(function, specs, counts, N, draws, device, hosted)
     except NotDense as e:
-        return e
+        if not reads_inputs or not e.inputs:
+            return e
+        hosted = [host or i in e.inputs for i, host in enumerate(hosted)]
+        return _dense(function, specs, counts, N, draws, device, hosted, reads_inputs)
 
 
 def _cached(cache: CompiledCache, key: Any, make: Callable[[], Any]) -> Any:

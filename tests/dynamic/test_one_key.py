@@ -385,10 +385,8 @@ def bits(outputs):
     return [list(map(of_sample, output)) for output in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
 
 
-# Operators that can't be part of a program of `jax.jit`, although all shapes are known: they read their inputs on the
-# host, or have tables of any length.
-NO_PROGRAM = {n for n in OPERATORS if n.startswith("segmentation.")}
-NO_PROGRAM |= {"debayer", "filter", "nonsilent_region", "random_crop_generator", "gaussian_blur-window_size"}
+# Operators that can't be part of a program of `jax.jit`, although all shapes are known: they have tables of any length.
+NO_PROGRAM = {"gaussian_blur-window_size"}
 
 
 @pytest.mark.parametrize("call", CASES, ids=lambda call: "-".join((call[0], *call[2])))

@@ -503,6 +503,29 @@ def test_traced_arguments_and_keys():
     np.testing.assert_array_equal(np.asarray(drawn), jd.random.uniform(batch_size=5, key=KEY).numpy())
 
 
+MATRICES = {
+    "position": lambda x, angle, offset: jd.warp_affine(
+        x, jnp.tile(jnp.eye(2, 3), (len(x), 1, 1)) + angle[:, None, None]
+    ),
+    "chain": lambda x, angle, offset: jd.warp_affine(
+        x, jd.transforms.translation(jd.transforms.rotation(angle=angle), offset=offset)
+    ),
+    "combination": lambda x, angle, offset: jd.warp_affine(
+        x, matrix=jd.transforms.combine(jd.transforms.rotation(angle=angle), jd.transforms.translation(offset=offset))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_inputs_read_by_the_host(name):
+    """Also of several devices, with `jax.jit` and without."""
+    arguments = images(), np.arange(4, dtype=np.float32) / 9, np.ones((4, 2), np.float32)
+    expected = MATRICES[name](*arguments).numpy()
+    on_devices = jax.device_put(arguments, shardings.of_batch(4))
+    for compiled, values in ((jax.jit, arguments), (jax.jit, on_devices), (lambda f: f, on_devices)):
+        np.testing.assert_array_equal(compiled(MATRICES[name])(*values).jax(), expected)
+
+
 def test_arguments_without_zero_in_range():
     """Zeros stand for the numbers while a program is made, and must not be checked."""
 
