@@ -292,12 +292,13 @@ def evaluate(cache: CompiledCache, function_key: Any, name: str, function: Calla
     batches = [b if len(b) == N else b[[0] * N] for b in inputs.batches]
     arrays = [b._data for b in batches]
     is_traced = any(isinstance(x, Tracer) for x in (*keys, *arrays))
-    if is_traced and not all(b.is_dense for b in batches):
-        batches = [b.as_dense() for b in batches]
-        arrays = [b._data for b in batches]
     shared_arrays = (
         [] if is_traced else [x for x in arrays if isinstance(x, jax.Array) and len(x.sharding.device_set) > 1]
     )
+    # Programs take dense arrays. A single value is a ragged batch.
+    if (is_traced or shared_arrays) and not all(b.is_dense for b in batches):
+        batches = [b.as_dense() for b in batches]
+        arrays = [b._data for b in batches]
     specs, hosted, all_dense = tuple(b._spec for b in batches), tuple(inputs.hosted), all(b.is_dense for b in batches)
     # Programs also depend on the formats of files, which can't be read while JAX traces.
     call_key = function_key, specs, hosted, N, counts, draws, () if is_traced else _formats(batches)
@@ -331,8 +332,8 @@ def evaluate(cache: CompiledCache, function_key: Any, name: str, function: Calla
         )
 
     def run() -> Any:
-        if all_dense and (shared_arrays or not keys):
-            dense = dense_on(device)
+        if shared_arrays or (all_dense and not keys):
+            dense = dense_on(device) if all_dense else NotDense("one of its batches is ragged")
             if isinstance(dense, Dense) and (shared_arrays or not dense.calls_back):
                 dense.warnings.warn()
                 try:

@@ -335,7 +335,13 @@ def test_sharded_batches_without_a_program():
     with pytest.raises(ValueError, match=r"rotate: .*can be a part of jax\.jit.* depends on values: .*device_get"):
         jd.rotate(x, angle=np.arange(8.0))
     assert len(jd.rotate(jax.device_get(x), angle=np.arange(8.0))) == 8
-    line = test_sharded_batches_without_a_program.__code__.co_firstlineno + 7
+    with pytest.raises(
+        ValueError, match=r"cat: .*can be a part of jax\.jit.* one of its batches is ragged.*device_get"
+    ):
+        jd.cat([images()[0], images()[0, 1:]] * 4, x)
+    matrix = jd.transforms.rotation(angle=30.0)
+    assert jd.warp_affine(x, matrix).jax().sharding == x.sharding
+    line = test_sharded_batches_without_a_program.__code__.co_firstlineno + 13
     with pytest.raises(SampleError, match=rf"test_programs.py:{line}\): sample 3: argument matrix must be finite"):
         jd.warp_affine(x, matrix=np.where(np.arange(8)[:, None] == 3, np.nan, np.eye(2, 3).ravel()))
 
