@@ -245,13 +245,13 @@ class Dense:
                     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), jax.tree.map(_in_words, self._prepared)
                 )
                 host_operands = _replicate([*(_to_words(jnp.asarray(arrays[i])) for i in self._needed_inputs), *words])
-                prepare = functools.partial(self._prepare_on_host, line)
-                prepared = jax.pure_callback(
-                    prepare,
-                    structs,
-                    host_operands[: len(self._needed_inputs)],
-                    host_operands[len(self._needed_inputs) :],
+                callback = functools.partial(jax.pure_callback, functools.partial(self._prepare_on_host, line), structs)
+                readers = sorted(
+                    {s.op.name for s in self._plan.steps if any(map(s.needs_on_host, range(len(s.inputs))))}
                 )
+                prepared = without_derivative(
+                    callback, f"{', '.join(readers)}: what the host reads, such as arguments, has no derivative"
+                )(host_operands[: len(self._needed_inputs)], host_operands[len(self._needed_inputs) :])
                 # A callback runs on one device. The barrier lets XLA copy its results to the other devices.
                 prepared = _replicate(jax.lax.optimization_barrier(prepared))
                 host_values, params = jax.tree.map(
@@ -474,15 +474,14 @@ def _replicate(arrays: Any) -> Any:
     return arrays if mesh.empty or mesh.manual_axes else jax.lax.with_sharding_constraint(arrays, PartitionSpec())
 
 
-def without_derivative(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
-    """Adds a rule for the derivative of a function, which raises an error that names its native operators."""
+def without_derivative(function: Callable[..., Any], reason: str) -> Callable[..., Any]:
+    """Adds a rule for the derivative of a function, which raises an error with this reason."""
     guarded = jax.custom_jvp(function)
 
     @guarded.defjvp
     def _(primals: Any, tangents: Any) -> Any:
         raise TypeError(
-            f"{', '.join(names)}: native operators have no derivative: differentiate with respect to what comes after them, "
-            "or use jax.lax.stop_gradient on their inputs"
+            f"{reason}: differentiate with respect to what comes after, or use jax.lax.stop_gradient on the inputs"
         )
 
     return guarded

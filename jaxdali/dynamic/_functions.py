@@ -183,7 +183,22 @@ def call(
     if isinstance(key, _keys.RNG):
         key = key.key()
     counts = () if key is None else (_keys.number_of_keys(key),)
-    N = size_of(name, batches, draws, counts, batch_size)
+    try:
+        N = size_of(name, batches, draws, counts, batch_size)
+    except ArgumentError as e:
+        # What the user may have meant for all samples.
+        advice = [
+            f"a single {n} is a flat list of numbers"
+            for n, x in named.items()
+            if isinstance(x, _Placeholder) and declared_arguments[n].many and batches[x.index].ndim == 1
+        ]
+        advice += [
+            f"input {i}, {x!r}, has one number for each sample, and arguments are passed by name"
+            for i, x in enumerate(inputs)
+            if i and is_numbers(x) and len(x) < 5
+        ]
+        e.args = ("; ".join((str(e), *advice)),)
+        raise
     if drawn_argument is not None and N > 1:
         raise ambiguous_draw(name, f"argument {drawn_argument}", N)
 

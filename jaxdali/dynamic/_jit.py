@@ -127,6 +127,12 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
                 return evaluate(
                     cache, function_key, name, trace_function, Inputs(batches, hosted, draws, keys, counts, N)
                 )
+            except TypeError as e:
+                raw = next((k for k in keys if k.dtype == np.uint32 and k.ndim == 2), None)
+                if raw is not None and ("TracedKey" in str(e) or "got a key" in str(e)):
+                    advice = f"an array uint32{list(raw.shape)} is taken for raw keys of jax.random: pass other numbers as int32"
+                    e.args = (f"{e}; {advice}", *e.args[1:])
+                raise
             except BatchSizeRequest as e:
                 if has_size:
                     raise ArgumentError(

@@ -51,7 +51,8 @@ def bind_in_program(name: str, on_platform: OnPlatform, arrays: Sequence[Any], k
         )
 
     with own_settings():  # otherwise JAX narrows NumPy's arrays to 32 bits
-        return dense.batches(without_derivative(bind, dense.native)(*arrays, *words))
+        reason = f"{', '.join(dense.native)}: native operators have no derivative"
+        return dense.batches(without_derivative(bind, reason)(*arrays, *words))
 
 
 # Note [Platforms of programs]
@@ -97,7 +98,8 @@ def _raise_vmap_error(*_: Any, name: str, **__: Any) -> Any:
 def vmap_error(name: str) -> ArgumentError:
     """The error for a function inside of `jax.vmap`, which would add an axis."""
     return ArgumentError(
-        f"{name}: functions work on batches, so jax.vmap can't add an axis: call it with the whole batch, [N, ...]"
+        f"{name}: functions work on batches, so jax.vmap can't add an axis: call it with the whole batch, [N, ...]. "
+        "(jax.lax.map uses jax.vmap if it gets batch_size=.)"
     )
 
 

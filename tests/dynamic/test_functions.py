@@ -135,6 +135,13 @@ def test_batches_of_different_lengths_are_refused():
         jd.rotate(images(), angle=np.zeros(3))
 
 
+def test_values_for_all_samples_are_flat():
+    with pytest.raises(ValueError, match=r"got 2 and 4; a single matrix is a flat list of numbers \("):
+        jd.warp_affine(images(), matrix=np.eye(2, 3))
+    with pytest.raises(ValueError, match=r"input 1, \(8, 9\), has one number for each sample, and .* by name \("):
+        jd.resize(images(), (8, 9))
+
+
 def test_batches_without_samples_are_refused():
     with pytest.raises(ValueError, match="flip: there is no sample in the batch"):
         jd.flip(images()[:0])

@@ -584,6 +584,14 @@ def test_failed_sample_fails_the_program(sharded):
         run(1e12)
 
 
+@pytest.mark.parametrize("use", [lambda x: x + 1, lambda x: jd.cast(x, dtype=types.FLOAT), lambda x: (jd.zeros(), x)])
+def test_numbers_taken_for_keys(use):
+    with pytest.raises(
+        TypeError, match=r"an array uint32\[3, 4\] is taken for raw keys .*: pass other numbers as int32"
+    ):
+        jd.jit(use)(jnp.ones((3, 4), jnp.uint32))
+
+
 def test_refused_results_name_function_and_line():
     @jd.jit
     def flipped(x, key):
@@ -619,6 +627,10 @@ def test_gradients():
     np.testing.assert_array_equal(np.asarray(grad), np.full(x.shape, 3.0))
     with pytest.raises(TypeError, match="rotate: native operators have no derivative"):
         jax.grad(lambda x: jnp.sum(jd.rotate(x, angle=10.0, keep_size=True)))(x)
+    with pytest.raises(
+        TypeError, match=r"transforms\.rotation: what the host reads, .* has no derivative: .*stop_gradient"
+    ):
+        jax.grad(lambda x: jnp.sum(jd.transforms.rotation(angle=x).jax()))(jnp.ones(3))
     w = jax.grad(lambda w: jnp.sum(w * jd.rotate(x, angle=10.0, keep_size=True)))(jnp.float32(1))
     assert np.isfinite(float(w))
 
