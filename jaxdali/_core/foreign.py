@@ -283,7 +283,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "decoders.mp4": "`fn.decoders.video(x)`",
         **dict.fromkeys(("readers.image", "readers.images", "readers.jpeg", "readers.png", "readers.tiff"), _FILES),
         **dict.fromkeys(("readers.mnist", "readers.cifar", "readers.cifar10", "readers.cifar100"), _ARRAYS),
-        "readers.npz": "`fn.readers.source(numpy.load(path))` reads the rows of its arrays",
+        "readers.npz": "`fn.readers.source(arrays)` reads the rows of `arrays = dict(numpy.load(path))`",
         **dict.fromkeys(
             ("readers.csv", "readers.tsv", "readers.json", "readers.jsonl"),
             "`fn.readers.source(columns)`, where `columns` is a dictionary with an array or a list for each column",

@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .._core.errors import ArgumentError, ArgumentTypeError
+from . import source_worker
 
 
 class Arrays:
     """A data set whose item i is a dictionary with row i of each array.
 
     Args:
-      columns: ``[rows, ...]`` by key: arrays of NumPy, what NumPy makes arrays of, or lists of values.
+      columns: ``[rows, ...]`` by key: arrays of NumPy or another library, or lists of values.
       reader: the reader's name, for messages.
     """
 
     def __init__(self, columns: Mapping[str, Any], reader: str):
+        # The shards of a pipeline have the same objects, of which each may make a copy. They are kept, so that their
+        # ids stay theirs. A mapping such as that of numpy.load loads an array at each access.
+        self._objects = columns = dict(columns)
         # Of lists and of arrays on a device one copy is made here. NumPy's arrays, also mapped ones, are not copied.
         self._columns = {key: _column(x, key, reader) for key, x in columns.items()}
         lengths = {key: len(x) for key, x in self._columns.items()}
         if len({*lengths.values()}) > 1:
             raise ArgumentError(f"{reader}: the arrays must have equally many rows, got {lengths}")
         self._length = next(iter(lengths.values()), 0)
-        # The shards of a pipeline have the same objects, of which each may make a copy. They are kept, so that their
-        # ids stay theirs.
-        self._objects = dict(columns)
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, i: int) -> dict[str, Any]:
-        return {key: x[i] for key, x in self._columns.items()}
+        # Metadata are given as they are, and users may change them.
+        return {key: row.copy() if isinstance(row := x[i], np.ndarray) else row for key, x in self._columns.items()}
 
     def __eq__(self, other: object) -> bool:
         """Whether both are made of the same objects."""
@@ -63,15 +66,18 @@ class Arrays:
 
 def _column(x: Any, key: str, reader: str) -> np.ndarray | Sequence[Any]:
     """One of the arrays, or a list whose values are no numbers or differ in shape."""
-    if isinstance(x, (list, tuple)):
+    if isinstance(x, (list, tuple, range)):
         try:
             array = np.asarray(x)
-        except ValueError:  # of different shapes
+        except (ValueError, TypeError, RuntimeError):  # of different shapes, or tensors that NumPy does not take
             return x
         return array if array.dtype.kind in "biuf" else x
     if not hasattr(x, "__array__") or not np.ndim(x):
+        has_items = hasattr(x, "__getitem__") and hasattr(x, "__len__") and not isinstance(x, (str, bytes, np.generic))
         raise ArgumentTypeError(
             f"{reader}: a data set that is a dictionary has an array or a list for each key, with a row for each item; "
-            f"key {key!r} has a {type(x).__name__}"
+            f"key {key!r} has a {type(x).__name__}{'; list(...) makes a list of it' if has_items else ''}"
         )
+    if (torch := sys.modules.get("torch")) is not None and isinstance(x, torch.Tensor):
+        return source_worker.tensor_array(x, torch, f"key {key!r}")
     return np.asarray(x)

@@ -65,9 +65,9 @@ def _array(x, subject):
     if isinstance(x, (list, tuple)) and x and all(_is_bytes(e) or _is_undecoded(e) for e in x):
         return file_rows([_array(e, subject) for e in x])
     if (torch := sys.modules.get("torch")) is not None and isinstance(x, torch.Tensor):
-        return _tensor_array(x, torch, subject)
+        return tensor_array(x, torch, subject)
     if torch is not None and isinstance(x, (list, tuple)):
-        x = [_tensor_array(e, torch, subject) if isinstance(e, torch.Tensor) else e for e in x]
+        x = [tensor_array(e, torch, subject) if isinstance(e, torch.Tensor) else e for e in x]
     if isinstance(x, (list, tuple)) and x and all(map(_is_vector, x)):
         return file_rows(x)
     if x is None or isinstance(x, collections.abc.Mapping):
@@ -109,7 +109,7 @@ def _is_undecoded(x):
     return isinstance(x, dict) and x.keys() == {"bytes", "path"}
 
 
-def _tensor_array(x, torch, subject):
+def tensor_array(x, torch, subject):
     """A tensor of PyTorch as an array: without its gradient, and on the host."""
     if x.layout is not torch.strided:
         raise TypeError(f"{subject} is a sparse tensor: x.to_dense() makes a dense one of it")

@@ -204,7 +204,8 @@ class DataSet:
     def name(self, i: int) -> str:
         """The name of record i, for source_info and messages."""
         ((part, index),) = self.items(np.array([i]))
-        return f"{type(self.parts[part]).__name__}[{index}]"
+        kind = "row" if isinstance(self.parts[part], Arrays) else type(self.parts[part]).__name__
+        return f"{kind}[{index}]"
 
 
 def _form(keys: Any) -> str:
@@ -222,7 +223,7 @@ def _typed(a: np.ndarray, dtype: np.dtype, ndim: int, layout: str | None) -> np.
 
 
 def _describe(part: Any) -> str:
-    return f"the data set {type(part).__name__}"
+    return "the arrays" if isinstance(part, Arrays) else f"the data set {type(part).__name__}"
 
 
 def _spec(name: str, a: np.ndarray, layout: str | None, shape: Sequence[int | None] | None) -> Spec:
@@ -290,7 +291,7 @@ class _Items(Records):
         if name not in self._data.metadata:
             return super().metadata(name)
         if (arrays := self._data.arrays) is not None:
-            return lambda i: arrays[i][name]
+            return lambda i: arrays[i][name]  # a copy
         k = self._data.metadata.index(name)
         return lambda i: self._objects[i][k]
 
@@ -352,7 +353,9 @@ class _Items(Records):
         """See `Records.read_batch`. Rows of arrays are copied together, without a look at each."""
         rows = [x for items, index in parts if (x := items._data.rows(index)) is not None]
         if len(rows) == len(parts):
-            return tuple(x[0] if len(x) == 1 else np.concatenate(x) for x in zip(*rows, strict=True))
+            columns = [x[0] if len(x) == 1 else np.concatenate(x) for x in zip(*rows, strict=True)]
+            specs = parts[0][0].specs
+            return tuple(list(x) if s.shape is None else x for s, x in zip(specs, columns, strict=True))
         for items, _ in parts:
             items.forget()
         return _batch(ctx, parts[0][0].specs, [x for items, index in parts for x in items.values(index.tolist())])
@@ -709,7 +712,8 @@ def source(
 
     A dictionary of arrays with equally many rows is a data set, too: item i is a dictionary with row i of each. Arrays
     are read much faster than items, and not copied, so those of ``np.load(file, mmap_mode="r")`` need no memory. Lists
-    may be among them, also of bytes.
+    may be among them, also of bytes. Make the dictionary outside of a pipeline's definition, so that shards share it:
+    ``dict(np.load("arrays.npz"))``.
 
     An item is a value, a tuple of values, or a dictionary of values. A value is an array (NumPy, or something that
     NumPy converts: a torch tensor, without its gradient; a PIL image; a list of numbers), a number, a string, or bytes.

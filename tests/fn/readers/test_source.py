@@ -109,6 +109,30 @@ def test_arrays(tmp_path):
         pipe.close()
 
 
+def test_arrays_of_a_zip_and_of_tensors(tmp_path):
+    torch = pytest.importorskip("torch")
+    np.savez(tmp_path / "arrays.npz", x=np.arange(12).reshape(4, 3))
+    weights = torch.arange(8.0, requires_grad=True).reshape(4, 2)
+    rounded = weights.to(torch.bfloat16)
+    with np.load(tmp_path / "arrays.npz") as arrays:
+        pipe = pipeline(arrays, shape={"x": (None,)})
+    assert [x.tolist() for x in map(np.asarray, pipe.run()[0])] == np.arange(12).reshape(4, 3).tolist()
+    pipe.close()
+    pipe = pipeline({"weight": weights, "rounded": rounded, "rows": [*weights], "number": range(4)})
+    outputs = [np.asarray(x.as_array()).astype(np.float32).tolist() for x in pipe.run()]
+    assert outputs == [weights.tolist(), weights.tolist(), weights.tolist(), [0, 1, 2, 3]]
+    pipe.close()
+
+
+def test_metadata_of_arrays_are_copies():
+    notes = np.zeros((4, 2))
+    pipe = pipeline({"x": np.arange(4), "note": notes}, metadata=["note"])
+    for row in pipe.run()[1]:
+        row += 1
+    assert not notes.any()
+    pipe.close()
+
+
 def test_lists_beside_arrays():
     files, texts = [b"one\0", b"", b"three"], ["a", "bc", "d"]
     columns = {"file": files, "text": texts, "boxes": [np.zeros((n, 4)) for n in range(3)], "id": np.arange(3)}
@@ -149,7 +173,7 @@ def test_shards_of_arrays():
     ("dataset", "reason"),
     [
         ({"x": np.zeros(3), "y": np.zeros(4)}, r"equally many rows, got \{'x': 3, 'y': 4\}"),
-        ({"train": Squares()}, "key 'train' has a Squares"),
+        ({"train": Squares()}, "key .train. has a Squares"),
         ({"x": "text"}, "key 'x' has a str"),
         ({"x": np.float32(3)}, "key 'x' has a float32"),
         ({}, "is empty"),
