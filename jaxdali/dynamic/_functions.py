@@ -79,7 +79,7 @@ class _Placeholder:
 
 
 class _ByIdentity:
-    """An object that can't be hashed, compared by identity. It lives as long as the function compiled for it."""
+    """An object that can't be hashed, compared by identity. The caches that have it as a key keep it alive."""
 
     def __init__(self, x: Any):
         self._x = x

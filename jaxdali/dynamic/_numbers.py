@@ -15,6 +15,7 @@ import numpy as np
 from jax.core import Tracer
 
 from .._core.declaration import Argument
+from .._core.kinds import FLOAT
 from ._batch import Batch
 
 # Note [Constants and values]
@@ -22,7 +23,8 @@ from ._batch import Batch
 # 0.4 ms (8 images of 32 x 32 pixels). But a loop that draws a number for each batch would compile for 40 ms and keep 1.6
 # MB for each of them. So the first numbers of an argument are constants, and later ones are values, if that changes
 # nothing: neither the bits of the results nor that their shapes are known. `evaluate_numbers` compares one call of each
-# kind, and `test_numbers_as_constants_and_values` compares all arguments.
+# kind, and `test_numbers_as_constants_and_values` does so for all arguments. Warnings about a number, such as that of
+# `crop_mirror_normalize` for a small `mean`, come only while it is a constant.
 MAX_CONSTANTS = 8  # numbers of an argument, in calls that are otherwise equal, for which functions are compiled
 _MAX_KEYS = 4096
 
@@ -71,7 +73,9 @@ def evaluate_numbers(
         for n, x in named.items():
             a = declared_arguments.get(n)
             if a is not None and a.per_sample and not a.is_input and (array := _as_array(x)) is not None:
-                numbers[n] = array
+                # As a value, a float where integers are expected would lose its fraction without an error.
+                if array.dtype.kind != "f" or FLOAT in a.kinds:
+                    numbers[n] = array
     if not numbers:
         _record(static_key)
         return evaluate_with({})
