@@ -20,6 +20,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+MAX_THREADS = 4096  # of a native pool: more than any machine has cores; a system gives up to some 30,000
+
 _GROUPS = Path("/proc/self/cgroup")  # the control groups of this process
 _THREADS = Path("/proc/self/task")
 _CONTROL = Path("/sys/fs/cgroup")  # the limits of all control groups

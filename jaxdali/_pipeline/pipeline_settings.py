@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
 from .._core.declaration import Auto, DType, Range, Whole, check_fields, checked
-from .._core.system import available_cpus
+from .._core.system import MAX_THREADS, available_cpus
 from .._plan.run_options import RunOptions, Tuned
 from ..types import NO_TYPE
 from .argument_checks import OUTPUTS, OperatorConcurrency, StreamPolicy
@@ -15,7 +15,6 @@ from .argument_checks import OUTPUTS, OperatorConcurrency, StreamPolicy
 _FIRST_NUM_THREADS = 4  # the initial number, if it is tuned
 DEFAULT_DEPTH = 2
 MAX_DEPTH = 4096  # batches made ahead are all in memory
-MAX_THREADS = 4096  # more than any machine has cores; a system gives up to some 30,000
 _NOT_SERIALIZED = ("py_callback_pickler", "stream_policy", "concurrency")  # has a meaning only in this process
 
 

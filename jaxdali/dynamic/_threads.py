@@ -7,7 +7,7 @@ import os
 import threading
 
 from .. import _cpu
-from .._core.system import available_cpus, fork_error, forked_from_jax, refuse_fork
+from .._core.system import MAX_THREADS, available_cpus, fork_error, forked_from_jax, refuse_fork
 
 # The id of the shared pool. It is the same in every process, as programs that are exported, or cached on disk, contain
 # it. So there is a number of threads from the import on: such a program may run before any function is called.
@@ -24,11 +24,11 @@ def set_num_threads(number: int) -> None:
     that the process may use.
 
     Raises:
-      ValueError: the number is below 1.
+      ValueError: the number is below 1, or above 4096.
     """
     global _num_threads_set
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ValueError(f"set_num_threads takes a number of 1 or more, got {number!r}")
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MAX_THREADS:
+        raise ValueError(f"set_num_threads takes a number of 1 to {MAX_THREADS}, got {number!r}")
     with _lock:
         _num_threads_set = number
         # The pool of a process that was forked has no threads which could end.
