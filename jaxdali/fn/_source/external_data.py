@@ -37,7 +37,8 @@ class SampleMemory:
     LEAST = 1 << 15  # bytes; smaller copies are as fast in memory of malloc
 
     def __init__(self):
-        self._pool = BufferPool(most_free=None)  # as many as the samples that exist at the same time
+        # Of each size as many buffers as samples of that size have existed at the same time.
+        self._pool = BufferPool(most_free=None)
 
     def copy(self, x: np.ndarray) -> np.ndarray:
         """A copy of an array."""
