@@ -32,12 +32,12 @@ class Program:
       run: ``run(args, buffers, carried, donated) -> (exports, status i32[S*B, native steps], times)``. The times are
         None, or ``i32[shards that run at once, native steps]``: the time of each step's calls, in units of `TIME_UNIT`.
       donated: shape and type of the array that is donated for each export that reuses memory.
-      shardings: those that `delivered` gives to the exports.
+      shardings: those that `delivered` gives to the exports; None: they have them already.
     """
 
     run: Callable[..., Any]
     donated: Mapping[Ref, jax.ShapeDtypeStruct]
-    shardings: tuple[Sharding, ...]
+    shardings: tuple[Sharding, ...] | None
 
     def delivered(self, exports: Sequence[Any]) -> tuple[Any, ...]:
         """The exports of `run` on the shardings that `program_for` got. No data are moved.
@@ -45,6 +45,8 @@ class Program:
         A program over several devices can't name another mesh than ours for its results: JAX refuses that where a
         user's function calls back, or calls our kernels.
         """
+        if self.shardings is None:
+            return tuple(exports)
         return tuple(
             e
             if isinstance(e, Ragged) or e.sharding == sharding
@@ -112,9 +114,10 @@ def program_for(segment: Segment, form: ProgramForm, reuse: bool) -> Program:
       reuse: whether large exports are written into donated arrays, see Note [Output reuse]. Only for one device.
     """
     donated = _donated(segment, form) if reuse else {}
-    out_shardings = form.out_shardings
+    shardings = None
     if len(form.shards.devices) > 1:
-        form = form._replace(out_shardings=(form.shards.local,) * len(out_shardings))
+        shardings = form.out_shardings
+        form = form._replace(out_shardings=(form.shards.local,) * len(shardings))
     form = form._replace(donated_exports=tuple(map(segment.exports.index, donated)))
     key = segment.key, form.key
     with _programs_lock:
@@ -124,7 +127,7 @@ def program_for(segment: Segment, form: ProgramForm, reuse: bool) -> Program:
             while len(_programs) > MAX_PROGRAMS:
                 _programs.popitem(last=False)
         _programs.move_to_end(key)
-        return Program(program, donated, out_shardings)
+        return Program(program, donated, shardings)
 
 
 def _donated(segment: Segment, form: ProgramForm) -> dict[Ref, jax.ShapeDtypeStruct]:
