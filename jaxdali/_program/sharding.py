@@ -76,7 +76,7 @@ class Shards:
         return Mesh(np.array(list(dict.fromkeys(self.primaries))), ("shard",), axis_types=(AxisType.Auto,))
 
     def direct(self, sharding: Sharding | None) -> bool:
-        """Whether a program can write its outputs on `sharding` itself."""
+        """Whether a program writes its outputs where `sharding` has them, so that they need not be moved."""
         if sharding is None:
             return True
         # A program writes one row per slice, on its primary. So there must be no replicas, only the batch axis may be
