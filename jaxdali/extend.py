@@ -40,17 +40,9 @@ from ._core.ragged import ALIGNMENT, Packed, Ragged
 from ._core.values import Spec, Value
 from ._cpu import Status
 from ._data.files import Files, Path
-from ._data.listed import (
-    ContainerArguments,
-    ListSource,
-    MixedArguments,
-    Reader,
-    ReaderArguments,
-    ReaderHints,
-    Records,
-    StoredArguments,
-)
+from ._data.list_source import ListSource
 from ._data.ranges import Ranges
+from ._data.records import Records
 from ._data.source import SampleIds, Saved, Source
 from ._data.storage import Storage
 from ._data.walk import Order
@@ -77,6 +69,14 @@ from .fn._families import (
     uniforms,
 )
 from .fn._families.random_windows import random_windows
+from .fn.readers._reader import (
+    ContainerArguments,
+    MixedArguments,
+    Reader,
+    ReaderArguments,
+    ReaderHints,
+    StoredArguments,
+)
 
 __all__ = [
     "ALIGNMENT",

@@ -22,7 +22,7 @@ from .._core.system import thread_pool
 from .._core.values import Spec
 from .._cpu import RecordFormat, RecordShape, Status, ValueType
 from .files import Files, Path, refused_files
-from .listed import Records
+from .records import Records
 from .shuffle import Groups
 from .storage import ByteRange, Store, is_url, plain
 

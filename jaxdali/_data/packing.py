@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from .listed import Records
+from .records import Records
 from .shuffle import Draw, list_order
 
 Packing = Literal["first_fit", "sequential", "concatenate", "none"]

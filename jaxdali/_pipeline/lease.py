@@ -16,10 +16,10 @@ from .._batch.remote import RemoteExecutor, WorkerBackend
 from .._core.graph import DataNode, Node
 from .._core.operator import EagerOperator
 from .._data.epoch import EpochCounter
-from .._data.listed import Reader
 from .._program.sharding import Shards
 from .._runner.runner import Runner
 from .._runner.shutdown import close_collected, close_together
+from ..fn.readers._reader import Reader
 from .pipeline import Pipeline, internals_of
 from .session import Session
 

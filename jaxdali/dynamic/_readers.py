@@ -22,7 +22,7 @@ from .._core.graph import DataNode, Graph
 from .._core.names import class_name, did_you_mean, members
 from .._core.tracebacks import boundaries
 from .._core.words import of_values
-from .._data.listed import ListSource
+from .._data.list_source import ListSource
 from .._pipeline import checkpoint as checkpoints
 from .._pipeline.checks import check_digest, check_record, checked_integer, signed
 from .._plan.run_options import RunOptions

@@ -12,7 +12,7 @@ import pytest
 from jaxdali import fn
 from jaxdali._batch.executor import MANY_THREADS, max_dispatched_on_cpu
 from jaxdali._core.errors import SampleError
-from jaxdali._data.listed import ListSource
+from jaxdali._data.list_source import ListSource
 from jaxdali.extend import Reader, Records, Spec, operator_function
 from jaxdali.plugin.jax import data_iterator
 

@@ -17,10 +17,10 @@ from ..._core.operator import HostOperator
 from ..._core.operator_function import Hints, Input, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
-from ..._data.listed import storage_of
 from ..._data.storage import Storage
 from .._families.layouts import spec_of
 from .._tensor.copy import copy_to
+from ..readers._reader import storage_of
 from .amplitudes import as_floats, as_type, scaled
 from .resampling import LARGEST, nearest_float32, resampled
 

@@ -22,8 +22,8 @@ from ..._core.values import Spec
 from ..._cpu import Status
 from ..._data.directories import in_directories
 from ..._data.files import Files, Path, as_list, matcher, read_lines
-from ..._data.listed import Records
 from ..._data.named_in_data import check_names, normal
+from ..._data.records import Records
 from ..._data.storage import Store, is_url
 from .files import OpenVideos, VideoIndex, file_stamp, make_index, package, read_frames
 from .pixels import PixelForm, doubts_about

@@ -19,10 +19,10 @@ from ..._core.operator_function import Hints, Input, PerSample, operator_functio
 from ..._core.system import thread_pool
 from ..._core.values import Spec, Value
 from ..._cpu import Status
-from ..._data.listed import storage_of
 from ..._data.storage import Storage
 from .._audio import files
 from .._tensor.copy import copy_to
+from ..readers._reader import storage_of
 
 _DTYPES = (np.dtype(np.float32), np.dtype(np.int16), np.dtype(np.int32))
 

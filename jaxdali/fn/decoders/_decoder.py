@@ -12,12 +12,12 @@ from ..._core.building import add, as_node, is_node
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, SeededHints
-from ..._data.listed import storage_of
 from .._decode.decode import DecodeImage
 from .._decode.formats import MAX_PIXELS as MAX_PIXELS
 from .._decode.headers import ImageHeaders
 from .._decode.info_rows import num_channels
 from .._decode.region import Extents
+from ..readers._reader import storage_of
 
 
 class DecoderHints(SeededHints, total=False):

@@ -20,9 +20,9 @@ from ..._core.operator import HostOperator, Operator
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from ..._cpu import Status
-from ..._data.listed import storage_of
 from ..._data.storage import Storage
 from .._tensor.copy import copy_to
+from ..readers._reader import storage_of
 
 
 def _decompressor() -> Callable[..., bytes]:

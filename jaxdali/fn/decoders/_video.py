@@ -22,13 +22,13 @@ from ..._core.system import thread_pool
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from ..._data.files import as_list
-from ..._data.listed import storage_of
 from ..._data.storage import Storage
 from .._tensor.copy import copy_to
 from .._video.clips import PadMode, pad_frames
 from .._video.files import VideoIndex, make_index, package, read_frames
 from .._video.pixels import PixelForm, Showing, doubts_about
 from .._video.planes import ColorMatrix
+from ..readers._reader import storage_of
 
 _RANGE = ("start_frame", "end_frame", "sequence_length", "stride")
 

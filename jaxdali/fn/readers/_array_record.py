@@ -22,9 +22,10 @@ from ..._cpu import Status
 from ..._data.array_record import BlockedRanges, PlainRecords, chunk_table, only_record_of, record_begin, records_of
 from ..._data.examples import FeatureMetadata
 from ..._data.files import Files, Paths
-from ..._data.listed import ContainerArguments, Reader, Records, by_name
+from ..._data.records import Records
 from ...tfrecord import Feature
 from .._decode.examples import ExampleOutputs, outputs_of
+from ._reader import ContainerArguments, Reader, by_name
 
 _MAX_DECODED_CHUNKS = 8  # kept in memory, of chunks that hold several records
 

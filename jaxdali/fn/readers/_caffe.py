@@ -13,8 +13,8 @@ from ..._core.values import Spec
 from ..._cpu import RecordFormat
 from ..._data.containers import RecordField
 from ..._data.files import Paths, as_list
-from ..._data.listed import ContainerArguments, Reader
 from ._lmdb import LmdbRecords
+from ._reader import ContainerArguments, Reader
 
 IMAGE = Spec(np.dtype(np.uint8), 1, None)
 RAW_IMAGE = Spec(np.dtype(np.uint8), 3, None, "HWC")

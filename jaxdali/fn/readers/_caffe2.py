@@ -18,9 +18,9 @@ from ..._core.values import Spec, Value
 from ..._cpu import RecordFormat, Status
 from ..._data.containers import RecordField
 from ..._data.files import Paths, as_list
-from ..._data.listed import Reader
 from ._caffe import IMAGE, RAW_IMAGE, LmdbArguments
 from ._lmdb import LmdbRecords
+from ._reader import Reader
 
 _FLOATS = 2  # the type of a tensor of floats in `RecordBatch.describe`
 

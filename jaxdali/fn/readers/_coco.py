@@ -15,10 +15,11 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._data.files import Files, Path, as_list
-from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.named_in_data import check_names, normal
+from ..._data.records import Records
 from ..._data.storage import Store, plain
 from ._annotations import Annotations, load_annotations, mask_functions, read_annotations, save_annotations
+from ._reader import Reader, StoredArguments
 
 FILE = Spec(np.dtype(np.uint8), 1, None)
 BOXES = Spec(np.dtype(np.float32), 2, None, "", (None, 4))

@@ -18,9 +18,10 @@ from ..._core.redaction import redacted
 from ..._core.values import Spec
 from ..._data.directories import Listing, counted, in_directories, is_apple_double
 from ..._data.files import Files, Path, as_list, check_file_arguments, matcher, names_in_list, read_lines, root_of
-from ..._data.listed import Reader, Records, StoredArguments
+from ..._data.records import Records
 from ..._data.storage import Store
 from .._decode.formats import EXTENSIONS, decodable_extensions
+from ._reader import Reader, StoredArguments
 
 FILE_FILTERS = tuple(
     f"*.{e}"

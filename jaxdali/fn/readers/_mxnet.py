@@ -12,7 +12,7 @@ from ..._core.values import Spec
 from ..._cpu import RecordFormat
 from ..._data.containers import ExtentRecords, Extents, RecordField, check_indices, read_indices
 from ..._data.files import Files, Paths
-from ..._data.listed import ContainerArguments, Reader
+from ._reader import ContainerArguments, Reader
 
 
 class _ImageRecords(ExtentRecords):

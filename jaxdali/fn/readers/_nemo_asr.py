@@ -20,10 +20,11 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._data.files import Files, Paths, as_list, utf8
-from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.named_in_data import check_names, normal
+from ..._data.records import Records
 from ..._data.storage import Storage, Store
 from .._audio import files
+from ._reader import Reader, StoredArguments
 
 _DTYPES = (np.dtype(np.float32), np.dtype(np.int16), np.dtype(np.int32))
 

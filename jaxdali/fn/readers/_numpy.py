@@ -33,10 +33,11 @@ from ..._data.files import (
     refused_files,
     root_of,
 )
-from ..._data.listed import Reader, Records, StoredArguments
 from ..._data.npy import header_size, parse_header
 from ..._data.ranges import error_text
+from ..._data.records import Records
 from ..._data.storage import Store
+from ._reader import Reader, StoredArguments
 from ._regions import REGION, CutRegion, Region
 
 _HEAD_SIZE = 256  # bytes of a file that are read first: most headers have 128

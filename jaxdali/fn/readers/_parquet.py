@@ -20,8 +20,8 @@ from ..._core.errors import cut, quoted
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._data.files import Files, Paths, as_list
-from ..._data.listed import ContainerArguments, Reader, Records
 from ..._data.named_in_data import check_name, normal
+from ..._data.records import Records
 from ..._data.shuffle import Groups
 from ..._data.storage import ByteRange, Storage, StoreFile, WholeFile, is_url, join, plain
 from ._arrow_messages import compressed_batches
@@ -35,6 +35,7 @@ from ._columns import (
     size_without_dictionary,
     spec_of_column,
 )
+from ._reader import ContainerArguments, Reader
 
 _CACHE_BYTES = 512 << 20  # limit of the decoded row groups that are kept, for each shard
 

@@ -17,7 +17,7 @@ from ..._core.redaction import redacted
 from ..._core.values import Spec
 from ..._data.directories import in_directories
 from ..._data.files import Files, Path, matcher
-from ..._data.listed import Reader, Records
+from ..._data.records import Records
 from ..._data.storage import Store
 from .._decode.decode import DecodeImage
 from .._decode.decoded_arrays import ArrayDecoder
@@ -25,6 +25,7 @@ from .._decode.formats import EXTENSIONS, DecodeError
 from .._decode.info_rows import num_channels
 from ..decoders._decoder import MAX_PIXELS
 from ._file import FileArguments
+from ._reader import Reader
 
 _COLOURS = (types.RGB, types.BGR, types.GRAY)
 

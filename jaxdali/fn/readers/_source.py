@@ -27,9 +27,10 @@ from ..._cpu import Status
 from ..._data import source_worker
 from ..._data.arrays import Arrays
 from ..._data.files import as_list
-from ..._data.listed import MixedArguments, Reader, Records, by_name
 from ..._data.packing import Sequences, lay_out, pack_whole, packing_order
 from ..._data.processes import Item, Processes, Row
+from ..._data.records import Records
+from ._reader import MixedArguments, Reader, by_name
 
 NAME = "readers.source"
 

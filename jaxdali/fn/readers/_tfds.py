@@ -22,13 +22,14 @@ from ..._core.values import Spec
 from ..._cpu import Status
 from ..._data.containers import Extents
 from ..._data.files import Files, Path, as_list
-from ..._data.listed import ContainerArguments, Entries, Reader, Records, by_name
+from ..._data.records import Entries, Records
 from ..._data.storage import Storage, Store
 from ..._data.tfds_extents import found_extents
 from ..._data.tfds_info import Contents, DataSetInfo, StoredFeature
 from ...tfrecord import Feature
 from .._decode.examples import ExampleOutputs, padded_rows
 from . import _array_record, _tfrecord
+from ._reader import ContainerArguments, Reader, by_name
 
 _STORED = {"i": tfrecord.int64, "u": tfrecord.int64, "b": tfrecord.int64, "f": tfrecord.float32}
 _FACTS = ("index", "source_info", "filename", "record", "tfds_id")  # metadata of all records

@@ -21,9 +21,9 @@ from ..._data.containers import ExtentRecords, Extents, check_indices, indexed
 from ..._data.examples import FeatureMetadata
 from ..._data.files import Files, Paths
 from ..._data.index import tfrecord_extents
-from ..._data.listed import ContainerArguments, Reader, by_name
 from ...tfrecord import Feature
 from .._decode.examples import ExampleOutputs, outputs_of
+from ._reader import ContainerArguments, Reader, by_name
 
 # Bytes around the data of a record: before them its length (8) and a CRC-32C of that (4), after them their CRC-32C.
 _HEADER, _FOOTER = 12, 4

@@ -19,9 +19,9 @@ from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import Status
 from ..._data.files import Paths
-from ..._data.listed import Reader, StoredArguments
 from ..._data.packing import Packing, Sequences, lay_out, pack, packing_order
 from ._array_record import ReadArrayRecord
+from ._reader import Reader, StoredArguments
 
 
 class _Sequences(Sequences):

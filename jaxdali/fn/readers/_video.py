@@ -15,13 +15,13 @@ from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import Default, operator_function
 from ..._data.files import Path, Paths, as_list
-from ..._data.listed import Reader, StoredArguments
 from ..._data.storage import Store
 from .._tensor.cast import cast
 from .._video.clips import ClipForm, Clips, VideoEntry, list_videos, videos_argument
 from .._video.files import VideoIndex
 from .._video.pixels import PixelForm
 from .._video.planes import ColorMatrix
+from ._reader import Reader, StoredArguments
 
 FrameNum = bool | Literal["none", "scalar", "sequence"]
 

@@ -20,8 +20,8 @@ from ..._cpu import Missing, RecordFormat
 from ..._data.archives import HEADER, ArchiveSamples, Members
 from ..._data.containers import ContainerRecords, Extents, RecordField, RecordParts, check_indices, warn_no_index
 from ..._data.files import Files, Paths, as_list, utf8
-from ..._data.listed import ContainerArguments, Reader
 from ..._data.storage import Store
+from ._reader import ContainerArguments, Reader
 
 _MISSING = {"": Missing.EMPTY, "empty": Missing.EMPTY, "skip": Missing.SKIP, "error": Missing.ERROR}
 

@@ -16,9 +16,10 @@ from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._data.directories import is_apple_double
 from ..._data.files import Files, Paths, as_list, matcher
-from ..._data.listed import ContainerArguments, Reader, Records
 from ..._data.ranges import Ranges
+from ..._data.records import Records
 from ..._data.storage import Store, StoreFile
+from ._reader import ContainerArguments, Reader
 
 # Sizes in bytes, by PKWARE's APPNOTE.TXT.
 _LOCAL_HEADER = 30  # without name and extra field, which follow it; their lengths, 16 bits each, are at 26 and 28

@@ -26,11 +26,13 @@ from ..._core.redaction import redacted, shown_error
 from ..._core.tracebacks import boundaries, boundary
 from ..._core.values import METADATA, metadata_of
 from ..._cpu import Status
-from ..._data.listed import Reader, Records, metadata_function
+from ..._data.list_source import metadata_function
+from ..._data.records import Records
 from ..._data.source import SampleIds
 from ..._data.walk import Order
 from ..._plan.run_options import RunOptions
 from ...dynamic import _threads
+from ...fn.readers._reader import Reader
 from ._worker import prepare_worker
 
 _NAME = "plugin.grain.source"

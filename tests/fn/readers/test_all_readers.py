@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import jaxdali
 from jaxdali import fn, pipeline_def
-from jaxdali._data.listed import Mixed, Records
+from jaxdali._data.records import Mixed, Records
 
 orders = st.sampled_from(
     [
