@@ -232,7 +232,7 @@ class Store:
       most_room: the largest number of bytes that memory had room for when it was looked up.
     """
 
-    _threads: _Threads | None = None
+    _threads: RequestThreads | None = None
 
     def __init__(self, settings: Storage | None = None):
         self.settings = settings or Storage()
@@ -439,7 +439,7 @@ class Store:
         """Requests a range in one of the store's threads, which the first request makes."""
         with self._lock:
             # At least 8, because `read_ahead` may be 0.
-            threads = self._threads = self._threads or _Threads(max(self.settings.read_ahead, 8))
+            threads = self._threads = self._threads or RequestThreads(max(self.settings.read_ahead, 8))
         return threads.submit(self._fetch, byte_range)
 
     def _request_all(self, paths: Sequence[str], f: Callable[..., Any]) -> list[Any]:
@@ -448,7 +448,7 @@ class Store:
         """
         if not paths:
             return []
-        with _Threads(min(32, len(paths))) as threads:
+        with RequestThreads(min(32, len(paths))) as threads:
             futures = [(path, threads.submit(lambda path, ended: self._retry(path, f, ended), path)) for path in paths]
             return [self._wait(path, future) for path, future in futures]
 
@@ -504,7 +504,7 @@ class Store:
         set.
         """
         settings = self.settings
-        if not settings.allow_chained and (reason := _chaining_reason(path, settings.options)):
+        if not settings.allow_chained and (reason := chaining_reason(path, settings.options)):
             raise OSError(
                 errno.EINVAL, f"{reason}; Storage(allow_chained=True) permits it if the URL is trusted", redacted(path)
             )
@@ -559,7 +559,7 @@ _WRAPPING = frozenset(
 )
 
 
-def _chaining_reason(url: str, options: Mapping[str, Any]) -> str:
+def chaining_reason(url: str, options: Mapping[str, Any]) -> str:
     """The reason why a URL may access more than a file on one server; "" if it can't."""
     if "::" in unabridged(url):
         return "the URL chains file systems"
@@ -680,7 +680,7 @@ def _error_with_path(e: Exception, path: str, suffix: str = "") -> Exception:
     return error_class(number, f"{shown}{suffix}", redacted(path))
 
 
-class _Threads:
+class RequestThreads:
     """A pool of at most `max_threads` threads for requests. They are started when they are needed.
 
     They are daemon threads, so a request that hangs does not keep the process alive. Idle threads end after `_IDLE`
@@ -765,7 +765,7 @@ class _Threads:
             self._queue.put(None)
         return threads
 
-    def __enter__(self) -> _Threads:
+    def __enter__(self) -> RequestThreads:
         return self
 
     def __exit__(self, *_: object):
