@@ -13,7 +13,8 @@ from .. import _cpu
 from .._cpu import Missing
 from .containers import Extents, chunks
 from .files import Files, Path
-from .storage import ByteRange, is_url, plain
+from .storage import ByteRange
+from .urls import is_url, plain
 
 HEADER = 512  # bytes, before those of a member
 # Bytes that are fetched before a member's header, for a PAX header in which it may be marked as a sparse file.

@@ -20,7 +20,8 @@ from .deflate import Inflater, RestartPoint
 from .files import Files, Path
 from .index import compressed_extents, tfrecord_extents
 from .shuffle import Groups
-from .storage import ByteRange, is_url
+from .storage import ByteRange
+from .urls import is_url
 
 _CACHE_BYTES = 512 << 20  # limit of the decompressed blocks that are kept, for each shard
 _BLOCK_BYTES = 1 << 20  # the least size of a block, where its file goes on

@@ -24,7 +24,8 @@ from .._cpu import RecordFormat, RecordShape, Status, ValueType
 from .files import Files, Path, refused_files
 from .records import Records
 from .shuffle import Groups
-from .storage import ByteRange, Store, is_url, plain
+from .storage import ByteRange, Store
+from .urls import is_url, plain
 
 _CHUNK = 1 << 22  # bytes of an index that are parsed at a time
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from .._core.redaction import redacted
-from .storage import Path, Store, is_url, join, plain
+from .storage import Store
+from .urls import Path, is_url, join, plain
 
 Test = Callable[[bytes], bool]  # tells whether a name is accepted
 

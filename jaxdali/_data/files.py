@@ -25,9 +25,10 @@ from .._cpu import Status
 from .compression import HEAD, SUFFIXES, compression_of, refusal
 from .limits import UNCHECKED_BYTES, beyond_limit, beyond_memory
 from .named_in_data import check_names, normal
-from .storage import Path as Path
-from .storage import Paths as Paths
-from .storage import Storage, Store, WholeFile, is_url, join, plain
+from .storage import Storage, Store, WholeFile
+from .urls import Path as Path
+from .urls import Paths as Paths
+from .urls import is_url, join, plain
 
 _BYTE_ORDER_MARKS = (  # UTF-32's come first, because UTF-32-LE's begins with UTF-16-LE's
     (codecs.BOM_UTF8, "utf-8"),

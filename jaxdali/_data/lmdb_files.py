@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .storage import Path, is_url, plain
+from .urls import Path, is_url, plain
 
 _open: weakref.WeakValueDictionary[str, Lmdb] = weakref.WeakValueDictionary()
 _lock = threading.Lock()  # guards `_open`: the package refuses to open a database twice

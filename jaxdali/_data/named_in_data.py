@@ -15,7 +15,8 @@ import re
 from urllib.parse import unquote
 
 from .._core.errors import quoted
-from .storage import Storage, is_url
+from .storage import Storage
+from .urls import is_url
 
 _PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//|:)")  # begins a URL, or a chained one
 # Characters that no file's name has: zero, and surrogates, except those that stand for bytes that are not UTF-8.

@@ -17,21 +17,14 @@ fetched when it is read.
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import errno
 import functools
 import glob
-import inspect
-import io
-import ipaddress
 import os
-import queue
 import random
-import re
 import stat
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -39,24 +32,17 @@ from typing import Any, NamedTuple
 
 from .._core.errors import LONGEST_QUOTE, ArgumentError, cut
 from .._core.redaction import HIDDEN, keep_secret, redacted, redacted_beside
-from .._core.system import Thread, available_memory
+from .._core.system import available_memory
 from .disk_cache import DiskCache
 from .http_client import GetClient
 from .limits import UNCHECKED_BYTES, TooLargeError, beyond_limit, beyond_memory, too_large_error
 from .patterns import expand
+from .request_threads import RequestThreads
+from .urls import Path, Paths, chaining_reason, is_url, origin, plain, unabridged
 
-Path = str | os.PathLike[str]
-Paths = Path | Sequence[Path]
-
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(::|://)")  # begins a URL, or chained ones
-_IPV6 = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+://(?:[^/?#@]*@)?\[)([0-9A-Fa-f:.]+)(?=\])")  # such a host begins a URL
-_FILE_URL = re.compile(r"^(file|local)://", re.IGNORECASE)
-_PORTS = {"http": "80", "https": "443"}
 _AHEAD_BYTES = 512 << 20  # limit of the memory for batches to come
 _RECORD_BYTES = 1 << 30  # the default of `Storage.max_record_bytes`, but for local files
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0  # seconds before a request is repeated: at first, and at most
-_IDLE = 10.0  # seconds after which an idle thread ends
-_END_WAIT = 5.0  # seconds that `close` waits for running requests
 
 # Errors that another attempt does not change. All other errors may be temporary, whatever class a filesystem raises.
 _PERMANENT = (
@@ -175,50 +161,6 @@ class DirectoryEntry(NamedTuple):
     name: str
     is_dir: bool
     size: int
-
-
-def is_url(path: str) -> bool:
-    """Whether fsspec is needed to open a path. A ``file://`` URL is treated as a path."""
-    return _URL.match(path) is not None and not _FILE_URL.match(path)
-
-
-def plain(path: Path) -> str:
-    """A path without ``file://``, so that native code can read it, or a URL with its protocol in lower case, as in
-    fsspec.
-    """
-    path = _FILE_URL.sub("", os.fsdecode(path))
-    url = _URL.match(path)
-    return path if url is None else url[1].lower() + path[url.end(1) :]
-
-
-def unabridged(url: str) -> str:
-    """The URL, whose host has no ``::`` if it is an address of IPv6: that would seem to chain file systems."""
-    host = _IPV6.match(url)
-    with contextlib.suppress(ValueError):  # it is no address
-        return url if host is None else host[1] + ipaddress.IPv6Address(host[2]).exploded + url[host.end() :]
-    return url
-
-
-def join(root: str, name: str) -> str:
-    """The path of `name`, which is relative to `root` unless it is absolute or a URL."""
-    if is_url(name) or not root:
-        return name
-    return f"{root.rstrip('/')}/{name}" if is_url(root) else os.path.join(root, name)
-
-
-def origin(url: str) -> tuple[str, str]:
-    """Protocol and host of a URL: credentials for one origin are not sent to another. A URL whose host is uncertain is
-    an origin of its own.
-    """
-    url = unabridged(url)
-    protocol, _, remainder = url.partition("://")
-    # The host, maybe with a port, without "user:password@" before it.
-    host = re.split(r"[/?#]", remainder, maxsplit=1)[0].rpartition("@")[2].lower()
-    if "::" in url or not re.fullmatch(r"[\w.\[\]:-]*", host):
-        return "", url
-    # The protocol's default port means the same as none.
-    host_name, _, port = host.rpartition(":")
-    return protocol.lower(), host_name if port and port == _PORTS.get(protocol.lower()) else host
 
 
 class Store:
@@ -553,87 +495,6 @@ class Store:
         return fsspec.core.url_to_fs(unabridged(url), **options)
 
 
-# File systems of fsspec that open other URLs, or evaluate what they find. Others are recognized by their constructors.
-_WRAPPING = frozenset(
-    "async_wrapper asyncwrapper blockcache cached dask dir dvc filecache generic libarchive reference simplecache tar zip".split()
-)
-
-
-def chaining_reason(url: str, options: Mapping[str, Any]) -> str:
-    """The reason why a URL may access more than a file on one server; "" if it can't."""
-    if "::" in unabridged(url):
-        return "the URL chains file systems"
-    protocol = str(options.get("protocol") or url.partition("://")[0]).lower()
-    return f"{protocol}:// may open other URLs" if protocol in _WRAPPING or _wraps_filesystem(protocol) else ""
-
-
-@functools.cache
-def _wraps_filesystem(protocol: str) -> bool:
-    """Whether a file system is made from another one, by the parameters of the constructors of its class and base
-    classes.
-    """
-    try:
-        import fsspec
-
-        classes = fsspec.get_filesystem_class(protocol).__mro__
-    except (ImportError, ValueError):  # it can't be opened either
-        return False
-    parameters = {
-        name for cls in classes if "__init__" in vars(cls) for name in inspect.signature(cls.__init__).parameters
-    }
-    # Names that fsspec's classes have for another file or file system.
-    return not {"fo", "target_protocol", "target_options"}.isdisjoint(parameters)
-
-
-class StoreFile(io.RawIOBase):
-    """A file of a store, for libraries that read by position.
-
-    Args:
-      size: of the file in bytes.
-
-    Attributes:
-      fetched: bytes that were already fetched, by their position in the file. Reads use them.
-    """
-
-    def __init__(self, store: Store, path: str, size: int):
-        self._store, self._path, self._size, self._position = store, path, size, 0
-        self.fetched: dict[int, bytes] = {}
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def size(self) -> int:
-        return self._size
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def read(self, size: int | None = -1) -> bytes:
-        """The next `size` bytes, or all up to the end (None or negative). Uses `fetched` if it has all of them."""
-        remaining = max(self._size - self._position, 0)
-        size = remaining if size is None or size < 0 else min(size, remaining)
-        for begin, data in self.fetched.items():
-            if begin <= self._position and self._position + size <= begin + len(data):
-                result = data[self._position - begin : self._position - begin + size]
-                break
-        else:
-            result = self._store.read(self._path, self._position, size) if size > 0 else b""
-        self._position += len(result)
-        return result
-
-
 def _length_message(length: int, size: int, start: int) -> str:
     """The message about a range that has another length than was expected."""
     shown = f"more than {size} bytes" if length > size else f"{length} bytes"
@@ -678,95 +539,3 @@ def _error_with_path(e: Exception, path: str, suffix: str = "") -> Exception:
     # A server may answer with a long text. It often has the URL.
     shown = cut(redacted_beside(text, path), LONGEST_QUOTE + len(path))
     return error_class(number, f"{shown}{suffix}", redacted(path))
-
-
-class RequestThreads:
-    """A pool of at most `max_threads` threads for requests. They are started when they are needed.
-
-    They are daemon threads, so a request that hangs does not keep the process alive. Idle threads end after `_IDLE`
-    seconds.
-    """
-
-    def __init__(self, max_threads: int):
-        self._max_threads = max_threads
-        # Requests (future, function, its argument); None ends a thread.
-        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        self._ended = threading.Event()
-        self._lock = threading.Lock()  # guards `_threads` and `_unanswered`
-        self._unanswered = 0  # requests that are not answered yet
-
-    def submit(self, f: Callable[..., Any], x: Any) -> Future[Any]:
-        """Calls ``f(x, ended)`` in one of the threads. `ended` is set when the result is no longer needed."""
-        future: Future[Any] = Future()
-        with self._lock:
-            # Unless there is an idle thread, or there are as many as allowed.
-            if len(self._threads) < min(self._unanswered + 1, self._max_threads):
-                thread = Thread(target=self._work, name="jaxdali-storage", daemon=True)
-                try:
-                    # First: an interrupt may be raised in `start` when the thread runs already.
-                    self._threads.append(thread)
-                    thread.start()
-                except BaseException as e:
-                    if not thread.is_alive():
-                        self._threads.remove(thread)
-                    # Memory does not suffice for another thread: the existing ones do the work.
-                    if not isinstance(e, (RuntimeError, MemoryError)) or not self._threads:
-                        raise
-            self._unanswered += 1
-            self._queue.put((future, f, x))
-        return future
-
-    def _work(self):
-        """Runs a thread: answers requests until `_next` has no more. After `close` it cancels them."""
-        while (item := self._next()) is not None:
-            future, f, x = item
-            if self._ended.is_set():
-                future.cancel()
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(f(x, self._ended))
-                except BaseException as e:
-                    future.set_exception(e)
-            with self._lock:
-                self._unanswered -= 1
-            del item, future, f, x  # so that an idle thread keeps nothing alive
-
-    def _next(self) -> Any:
-        """The next request; None if this thread must end."""
-        try:
-            return self._queue.get(timeout=_IDLE)
-        except queue.Empty:
-            with self._lock:  # the same lock as in `submit`: either a request is there, or the next one starts a thread
-                try:
-                    return self._queue.get_nowait()
-                except queue.Empty:
-                    with contextlib.suppress(ValueError):  # its start was interrupted before it ran
-                        self._threads.remove(threading.current_thread())
-                    return None
-
-    def close(self):
-        """Ends the threads. Idle ones end at once, and the others after their request, for which this waits a limited
-        time.
-        """
-        self._ended.set()
-        with self._lock:
-            threads = self.end()
-        deadline = time.monotonic() + _END_WAIT
-        for thread in threads:
-            thread.join(max(deadline - time.monotonic(), 0))
-
-    def end(self) -> list[threading.Thread]:
-        """Lets the threads end when they have answered the requests so far. Returns them. It takes no lock, because the
-        garbage collector may call it.
-        """
-        threads = list(self._threads)
-        for _ in threads:
-            self._queue.put(None)
-        return threads
-
-    def __enter__(self) -> RequestThreads:
-        return self
-
-    def __exit__(self, *_: object):
-        self.close()

@@ -10,7 +10,8 @@ import numpy as np
 from .containers import Extents, read_indices
 from .files import Files
 from .index import tfrecord_extents
-from .storage import Store, is_url
+from .storage import Store
+from .urls import is_url
 
 _HEAD, _FRAME = 12, 16  # bytes before the data of a record, and around them
 _CHUNK = 1 << 20  # bytes of a remote file that are requested at once

@@ -26,7 +26,8 @@ from .._core.errors import ArgumentError, cut, quoted
 from .._core.names import did_you_mean
 from .files import Path, utf8
 from .named_in_data import check_name
-from .storage import Store, is_url, join
+from .storage import Store
+from .urls import is_url, join
 
 _INFO, _FEATURES = "dataset_info.json", "features.json"
 FORMATS = ("tfrecord", "array_record")

@@ -51,7 +51,7 @@ def test_credentials_are_removed(text, shown):
 def server(monkeypatch):
     """A server whose answers are errors: the path begins with the status, and the error's text has the path."""
 
-    monkeypatch.setattr("jaxdali._data.storage._IDLE", 0.01)  # threads of builds that fail end by themselves
+    monkeypatch.setattr("jaxdali._data.request_threads._IDLE", 0.01)  # threads of builds that fail end by themselves
 
     class Handler(http.server.BaseHTTPRequestHandler):
         requests: ClassVar[list] = []

@@ -174,7 +174,7 @@ def test_hanging_requests_time_out(own_threads):
     pipe = reader(storage=jaxdali.Storage(timeout=0.01, retries=0))
     monkey = pytest.MonkeyPatch()
     monkey.setattr("jaxdali._data.storage._LONGEST_WAIT", 0.05)
-    monkey.setattr("jaxdali._data.storage._END_WAIT", 0.05)
+    monkey.setattr("jaxdali._data.request_threads._END_WAIT", 0.05)
     with pytest.raises(SampleError, match=r"no answer within 0\.01 s"):
         pipe.run()
     pipe.close()

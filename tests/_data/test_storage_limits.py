@@ -20,7 +20,8 @@ from jaxdali._core.ragged import BufferPool
 from jaxdali._data import files as files_module
 from jaxdali._data.disk_cache import DiskCache
 from jaxdali._data.files import Files, refused_files
-from jaxdali._data.storage import ByteRange, Store, origin
+from jaxdali._data.storage import ByteRange, Store
+from jaxdali._data.urls import origin
 
 pytest.importorskip("fsspec")
 aiohttp = pytest.importorskip("aiohttp")
@@ -149,7 +150,7 @@ def servers():
 def url(servers, monkeypatch):
     pytest.importorskip("aiohttp")
     monkeypatch.setattr("jaxdali._data.storage._FIRST_WAIT", 0.001)
-    monkeypatch.setattr("jaxdali._data.storage._IDLE", 0.01)  # threads of builds that fail end by themselves
+    monkeypatch.setattr("jaxdali._data.request_threads._IDLE", 0.01)  # threads of builds that fail end by themselves
     for server in servers:
         server.requests.clear()
         server.sent = 0

@@ -24,7 +24,8 @@ from ..._data.directories import in_directories
 from ..._data.files import Files, Path, as_list, matcher, read_lines
 from ..._data.named_in_data import check_names, normal
 from ..._data.records import Records
-from ..._data.storage import Store, is_url
+from ..._data.storage import Store
+from ..._data.urls import is_url
 from .files import OpenVideos, VideoIndex, file_stamp, make_index, package, read_frames
 from .pixels import PixelForm, doubts_about
 from .planes import PixelsOfPlanes, black, nbytes

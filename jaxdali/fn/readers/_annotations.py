@@ -16,7 +16,8 @@ import numpy as np
 
 from ..._core.errors import cut, quoted
 from ..._data.files import utf8
-from ..._data.storage import Path, Store, join
+from ..._data.storage import Store
+from ..._data.urls import Path, join
 
 # pycocotools takes up to 80 bytes and 0.2 us for each pixel along the outline of a polygon, and does not check whether
 # it gets the memory. So the outlines of an image may be this long and 4 times as long as it has pixels; but not more

@@ -17,7 +17,8 @@ from ..._core.values import Spec
 from ..._data.files import Files, Path, as_list
 from ..._data.named_in_data import check_names, normal
 from ..._data.records import Records
-from ..._data.storage import Store, plain
+from ..._data.storage import Store
+from ..._data.urls import plain
 from ._annotations import Annotations, load_annotations, mask_functions, read_annotations, save_annotations
 from ._reader import Reader, StoredArguments
 

@@ -23,7 +23,9 @@ from ..._data.files import Files, Paths, as_list
 from ..._data.named_in_data import check_name, normal
 from ..._data.records import Records
 from ..._data.shuffle import Groups
-from ..._data.storage import ByteRange, Storage, StoreFile, WholeFile, is_url, join, plain
+from ..._data.storage import ByteRange, Storage, WholeFile
+from ..._data.store_file import StoreFile
+from ..._data.urls import is_url, join, plain
 from ._arrow_messages import compressed_batches
 from ._columns import (
     Column,

@@ -18,7 +18,8 @@ from ..._data.directories import is_apple_double
 from ..._data.files import Files, Paths, as_list, matcher
 from ..._data.ranges import Ranges
 from ..._data.records import Records
-from ..._data.storage import Store, StoreFile
+from ..._data.storage import Store
+from ..._data.store_file import StoreFile
 from ._reader import ContainerArguments, Reader
 
 # Sizes in bytes, by PKWARE's APPNOTE.TXT.

@@ -62,7 +62,7 @@ def test_branches_read_their_samples_only(tmp_path):
 
 def test_urls(monkeypatch):
     pytest.importorskip("fsspec")
-    monkeypatch.setattr("jaxdali._data.storage._IDLE", 0.01)  # the pipelines stay open
+    monkeypatch.setattr("jaxdali._data.request_threads._IDLE", 0.01)  # the pipelines stay open
     Faulty = __import__("faulty").Faulty
     Faulty.start(
         {"data/a": b"first", "data/b": b"second"},

@@ -304,7 +304,7 @@ def test_mutants_are_read_or_refused(folder, tmp_path, small_blocks):
 
 
 def test_failing_remote_lists_leave_no_threads(folder, own_threads, monkeypatch):
-    monkeypatch.setattr("jaxdali._data.storage._IDLE", 1000)  # idle threads don't end by themselves
+    monkeypatch.setattr("jaxdali._data.request_threads._IDLE", 1000)  # idle threads don't end by themselves
     Faulty = pytest.importorskip("faulty").Faulty
     Faulty.start({"data/x": (folder / "GZIP").read_bytes(), "data/i": b"0 8\n99 8\n", "data/j": b"text"})
     for compression, index_path in (("GZIP", "i"), ("GZIP", "j"), ("", "j")):

@@ -359,7 +359,7 @@ def test_damaged_tensor_fails_with_its_name(copied):
 
 
 def test_remote_records_are_found_once(sets, tmp_path, pool, own_threads, monkeypatch):
-    monkeypatch.setattr("jaxdali._data.storage._IDLE", 1000)  # idle threads don't end by themselves
+    monkeypatch.setattr("jaxdali._data.request_threads._IDLE", 1000)  # idle threads don't end by themselves
     requests = []
     files = {str(p.relative_to(sets)): p.read_bytes() for p in (sets / "tfrecord/parts").rglob("*") if p.is_file()}
     Faulty.start(files, 0, lambda file, number: requests.append(file))
