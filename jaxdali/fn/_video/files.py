@@ -1,9 +1,9 @@
 """Frames of video files by number, decoded by FFmpeg (package av).
 
 A file is demuxed once, and one frame is decoded, to make its `VideoIndex`: which packets there are, which of them are
-key frames, and when each frame is shown. A `Decoder` is an open file. It seeks to the key frame before the requested
-frames, and knows each decoded frame by its time stamp, so frame n is the one that FFmpeg gives as its n-th when it
-decodes the whole file.
+key frames, and when each frame is shown. A `FrameDecoder` is an open file. It seeks to the key frame before the
+requested frames, and knows each decoded frame by its time stamp, so frame n is the one that FFmpeg gives as its n-th
+when it decodes the whole file.
 
 In this module a `frame` is the number of a frame in the video, and an `image` is a decoded frame (`av.VideoFrame`).
 """
@@ -36,7 +36,7 @@ _FRAME_PER_PACKET = frozenset("av1 dnxhd ffv1 h264 hevc huffyuv mjpeg mpeg4 png 
 _SIZED_CONTAINERS = frozenset("matroska webm mov mp4 m4a 3gp 3g2 mj2 avi".split())
 _MAX_PROBED_PACKETS = 16  # one of the first 16 packets should give an image without the others
 _NO_STAMP = np.iinfo(np.int64).min  # a time stamp before all others
-_UNKNOWN_SIZE = f"; the size of its frames is unknown, or above {MAX_PIXELS} pixels"
+UNKNOWN_SIZE = f"; the size of its frames is unknown, or above {MAX_PIXELS} pixels"
 _SMALLEST_FRAME = 16  # bytes; a smaller packet of MPEG-4 may be a frame that is not coded (N-VOP)
 
 
@@ -165,7 +165,7 @@ class VideoIndex:
         return VideoIndex(*form, time_base, rate, pts, packet_pts, keys, is_counted=bool(is_counted), cut=cut)
 
 
-def _open_video(source: Any, strict: bool) -> tuple[Any, Any]:
+def open_video(source: Any, strict: bool) -> tuple[Any, Any]:
     """Opens a container. Returns it and its video stream, which is decoded in one thread.
 
     Args:
@@ -187,7 +187,7 @@ def _open_video(source: Any, strict: bool) -> tuple[Any, Any]:
     except (OSError, ValueError):
         raise
     except FFmpegError as e:
-        raise ValueError(_reason(e)) from None
+        raise ValueError(message_of(e)) from None
     try:
         stream = container.streams.best("video")
         if stream is None:
@@ -206,7 +206,7 @@ def _open_video(source: Any, strict: bool) -> tuple[Any, Any]:
     return container, stream
 
 
-def _demux(container: Any, stream: Any) -> Iterator[Any]:
+def demux(container: Any, stream: Any) -> Iterator[Any]:
     """The packets of a stream.
 
     Packets of streams that begin later in the file are left out: PyAV does not know these streams.
@@ -235,12 +235,12 @@ def make_index(source: Any, decodes: bool = True) -> VideoIndex:
 
     try:
         # Not strict: a damaged file gets an index, too, of the frames that come in spite of the errors.
-        container, stream = _open_video(source, strict=False)
+        container, stream = open_video(source, strict=False)
         with container:
             return _index_stream(source, container, stream, _MAX_PROBED_PACKETS if decodes else 0)
     # OverflowError: a damaged file has a number that is out of the range of an integer type.
     except (FFmpegError, OverflowError) as e:
-        raise ValueError(_reason(e)) from None
+        raise ValueError(message_of(e)) from None
 
 
 def _index_stream(source: Any, container: Any, stream: Any, max_probed: int) -> VideoIndex:
@@ -263,7 +263,7 @@ def _index_stream(source: Any, container: Any, stream: Any, max_probed: int) -> 
     # `needs_decoding`: the packets don't tell which frames there are and when they are shown.
     stamps, flags, needs_decoding, is_corrupt = [], [], False, False
     try:
-        for packet in _demux(container, stream):
+        for packet in demux(container, stream):
             if packet.size == 0:  # no data, as at the end of the stream
                 continue
             if first_image is None and len(stamps) < max_probed:
@@ -282,7 +282,10 @@ def _index_stream(source: Any, container: Any, stream: Any, max_probed: int) -> 
     keys = np.flatnonzero(is_key)
     pts = np.sort(packet_pts[~is_discarded])
     needs_decoding |= (
-        (_canonical(codec) not in _FRAME_PER_PACKET) or bool((np.diff(pts) == 0).any()) or not len(keys) or keys[0] != 0
+        (canonical_codec(codec) not in _FRAME_PER_PACKET)
+        or bool((np.diff(pts) == 0).any())
+        or not len(keys)
+        or keys[0] != 0
     )
     # The first fields of `VideoIndex`: size, turn, halved, bits and hdr.
     form = (
@@ -327,16 +330,16 @@ def _first_image(source: Any) -> Any:
     """
     from av.error import FFmpegError
 
-    container, stream = _open_video(source, strict=False)
+    container, stream = open_video(source, strict=False)
     with container, contextlib.suppress(FFmpegError):
-        for packet in _demux(container, stream):
+        for packet in demux(container, stream):
             with contextlib.suppress(FFmpegError):
                 if images := stream.codec_context.decode(packet):
                     return images[0]
     return None
 
 
-def _canonical(codec: str) -> str:
+def canonical_codec(codec: str) -> str:
     """The name of a codec, whichever decoder of it FFmpeg prefers (``libdav1d``, ``libvpx-vp9``, ...)."""
     return {"libdav1d": "av1", "libaom-av1": "av1", "libvpx-vp9": "vp9", "libvpx": "vp8"}.get(codec, codec)
 
@@ -344,7 +347,7 @@ def _canonical(codec: str) -> str:
 def _nonempty(index: VideoIndex) -> VideoIndex:
     """Returns the index. Raises ValueError if it has no frame."""
     if not len(index):
-        raise ValueError(f"it has no frame that can be decoded{'' if any(index.size) else _UNKNOWN_SIZE}")
+        raise ValueError(f"it has no frame that can be decoded{'' if any(index.size) else UNKNOWN_SIZE}")
     return index
 
 
@@ -358,7 +361,7 @@ def _refine_by_decoding(source: Any, index: VideoIndex, whole: bool) -> VideoInd
     def decode_range(first: int, end: int, strict: bool) -> tuple[list[int | None], tuple[int, int], bool]:
         """Time stamps of the images of packets `first` .. `end - 1`, their size, and whether there was no error."""
         stamps, size, is_good = list[int | None](), index.size, True
-        decoder = Decoder(source, index, strict)
+        decoder = FrameDecoder(source, index, strict)
         try:
             for images, is_decoded in decoder.decode_packets(first, end):
                 stamps += [image.pts for image in images]
@@ -414,7 +417,7 @@ class MissingFrame(Exception):
     """Raised if the decoder does not give a frame that the index has."""
 
 
-class Decoder:
+class FrameDecoder:
     """An open video.
 
     Args:
@@ -430,9 +433,9 @@ class Decoder:
     def __init__(self, source: Any, index: VideoIndex, strict: bool = True):
         self.index, self.strict = index, strict
         self._source = source
-        self._container, self._stream = _open_video(source, strict)
+        self._container, self._stream = open_video(source, strict)
         self._context = self._stream.codec_context
-        self._skips = _canonical(self._context.name) in _SKIPPABLE_CODECS
+        self._skips = canonical_codec(self._context.name) in _SKIPPABLE_CODECS
         self._packets: Iterator[Any] | None = None
         self._next_index = -1
         self._damaged_pts: int | None = None  # time stamp of the packet that was refused last
@@ -504,8 +507,8 @@ class Decoder:
             bad_frame = damaged if damaged is not None else next((f for f in frames if f >= next_frame), frames[-1])
             seconds = float(self.index.seconds(np.array([bad_frame]))[0])
             # FFmpeg's decoder has no size after it has refused that of a frame.
-            advice = _UNKNOWN_SIZE if isinstance(e, FFmpegError) and not self._context.width else ""
-            raise ValueError(f"frame {bad_frame} ({seconds:.3f} s): {_reason(e)}{advice}") from None
+            advice = UNKNOWN_SIZE if isinstance(e, FFmpegError) and not self._context.width else ""
+            raise ValueError(f"frame {bad_frame} ({seconds:.3f} s): {message_of(e)}{advice}") from None
 
     def _read_run(self, frames: Sequence[int], on_frame: Callable[[int, Any], None], onward: bool) -> None:
         """Decodes frames of one key frame, or of several that follow each other."""
@@ -591,7 +594,7 @@ class Decoder:
             self._seek(first)
             packets = self._packets
         else:
-            packets = (p for p in _demux(self._container, self._stream) if p.size)
+            packets = (p for p in demux(self._container, self._stream) if p.size)
         assert packets is not None
         try:
             for _, packet in zip(range(end - first), packets):
@@ -633,7 +636,7 @@ class Decoder:
                     raise
                 continue
             self._context.flush_buffers()
-            self._packets = (p for p in _demux(self._container, self._stream) if p.size)
+            self._packets = (p for p in demux(self._container, self._stream) if p.size)
             for packet in self._packets:
                 if packet.pts == stamp and packet.is_keyframe:
                     self._packets = _prepend(packet, self._packets)
@@ -651,9 +654,9 @@ class Decoder:
         if not self.ready_for(frames[0]):
             if self._packets is not None:  # a file without time stamps may not be able to seek
                 self._container.close()
-                self._container, self._stream = _open_video(self._source, self.strict)
+                self._container, self._stream = open_video(self._source, self.strict)
                 self._context = self._stream.codec_context
-            self._packets = _demux(self._container, self._stream)
+            self._packets = demux(self._container, self._stream)
             self._next_index = self._last_shown = 0
         remaining = set(frames)
         assert self._packets is not None
@@ -681,7 +684,7 @@ def _prepend(packet: Any, packets: Iterator[Any]) -> Iterator[Any]:
     yield from packets
 
 
-def _reason(e: Exception) -> str:
+def message_of(e: Exception) -> str:
     """The message of an error, without the path with which FFmpeg's messages end."""
     return getattr(e, "strerror", None) or str(e)
 
@@ -698,10 +701,10 @@ class OpenVideos:
         self._max_open, self._max_bytes = max_open, max_bytes
         self._lock = threading.Lock()  # guards `_idle` and `_number`
         # (key, decoder, pixels) by a running number; the least recently used decoder comes first.
-        self._idle: OrderedDict[int, tuple[Any, Decoder, Pixels]] = OrderedDict()
+        self._idle: OrderedDict[int, tuple[Any, FrameDecoder, Pixels]] = OrderedDict()
         self._number = 0
 
-    def take(self, key: Any, frame: int, strict: bool) -> tuple[Decoder, Pixels] | None:
+    def take(self, key: Any, frame: int, strict: bool) -> tuple[FrameDecoder, Pixels] | None:
         """Takes an idle decoder of a video, if possible one that can go on to the frame without seeking.
 
         Returns None if there is none with this `key` and this `strict`.
@@ -718,7 +721,7 @@ class OpenVideos:
         with self._lock:
             return any(k == key for k, *_ in self._idle.values())
 
-    def give_back(self, key: Any, decoder: Decoder, pixels: Pixels) -> None:
+    def give_back(self, key: Any, decoder: FrameDecoder, pixels: Pixels) -> None:
         """Keeps a decoder for the next `take`, and closes the least recently used ones beyond the limits."""
         surplus = []
         with self._lock:
@@ -763,7 +766,7 @@ def read_frames(
     # Errors are tolerated in files whose frames are counted, and from packet `cut` on.
     strict = not index.is_counted and int(index.keys[index.key_of_frame[frames[-1]]]) < index.cut
     idle = open_videos.take(key, frames[0], strict) if open_videos is not None else None
-    decoder, pixels = idle or (Decoder(source(), index, strict), Pixels(form, index.turn))
+    decoder, pixels = idle or (FrameDecoder(source(), index, strict), Pixels(form, index.turn))
 
     showing = Showing(turn=0, hdr=False)
 

@@ -61,7 +61,7 @@ def check(path: str, tries: int = 16):
         index.size,
     )
     draw, n = np.random.default_rng(0), len(index)
-    decoder = files.Decoder(path, index, strict=not index.is_counted and index.cut == len(index.packet_pts))
+    decoder = files.FrameDecoder(path, index, strict=not index.is_counted and index.cut == len(index.packet_pts))
     for k in range(tries):
         first, count, stride = int(draw.integers(n)), int(draw.integers(1, 9)), int(draw.integers(1, 4))
         frames = [f for f in range(first, first + count * stride, stride) if f < n]
@@ -121,7 +121,7 @@ def test_edit_lists(tmp_path):
 def test_following_frames_are_decoded_once(tmp_path):
     """Reading on needs no key frame; clips of one group of pictures are decoded in one go."""
     path = videos.write(tmp_path / "a.mp4", 40, gop=40, bf="0")
-    decoder = files.Decoder(path, files.make_index(path))
+    decoder = files.FrameDecoder(path, files.make_index(path))
     packets, read = [], decoder._next_packet
 
     def record():
@@ -145,7 +145,7 @@ def test_errors_name_frame_and_time(tmp_path):
     assert pos is not None
     data[pos + 30 : pos + size] = bytes(size - 30)
     path.write_bytes(data)
-    decoder = files.Decoder(str(path), index)
+    decoder = files.FrameDecoder(str(path), index)
     decoder.read(range(10, 20), lambda i, frame: None)
     with pytest.raises(ValueError, match=r"frame 2\d \(0\.8\d0 s\): Invalid data"):
         decoder.read(range(18, 26), lambda i, frame: None)
@@ -180,7 +180,7 @@ def test_damaged_files_neither_hang_nor_crash(tmp_path):
             data[places] = draw.integers(0, 256, len(places))
             try:
                 index = files.make_index(data.tobytes())
-                decoder = files.Decoder(data.tobytes(), index)
+                decoder = files.FrameDecoder(data.tobytes(), index)
                 for first in range(0, len(index), 5):
                     decoder.read(range(first, min(first + 5, len(index))), lambda i, frame, index=index: None)
                 decoder.close()
@@ -196,8 +196,8 @@ def test_clips_of_a_batch_share_decoding(tmp_path, monkeypatch):
     from jaxdali import fn, pipeline_def
 
     packets, frames = [], []
-    read, convert = files.Decoder._next_packet, files.Pixels.convert
-    monkeypatch.setattr(files.Decoder, "_next_packet", lambda self: packets.append(1) or read(self))
+    read, convert = files.FrameDecoder._next_packet, files.Pixels.convert
+    monkeypatch.setattr(files.FrameDecoder, "_next_packet", lambda self: packets.append(1) or read(self))
     monkeypatch.setattr(files.Pixels, "convert", lambda self, frame, out: frames.append(1) or convert(self, frame, out))
     path = videos.write(tmp_path / "a.mp4", 24, gop=24, bf="0")
 
