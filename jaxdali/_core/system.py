@@ -191,7 +191,7 @@ def fork_error(activity: str) -> RuntimeError:
 #    * Of an executor, whose batches several threads make: batches (`_launching`) and resources of operators
 #      (`_batch/resources.py`); statistics (`_batch/meter.py`); buffers (`_core/ragged.py`); requests
 #      (`_data/storage.py`, `request_threads.py`); groups of rows and chunks (`fn/readers/_parquet.py`,
-#      `_array_record.py`); open videos (`fn/_video/files.py`); fed batches (`FedSource`); workers (`ray.py`).
+#      `_array_record.py`); open videos (`fn/_video/open_videos.py`); fed batches (`FedSource`); workers (`ray.py`).
 # 2. One thread at a time, which `ExclusiveUse` (`_runner/fork_guard.py`) admits: iterators, schedules, pipelines with
 #    debug=True. The readers of `jaxdali.dynamic`, batches and checkpoints are their user's, who gives them to one
 #    thread at a time.

@@ -26,9 +26,12 @@ from ..._data.named_in_data import check_names, normal
 from ..._data.records import Records
 from ..._data.storage import Store
 from ..._data.urls import is_url
-from .files import OpenVideos, VideoIndex, file_stamp, make_index, package, read_frames
+from .indexing import make_index
+from .open_videos import OpenVideos, read_frames
 from .pixels import PixelForm, doubts_about
 from .planes import PixelsOfPlanes, black, nbytes
+from .video_file import package
+from .video_index import VideoIndex
 
 _VIDEOS = matcher(
     [f"*.{x}" for x in "3gp avi flv m2ts m4v mkv mov mp4 mpeg mpg mts ogv ts webm wmv".split()], case_sensitive=False
@@ -527,6 +530,12 @@ class Clips(Records):
             pixels[k][...] = 0 if pixels[k].ndim == 4 else black(*(parts[0][0].specs[0].shape or ())[1:3])
         first = pixels if dense is None else dense
         return (first, *(np.stack(column) for column in zip(*extras, strict=True))) if len(specs) > 1 else (first,)
+
+
+def file_stamp(path: str) -> tuple[int, int]:
+    """The size of a local file and the time of its last change, in ns: they differ once the file has changed."""
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
 
 
 def _local_stamp(path: str) -> tuple[int, int] | None:

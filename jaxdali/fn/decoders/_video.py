@@ -25,9 +25,12 @@ from ..._data.files import as_list
 from ..._data.storage import Storage
 from .._tensor.copy import copy_to
 from .._video.clips import PadMode, pad_frames
-from .._video.files import VideoIndex, make_index, package, read_frames
+from .._video.indexing import make_index
+from .._video.open_videos import read_frames
 from .._video.pixels import PixelForm, Showing, doubts_about
 from .._video.planes import ColorMatrix
+from .._video.video_file import package
+from .._video.video_index import VideoIndex
 from ..readers._reader import storage_of
 
 _RANGE = ("start_frame", "end_frame", "sequence_length", "stride")

@@ -18,9 +18,9 @@ from ..._data.files import Path, Paths, as_list
 from ..._data.storage import Store
 from .._tensor.cast import cast
 from .._video.clips import ClipForm, Clips, VideoEntry, list_videos, videos_argument
-from .._video.files import VideoIndex
 from .._video.pixels import PixelForm
 from .._video.planes import ColorMatrix
+from .._video.video_index import VideoIndex
 from ._reader import Reader, StoredArguments
 
 FrameNum = bool | Literal["none", "scalar", "sequence"]

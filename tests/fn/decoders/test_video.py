@@ -130,7 +130,7 @@ def test_requested_frames_are_limited(tmp_path):
 @pytest.mark.parametrize("position", [0, 3])
 def test_frames_larger_than_the_container_says(tmp_path, position, monkeypatch):
     """Motion JPEG in AVI: each frame has a size of its own. The limit also holds while FFmpeg looks for streams."""
-    from jaxdali.fn._video import files
+    from jaxdali.fn._video import video_file
 
     av, path = pytest.importorskip("av"), tmp_path / "a.avi"
     with av.open(str(path), "w") as output:
@@ -145,10 +145,10 @@ def test_frames_larger_than_the_container_says(tmp_path, position, monkeypatch):
         jaxdali.SampleError, match=r"frame 3 .*: it is 200x300, and the video 48x64" if position else "200x300"
     ):
         decode(path)
-    monkeypatch.setattr(files, "MAX_PIXELS", 59_999)
+    monkeypatch.setattr(video_file, "MAX_PIXELS", 59_999)
     with pytest.raises(jaxdali.SampleError, match=r"the size of its frames is unknown, or above \d+ pixels"):
         decode(path)
-    monkeypatch.setattr(files, "MAX_PIXELS", 48 * 64 - 1)
+    monkeypatch.setattr(video_file, "MAX_PIXELS", 48 * 64 - 1)
     good = videos.write(tmp_path / "a.mp4", 5)
     with pytest.raises(jaxdali.SampleError, match="its frames have 48x64 pixels, more than 3071"):
         decode(good)

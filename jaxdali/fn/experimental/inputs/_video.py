@@ -16,9 +16,12 @@ from ...._core.operator_function import Hints, operator_function
 from ...._data.source import Source
 from ...._data.storage import Storage
 from ..._source.external_sources import ExternalSource, FedSource
-from ..._video.files import OpenVideos, VideoIndex, make_index, package, read_frames
+from ..._video.indexing import make_index
+from ..._video.open_videos import OpenVideos, read_frames
 from ..._video.pixels import PixelForm, doubts_about
 from ..._video.planes import ColorMatrix
+from ..._video.video_file import package
+from ..._video.video_index import VideoIndex
 
 NAME = "experimental.inputs.video"
 

@@ -15,8 +15,8 @@ from ...._core.graph import DataNode
 from ...._core.operator_function import operator_function
 from ...._data.files import Path, Paths, as_list
 from ..._video.clips import ClipForm, PadMode, VideoEntry, videos_argument
-from ..._video.files import VideoIndex
 from ..._video.planes import ColorMatrix
+from ..._video.video_index import VideoIndex
 from ...readers._video import ClipReader, FrameNum, VideoHints, frame_num_of
 
 Rounding = Literal["start_down_end_up", "start_up_end_down", "all_up", "all_down"]

@@ -11,8 +11,11 @@ pytest.importorskip("av")
 
 import av
 
-from jaxdali.fn._video import files
-from jaxdali.fn._video.pixels import PixelForm
+from jaxdali.fn._video.frame_decoder import FrameDecoder
+from jaxdali.fn._video.indexing import make_index
+from jaxdali.fn._video.open_videos import OpenVideos, read_frames
+from jaxdali.fn._video.pixels import PixelForm, Pixels
+from jaxdali.fn._video.video_index import VideoIndex
 
 pytestmark = pytest.mark.same_with_any_jax
 
@@ -49,11 +52,11 @@ CASES = {  # file: codec, and how it is written
 def check(path: str, tries: int = 16):
     """Compares random clips of a file with the frames that FFmpeg gives in one run through it. Returns the index."""
     expected = [(f.pts, videos.planes(f)) for f in videos.decoded(path)]
-    index = files.make_index(path)
+    index = make_index(path)
     assert len(index) == len(expected)
     if not index.is_counted:
         assert index.pts.tolist() == [t for t, _ in expected]
-    restored = files.VideoIndex.from_bytes(index.to_bytes())
+    restored = VideoIndex.from_bytes(index.to_bytes())
     assert restored is not None
     assert (restored.pts.tolist(), restored.keys.tolist(), restored.size) == (
         index.pts.tolist(),
@@ -61,7 +64,7 @@ def check(path: str, tries: int = 16):
         index.size,
     )
     draw, n = np.random.default_rng(0), len(index)
-    decoder = files.FrameDecoder(path, index, strict=not index.is_counted and index.cut == len(index.packet_pts))
+    decoder = FrameDecoder(path, index, strict=not index.is_counted and index.cut == len(index.packet_pts))
     for k in range(tries):
         first, count, stride = int(draw.integers(n)), int(draw.integers(1, 9)), int(draw.integers(1, 4))
         frames = [f for f in range(first, first + count * stride, stride) if f < n]
@@ -121,7 +124,7 @@ def test_edit_lists(tmp_path):
 def test_following_frames_are_decoded_once(tmp_path):
     """Reading on needs no key frame; clips of one group of pictures are decoded in one go."""
     path = videos.write(tmp_path / "a.mp4", 40, gop=40, bf="0")
-    decoder = files.FrameDecoder(path, files.make_index(path))
+    decoder = FrameDecoder(path, make_index(path))
     packets, read = [], decoder._next_packet
 
     def record():
@@ -137,7 +140,7 @@ def test_following_frames_are_decoded_once(tmp_path):
 
 def test_errors_name_frame_and_time(tmp_path):
     path = pathlib.Path(videos.write(tmp_path / "a.mp4", 40, gop=10, size=(96, 128)))
-    index = files.make_index(str(path))
+    index = make_index(str(path))
     with av.open(str(path)) as container:
         places = {p.pts: (p.pos, p.size) for p in container.demux(video=0) if p.size}
     data = bytearray(path.read_bytes())
@@ -145,7 +148,7 @@ def test_errors_name_frame_and_time(tmp_path):
     assert pos is not None
     data[pos + 30 : pos + size] = bytes(size - 30)
     path.write_bytes(data)
-    decoder = files.FrameDecoder(str(path), index)
+    decoder = FrameDecoder(str(path), index)
     decoder.read(range(10, 20), lambda i, frame: None)
     with pytest.raises(ValueError, match=r"frame 2\d \(0\.8\d0 s\): Invalid data"):
         decoder.read(range(18, 26), lambda i, frame: None)
@@ -160,7 +163,7 @@ def test_files_without_video_are_refused(tmp_path, content):
     (tmp_path / "a.mp4").write_bytes(content)
     for source in (str(tmp_path / "a.mp4"), content):
         with pytest.raises(ValueError, match=r"\w"):
-            files.make_index(source)
+            make_index(source)
 
 
 def test_damaged_files_neither_hang_nor_crash(tmp_path):
@@ -179,8 +182,8 @@ def test_damaged_files_neither_hang_nor_crash(tmp_path):
             places = draw.integers(0, len(data), int(draw.integers(1, 20)))
             data[places] = draw.integers(0, 256, len(places))
             try:
-                index = files.make_index(data.tobytes())
-                decoder = files.FrameDecoder(data.tobytes(), index)
+                index = make_index(data.tobytes())
+                decoder = FrameDecoder(data.tobytes(), index)
                 for first in range(0, len(index), 5):
                     decoder.read(range(first, min(first + 5, len(index))), lambda i, frame, index=index: None)
                 decoder.close()
@@ -196,9 +199,9 @@ def test_clips_of_a_batch_share_decoding(tmp_path, monkeypatch):
     from jaxdali import fn, pipeline_def
 
     packets, frames = [], []
-    read, convert = files.FrameDecoder._next_packet, files.Pixels.convert
-    monkeypatch.setattr(files.FrameDecoder, "_next_packet", lambda self: packets.append(1) or read(self))
-    monkeypatch.setattr(files.Pixels, "convert", lambda self, frame, out: frames.append(1) or convert(self, frame, out))
+    read, convert = FrameDecoder._next_packet, Pixels.convert
+    monkeypatch.setattr(FrameDecoder, "_next_packet", lambda self: packets.append(1) or read(self))
+    monkeypatch.setattr(Pixels, "convert", lambda self, frame, out: frames.append(1) or convert(self, frame, out))
     path = videos.write(tmp_path / "a.mp4", 24, gop=24, bf="0")
 
     @pipeline_def(batch_size=8, num_threads=3, prefetch_queue_depth=1)
@@ -215,12 +218,12 @@ def test_clips_of_a_batch_share_decoding(tmp_path, monkeypatch):
 def test_open_files_are_limited(tmp_path):
     path = videos.write(tmp_path / "a.mp4", 4, gop=2)
     content = pathlib.Path(path).read_bytes()
-    index = files.make_index(path)
+    index = make_index(path)
     out = np.zeros((48, 64, 3), np.uint8)
     for source, limits in ((path, {"max_open": 3}), (content, {"max_bytes": 3 * len(content)})):
-        still_open = files.OpenVideos(**limits)
+        still_open = OpenVideos(**limits)
         for key in range(8):
-            files.read_frames(still_open, key, lambda source=source: source, index, [1], lambda f: [out], PixelForm())
+            read_frames(still_open, key, lambda source=source: source, index, [1], lambda f: [out], PixelForm())
         assert [key for key in range(8) if still_open.has(key)] == [5, 6, 7]
         still_open.close()
         assert not any(still_open.has(key) for key in range(8))
@@ -242,7 +245,7 @@ def test_later_streams_are_left_out(tmp_path):
                 list(container.demux(video=0))
         except IndexError:
             try:
-                index = files.make_index(data.tobytes())
+                index = make_index(data.tobytes())
             except ValueError:  # there is other damage, too
                 continue
             assert len(index) > 0
