@@ -383,33 +383,46 @@ def _batch(ctx: HostContext, specs: Sequence[Spec], rows: list[list[np.ndarray] 
 
 
 class _Sequences(Sequences):
-    """Sequences of whole items."""
+    """Sequences of whole items.
+
+    Args:
+      data: the data set, with the lengths of its items.
+      num_workers, packing, length, tokens, pad_id, packing_seed: the reader's arguments, sequences as tuples.
+    """
 
     _records: _Items
 
-    def __init__(self, op: ReadSource):
+    def __init__(
+        self,
+        data: DataSet,
+        num_workers: int,
+        packing: Literal["first_fit", "sequential"],
+        length: Sequence[int],
+        tokens: Sequence[str],
+        pad_id: int,
+        packing_seed: int | None,
+    ):
         """Distributes the items among sequences, by their lengths.
 
         Attributes of `Records` are set here: `specs` of the outputs, `ends_reads`, `doubts`, about items that are left
         out, and `digest`, by which checkpoints recognize the list.
         """
-        records, data, lengths = _Items(op.data, op.num_workers, mixed=False), op.data, op.data.lengths
-        assert lengths is not None and op.packing != "none"
-        self._data, self._lengths, self._length = data, lengths, op.length[0]
-        self._tokens, self._pad = op.tokens, op.pad_id
-        order, long = packing_order(len(data), op.packing_seed), _long_items(lengths, op.length)
+        records, lengths = _Items(data, num_workers, mixed=False), data.lengths
+        assert lengths is not None
+        self._data, self._lengths, self._length = data, lengths, length[0]
+        self._tokens, self._pad = tokens, pad_id
+        order, long = packing_order(len(data), packing_seed), _long_items(lengths, length)
         if len(long):
             self.doubts = [
                 f"{len(long)} of {len(data)} items are left out, as they are too long: "
-                f"{_excess(data, lengths, int(long[0]), op.length)}; a larger length packs them"
+                f"{_excess(data, lengths, int(long[0]), length)}; a larger length packs them"
             ]
             order = order[~np.isin(order, long)]
-        super().__init__(records, pack_whole(lengths, order, op.length, op.packing))
-        self.specs = tuple(packed_specs(data, op.tokens, op.length).values())
+        super().__init__(records, pack_whole(lengths, order, length, packing))
+        self.specs = tuple(packed_specs(data, tokens, length).values())
         self.ends_reads = records.ends_reads
         self.digest = (
-            f"{records.digest}, {op.packing} to {op.length}, tokens {op.tokens}, pad_id {op.pad_id}, "
-            f"packing_seed {op.packing_seed}"
+            f"{records.digest}, {packing} to {length}, tokens {tokens}, pad_id {pad_id}, packing_seed {packing_seed}"
         )
 
     @property
@@ -620,10 +633,10 @@ class ReadSource(Reader):
         return len(self.outputs)
 
     def open(self) -> _Items | _Sequences:
-        return (
-            _Items(self.data, self.num_workers, self.weights is not None)
-            if self.packing == "none"
-            else _Sequences(self)
+        if self.packing == "none":
+            return _Items(self.data, self.num_workers, self.weights is not None)
+        return _Sequences(
+            self.data, self.num_workers, self.packing, self.length, self.tokens, self.pad_id, self.packing_seed
         )
 
 
