@@ -247,7 +247,7 @@ def _spec(name: str, a: np.ndarray, layout: str | None, shape: Sequence[int | No
     return Spec(a.dtype, a.ndim, None, layout)
 
 
-class _Items(Records):
+class DataSetItems(Records):
     """The items of a data set.
 
     Args:
@@ -349,7 +349,7 @@ class _Items(Records):
 
     @classmethod
     def read_batch(
-        cls, ctx: HostContext, parts: Sequence[tuple[_Items, np.ndarray]], threads: ThreadPoolExecutor
+        cls, ctx: HostContext, parts: Sequence[tuple[DataSetItems, np.ndarray]], threads: ThreadPoolExecutor
     ) -> tuple[Any, ...]:
         """See `Records.read_batch`. Rows of arrays are copied together, without a look at each."""
         rows = [x for items, index in parts if (x := items._data.rows(index)) is not None]
@@ -359,14 +359,16 @@ class _Items(Records):
             return tuple(list(x) if s.shape is None else x for s, x in zip(specs, columns, strict=True))
         for items, _ in parts:
             items.forget()
-        return _batch(ctx, parts[0][0].specs, [x for items, index in parts for x in items.values(index.tolist())])
+        return batch_of_rows(
+            ctx, parts[0][0].specs, [x for items, index in parts for x in items.values(index.tolist())]
+        )
 
     def close(self) -> None:
         if self._processes is not None:
             self._processes.close()
 
 
-def _batch(ctx: HostContext, specs: Sequence[Spec], rows: list[list[np.ndarray] | str]) -> tuple[Any, ...]:
+def batch_of_rows(ctx: HostContext, specs: Sequence[Spec], rows: list[list[np.ndarray] | str]) -> tuple[Any, ...]:
     """The outputs of a batch, as `Records.read_batch` returns them. A row has the outputs of a sample, or as text the
     reason why it fails.
     """
@@ -382,7 +384,7 @@ def _batch(ctx: HostContext, specs: Sequence[Spec], rows: list[list[np.ndarray] 
     )
 
 
-class _Sequences(Sequences):
+class PackedItems(Sequences):
     """Sequences of whole items.
 
     Args:
@@ -390,7 +392,7 @@ class _Sequences(Sequences):
       num_workers, packing, length, tokens, pad_id, packing_seed: the reader's arguments, sequences as tuples.
     """
 
-    _records: _Items
+    _records: DataSetItems
 
     def __init__(
         self,
@@ -407,15 +409,15 @@ class _Sequences(Sequences):
         Attributes of `Records` are set here: `specs` of the outputs, `ends_reads`, `doubts`, about items that are left
         out, and `digest`, by which checkpoints recognize the list.
         """
-        records, lengths = _Items(data, num_workers, mixed=False), data.lengths
+        records, lengths = DataSetItems(data, num_workers, mixed=False), data.lengths
         assert lengths is not None
         self._data, self._lengths, self._length = data, lengths, length[0]
         self._tokens, self._pad = tokens, pad_id
-        order, long = packing_order(len(data), packing_seed), _long_items(lengths, length)
+        order, long = packing_order(len(data), packing_seed), long_items(lengths, length)
         if len(long):
             self.doubts = [
                 f"{len(long)} of {len(data)} items are left out, as they are too long: "
-                f"{_excess(data, lengths, int(long[0]), length)}; a larger length packs them"
+                f"{excess(data, lengths, int(long[0]), length)}; a larger length packs them"
             ]
             order = order[~np.isin(order, long)]
         super().__init__(records, pack_whole(lengths, order, length, packing))
@@ -440,13 +442,13 @@ class _Sequences(Sequences):
 
     @classmethod
     def read_batch(
-        cls, ctx: HostContext, parts: Sequence[tuple[_Sequences, np.ndarray]], threads: ThreadPoolExecutor
+        cls, ctx: HostContext, parts: Sequence[tuple[PackedItems, np.ndarray]], threads: ThreadPoolExecutor
     ) -> tuple[Any, ...]:
         """See `Records.read_batch`."""
         for sequences, _ in parts:
             sequences._records.forget()
         rows = [x for sequences, index in parts for x in sequences._outputs(index)]
-        return _batch(ctx, parts[0][0].specs, rows)
+        return batch_of_rows(ctx, parts[0][0].specs, rows)
 
     def _outputs(self, index: np.ndarray) -> list[list[np.ndarray] | str]:
         """The outputs of sequences, or as text the reason why one fails."""
@@ -573,12 +575,12 @@ def packed_specs(data: DataSet, tokens: Sequence[str], length: Sequence[int]) ->
     return dict(outputs)
 
 
-def _long_items(lengths: np.ndarray, length: Sequence[int]) -> np.ndarray:
+def long_items(lengths: np.ndarray, length: Sequence[int]) -> np.ndarray:
     """``i64[..]``: the items that are longer than a sequence."""
     return np.flatnonzero((lengths > np.array(length)).any(axis=1))
 
 
-def _excess(data: DataSet, lengths: np.ndarray, i: int, length: Sequence[int]) -> str:
+def excess(data: DataSet, lengths: np.ndarray, i: int, length: Sequence[int]) -> str:
     """Describes by how much item `i` is longer than a sequence."""
     limit = int((lengths[i] > np.array(length)).argmax())
     place = f" in column {limit} of lengths" if len(length) > 1 else ""
@@ -612,11 +614,11 @@ class ReadSource(Reader):
                 'weights mixes single items, and is for packing="none": the items of a packed sequence belong together'
             )
         assert self.data.lengths is not None
-        long = _long_items(self.data.lengths, self.length)
+        long = long_items(self.data.lengths, self.length)
         if len(long) and (self.on_error == "raise" or len(long) == len(self.data)):
             advice = ', and on_error="skip" leaves it out' if len(long) < len(self.data) else ""
             raise ArgumentError(
-                f"{_excess(self.data, self.data.lengths, int(long[0]), self.length)}: items stay whole; a larger length "
+                f"{excess(self.data, self.data.lengths, int(long[0]), self.length)}: items stay whole; a larger length "
                 f"packs it{advice}"
             )
 
@@ -632,10 +634,10 @@ class ReadSource(Reader):
     def num_arrays(self) -> int:
         return len(self.outputs)
 
-    def open(self) -> _Items | _Sequences:
+    def open(self) -> DataSetItems | PackedItems:
         if self.packing == "none":
-            return _Items(self.data, self.num_workers, self.weights is not None)
-        return _Sequences(
+            return DataSetItems(self.data, self.num_workers, self.weights is not None)
+        return PackedItems(
             self.data, self.num_workers, self.packing, self.length, self.tokens, self.pad_id, self.packing_seed
         )
 
