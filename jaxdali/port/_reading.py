@@ -88,7 +88,7 @@ _TORCH_ITERATORS = {"DALIClassificationIterator": 2, "DALIGenericIterator": 3, "
 
 
 @dataclasses.dataclass(frozen=True)
-class _Name:
+class DaliName:
     """A name of DALI, without ``nvidia.dali.``.
 
     "" stands for ``nvidia.dali`` itself, and "nvidia" for the enclosing package.
@@ -98,14 +98,14 @@ class _Name:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Object:
+class DaliObject:
     """An object of a class in DALI."""
 
     name: str
 
 
 @dataclasses.dataclass(frozen=True)
-class _Definition:
+class ScriptDefinition:
     """A function of the script that is decorated as a definition, with the names of its parameters."""
 
     decorator: str
@@ -113,7 +113,7 @@ class _Definition:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Output:
+class OperatorOutput:
     """The output of an operator at a line. `place`: "host", "program", or "" if it is uncertain."""
 
     operator: str
@@ -122,18 +122,18 @@ class _Output:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Group:
+class ValueGroup:
     """A tuple, dict or namespace in the script, or another module of it.
 
     Attributes:
       items: by index, key or name; None: the value is not from DALI.
     """
 
-    items: Mapping[Any, _Bound | None]
+    items: Mapping[Any, ScriptValue | None]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Function:
+class ScriptFunction:
     """A function of the script.
 
     Attributes:
@@ -143,18 +143,18 @@ class _Function:
 
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
     reader: _Reader
-    scopes: list[_Scope]
+    scopes: list[ScriptScope]
 
 
-_Bound: TypeAlias = _Name | _Object | _Definition | _Output | _Group | _Function
+ScriptValue: TypeAlias = DaliName | DaliObject | ScriptDefinition | OperatorOutput | ValueGroup | ScriptFunction
 
 
-class _Scope(dict[str, "_Bound | None"]):
+class ScriptScope(dict[str, "ScriptValue | None"]):
     """The variables of a module, class or function. A class also has the attributes that its methods set, with an ``@``
     before the name.
     """
 
-    def __init__(self, items: Mapping[str, _Bound | None] | None = None, base: str | None = None):
+    def __init__(self, items: Mapping[str, ScriptValue | None] | None = None, base: str | None = None):
         super().__init__(items or {})
         self.base = base  # of a class: DALI's name of its base, or ""
         self.of_module: set[str] = set()  # names that are declared `global`
@@ -169,7 +169,9 @@ class _Reader(ast.NodeVisitor):
       scopes_of_files: the variables of other files that were read, by path.
     """
 
-    def __init__(self, path: pathlib.Path, line: Callable[[int], str], scopes_of_files: dict[pathlib.Path, _Scope]):
+    def __init__(
+        self, path: pathlib.Path, line: Callable[[int], str], scopes_of_files: dict[pathlib.Path, ScriptScope]
+    ):
         # Each with its line's number, as bodies of functions are visited last. Remarks are by field of `Reading`.
         self._uses: list[tuple[int, Use]] = []
         self._remarks: dict[str, list[tuple[int, Remark]]] = {
@@ -177,14 +179,14 @@ class _Reader(ast.NodeVisitor):
         }
         self._path, self._line = path, line
         self._scopes_of_files = scopes_of_files
-        self.module = _Scope()
+        self.module = ScriptScope()
         self._scopes = [self.module]  # around the visited code, the innermost last
         # Bodies of functions are visited last, because they see the module's final variables.
-        self._deferred_bodies: list[tuple[list[_Scope], Sequence[ast.AST]]] = []
+        self._deferred_bodies: list[tuple[list[ScriptScope], Sequence[ast.AST]]] = []
         # Calls of functions with names of DALI that are visited or will be: the id of the function's node, and its
         # arguments, (name, value) each.
         self._entered_calls: set[tuple[int, frozenset[tuple[str, Any]]]] = set()
-        self._returns: list[_Bound] = []  # the values from DALI in `return` statements so far
+        self._returns: list[ScriptValue] = []  # the values from DALI in `return` statements so far
         self._depth = 0  # of calls and imports that are followed
         self._pipeline_classes: set[str] = set()  # names of the script's classes of pipelines
         self._pads_to_longest = False  # whether a call of `pad` so far has no shape
@@ -238,25 +240,25 @@ class _Reader(ast.NodeVisitor):
 
     # --- values of variables
 
-    def _bind(self, name: str, value: _Bound | None):
+    def _bind(self, name: str, value: ScriptValue | None):
         """Sets a variable of the current scope, or of the module if it is declared `global`."""
         scope = self._scopes[-1]
         (self.module if name in scope.of_module else scope)[name] = value
 
-    def _lookup(self, name: str) -> _Bound | None:
+    def _lookup(self, name: str) -> ScriptValue | None:
         """The value of a variable in the innermost scope that has it; None: it is unknown, or not from DALI."""
         return next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
 
-    def _class_scope(self) -> _Scope | None:
+    def _class_scope(self) -> ScriptScope | None:
         """The scope of the innermost class; None: the code is in none."""
         return next((scope for scope in reversed(self._scopes) if scope.base is not None), None)
 
-    def _self_attribute(self, name: str) -> _Bound | None:
+    def _self_attribute(self, name: str) -> ScriptValue | None:
         """An attribute of the object whose method this is."""
         scope = self._class_scope()
         return None if scope is None else scope.get(f"@{name}") or scope.get(name)
 
-    def _resolve(self, node: ast.AST | None) -> _Bound | None:
+    def _resolve(self, node: ast.AST | None) -> ScriptValue | None:
         """The value of an expression; None: it is not from DALI."""
         match node:
             case ast.Name(id=name):
@@ -265,10 +267,10 @@ class _Reader(ast.NodeVisitor):
                 return self._resolve_attribute(node)
             case ast.Subscript(value=value, slice=index):
                 parent = self._resolve(value)
-                if isinstance(parent, _Group) and isinstance(index, ast.Constant):
+                if isinstance(parent, ValueGroup) and isinstance(index, ast.Constant):
                     return parent.items.get(index.value)
                 # Scopes also have entries for expressions such as ``a.b[c]``, see `_assign`.
-                return parent if isinstance(parent, _Output) else self._lookup(ast.unparse(node))
+                return parent if isinstance(parent, OperatorOutput) else self._lookup(ast.unparse(node))
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 return _group(dict(enumerate(map(self._resolve, elements))))
             case ast.Dict(keys=keys, values=values):
@@ -282,16 +284,20 @@ class _Reader(ast.NodeVisitor):
             case ast.BinOp(left=left, right=right):
                 # Arithmetic with an output of a program runs in the program; of other values the side is uncertain.
                 return next(
-                    (x for x in map(self._resolve, (left, right)) if isinstance(x, _Output) and x.place == "program"),
+                    (
+                        x
+                        for x in map(self._resolve, (left, right))
+                        if isinstance(x, OperatorOutput) and x.place == "program"
+                    ),
                     None,
                 )
             case ast.Lambda():
-                return _Function(node, self, list(self._scopes))
+                return ScriptFunction(node, self, list(self._scopes))
             case ast.Call():
                 return self._resolve_call(node)
         return None
 
-    def _resolve_attribute(self, node: ast.Attribute) -> _Bound | None:
+    def _resolve_attribute(self, node: ast.Attribute) -> ScriptValue | None:
         """The value of an attribute: of `self`, of a variable such as ``config.fn``, of a group, or of a name of DALI."""
         if (
             isinstance(node.value, ast.Name)
@@ -302,19 +308,19 @@ class _Reader(ast.NodeVisitor):
         if (variable := self._lookup(ast.unparse(node))) is not None:
             return variable
         parent = self._resolve(node.value)
-        if isinstance(parent, _Group):
+        if isinstance(parent, ValueGroup):
             return parent.items.get(node.attr)
-        if isinstance(parent, _Name) and parent.name == "nvidia":
-            return _Name("") if node.attr == "dali" else None
-        return _Name(_dotted(parent.name, node.attr)) if isinstance(parent, (_Name, _Object)) else None
+        if isinstance(parent, DaliName) and parent.name == "nvidia":
+            return DaliName("") if node.attr == "dali" else None
+        return DaliName(_dotted(parent.name, node.attr)) if isinstance(parent, (DaliName, DaliObject)) else None
 
-    def _resolve_call(self, node: ast.Call) -> _Bound | None:
+    def _resolve_call(self, node: ast.Call) -> ScriptValue | None:
         """The result of a call; None: it is not from DALI."""
         function = ast.unparse(node.func)
         if function == "super":  # an object of the class's base in DALI
             scope = self._class_scope()
-            return _Object(scope.base) if scope is not None and scope.base else None
-        if (module := _imported_module(node, function)) is not None:
+            return DaliObject(scope.base) if scope is not None and scope.base else None
+        if (module := imported_module(node, function)) is not None:
             return _name_of_module(module)
         # With a constant name, `getattr` is an attribute.
         if function == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
@@ -323,22 +329,22 @@ class _Reader(ast.NodeVisitor):
             )
         if function.rpartition(".")[2] in ("dict", "SimpleNamespace", "Namespace", "namedtuple"):
             return _group({k.arg: self._resolve(k.value) for k in node.keywords if k.arg is not None})
-        if isinstance(node.func, ast.Attribute) and isinstance(x := self._resolve(node.func.value), _Output):
+        if isinstance(node.func, ast.Attribute) and isinstance(x := self._resolve(node.func.value), OperatorOutput):
             return x  # x.gpu()
         function_value = self._resolve(node.func)
-        if isinstance(function_value, _Definition):
-            return _Object("Pipeline") if function_value.decorator == "pipeline_def" else None
-        if isinstance(function_value, _Function):
+        if isinstance(function_value, ScriptDefinition):
+            return DaliObject("Pipeline") if function_value.decorator == "pipeline_def" else None
+        if isinstance(function_value, ScriptFunction):
             return self._function_result(function_value, node)
-        if isinstance(function_value, (_Name, _Object)):
+        if isinstance(function_value, (DaliName, DaliObject)):
             with contextlib.suppress(Missing):
                 x = look_up(function_value.name)
-                if isinstance(x, type) and isinstance(function_value, _Name):
-                    return _Object(function_value.name)
+                if isinstance(x, type) and isinstance(function_value, DaliName):
+                    return DaliObject(function_value.name)
                 return self._output_of(node, x)
         return None
 
-    def _output_of(self, node: ast.Call, x: Any) -> _Output | None:
+    def _output_of(self, node: ast.Call, x: Any) -> OperatorOutput | None:
         """The output of a call of `x`; None: `x` is no operator."""
         operator = operator_of(x)
         if not operator:
@@ -348,12 +354,14 @@ class _Reader(ast.NodeVisitor):
             inputs = [self._resolve(a) for a in node.args]
             place = (
                 "program"
-                if any(isinstance(input_value, _Output) and input_value.place == "program" for input_value in inputs)
+                if any(
+                    isinstance(input_value, OperatorOutput) and input_value.place == "program" for input_value in inputs
+                )
                 else ""
             )
-        return _Output(operator, place, self._line(node.lineno))
+        return OperatorOutput(operator, place, self._line(node.lineno))
 
-    def _function_result(self, function: _Function, call: ast.Call) -> _Bound | None:
+    def _function_result(self, function: ScriptFunction, call: ast.Call) -> ScriptValue | None:
         """The result of a function of the script: the value of its first `return` with a value from DALI; None: it has
         no such `return`.
         """
@@ -363,25 +371,25 @@ class _Reader(ast.NodeVisitor):
         silent = _Reader(function.reader._path, function.reader._line, self._scopes_of_files)
         silent.module, silent._depth = function.reader.module, self._depth + 1
         parameters = self._parameters(function, call) if call is not None else {}
-        silent._scopes = [*function.scopes, _Scope(parameters)]
+        silent._scopes = [*function.scopes, ScriptScope(parameters)]
         if isinstance(function.node, ast.Lambda):
             return silent._resolve(function.node.body)
         for statement in function.node.body:
             silent.visit(statement)
         return next(iter(silent._returns), None)
 
-    def _parameters(self, function: _Function, call: ast.Call) -> dict[str, _Bound | None]:
+    def _parameters(self, function: ScriptFunction, call: ast.Call) -> dict[str, ScriptValue | None]:
         """The values of a function's parameters in a call; None: an argument is not a name of DALI or a group of them."""
         arguments = function.node.args
         names = [x.arg for x in (*arguments.posonlyargs, *arguments.args)]
         if names[:1] in (["self"], ["cls"]) and isinstance(call.func, ast.Attribute):
             names = names[1:]
-        values: dict[str, _Bound | None] = dict.fromkeys(
+        values: dict[str, ScriptValue | None] = dict.fromkeys(
             x.arg for x in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
         )
         for name, x in (*zip(names, call.args), *((k.arg, k.value) for k in call.keywords)):
             value = self._resolve(x)
-            if name in values and isinstance(value, (_Name, _Group)):
+            if name in values and isinstance(value, (DaliName, ValueGroup)):
                 values[name] = value
         return values
 
@@ -403,7 +411,7 @@ class _Reader(ast.NodeVisitor):
                 if alias.asname:
                     self._bind(alias.asname, _name_of_module(alias.name))
                 else:
-                    self._bind("nvidia", _Name("nvidia"))
+                    self._bind("nvidia", DaliName("nvidia"))
             elif alias.asname or "." not in alias.name:
                 self._bind(alias.asname or alias.name, self._read_module(alias.name, 0))
 
@@ -416,16 +424,16 @@ class _Reader(ast.NodeVisitor):
         for alias in node.names:
             if module == "nvidia":
                 if alias.name == "dali":
-                    self._bind(alias.asname or "dali", _Name(""))
+                    self._bind(alias.asname or "dali", DaliName(""))
                 continue
             dali_module = module.removeprefix(DALI).lstrip(".")
             if alias.name == "*":
                 for name in dir(self._record_use(dali_module, node)):
                     if not name.startswith("_"):
-                        self._bind(name, _Name(_dotted(dali_module, name)))
+                        self._bind(name, DaliName(_dotted(dali_module, name)))
             else:
                 self._record_use(_dotted(dali_module, alias.name), node)
-                self._bind(alias.asname or alias.name, _Name(_dotted(dali_module, alias.name)))
+                self._bind(alias.asname or alias.name, DaliName(_dotted(dali_module, alias.name)))
 
     def _import_other(self, node: ast.ImportFrom, module: str):
         """Binds names that are imported from another module of the script."""
@@ -471,7 +479,7 @@ class _Reader(ast.NodeVisitor):
                     return path
         return None
 
-    def _read_module(self, module: str, level: int) -> _Group | None:
+    def _read_module(self, module: str, level: int) -> ValueGroup | None:
         """Reads another module of the script. Returns its variables that are from DALI; None: there are none.
 
         Args:
@@ -481,17 +489,17 @@ class _Reader(ast.NodeVisitor):
         if path is None or self._depth > 5:
             return None
         if path not in self._scopes_of_files:
-            self._scopes_of_files[path] = _Scope()  # empty while it is being read
+            self._scopes_of_files[path] = ScriptScope()  # empty while it is being read
             with contextlib.suppress(OSError, ValueError, SyntaxError):
                 data = path.read_bytes()
                 if b"dali" in data.lower():
                     reader = _Reader(path, str, self._scopes_of_files)
                     reader._depth = self._depth + 1
-                    for statement in _parse(data.decode("utf-8-sig")).body:
+                    for statement in parse(data.decode("utf-8-sig")).body:
                         reader.visit(statement)
                     self._scopes_of_files[path] = reader.module
         dali_values = {name: value for name, value in self._scopes_of_files[path].items() if value is not None}
-        return _Group(dali_values) if dali_values else None
+        return ValueGroup(dali_values) if dali_values else None
 
     # --- statements
 
@@ -510,7 +518,7 @@ class _Reader(ast.NodeVisitor):
         self.visit(node.value)
         self._assign(node.target, self._resolve(node.value))
 
-    def _assign(self, target: ast.expr, value: _Bound | None):
+    def _assign(self, target: ast.expr, value: ScriptValue | None):
         """Assigns a value to a target: a variable, several, an attribute of `self`, or an expression such as
         ``a.b[c]``.
         """
@@ -521,9 +529,9 @@ class _Reader(ast.NodeVisitor):
                 for i, element in enumerate(targets):
                     element_value = (
                         value.items.get(i)
-                        if isinstance(value, _Group)
+                        if isinstance(value, ValueGroup)
                         else value
-                        if isinstance(value, _Output)
+                        if isinstance(value, OperatorOutput)
                         else None
                     )
                     self._assign(element.value if isinstance(element, ast.Starred) else element, element_value)
@@ -589,13 +597,13 @@ class _Reader(ast.NodeVisitor):
             for x in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
             if x is not None
         ]
-        value: _Bound = _Function(node, self, list(self._scopes))
+        value: ScriptValue = ScriptFunction(node, self, list(self._scopes))
         for decorator in node.decorator_list:
             self.visit(decorator)
             decorator_value = self._resolve(decorator.func if isinstance(decorator, ast.Call) else decorator)
-            if isinstance(decorator_value, _Name) and decorator_value.name.rpartition(".")[2] in _DECORATORS:
-                value = _Definition(decorator_value.name.rpartition(".")[2], frozenset(names))
-        parameters: dict[str, _Bound | None] = dict.fromkeys(names)
+            if isinstance(decorator_value, DaliName) and decorator_value.name.rpartition(".")[2] in _DECORATORS:
+                value = ScriptDefinition(decorator_value.name.rpartition(".")[2], frozenset(names))
+        parameters: dict[str, ScriptValue | None] = dict.fromkeys(names)
         # Defaults of positional parameters belong to the last of them.
         for x, default in (
             *zip(reversed([*arguments.posonlyargs, *arguments.args]), reversed(arguments.defaults)),
@@ -611,12 +619,12 @@ class _Reader(ast.NodeVisitor):
             if annotation is not None:
                 self.visit(annotation)
         self._bind(node.name, value)
-        self._deferred_bodies.append(([*self._scopes, _Scope(parameters)], node.body))
+        self._deferred_bodies.append(([*self._scopes, ScriptScope(parameters)], node.body))
 
     visit_FunctionDef = visit_AsyncFunctionDef = _visit_function
 
     def visit_Lambda(self, node: ast.Lambda):
-        self._scopes.append(_Scope(dict.fromkeys(x.arg for x in node.args.args)))
+        self._scopes.append(ScriptScope(dict.fromkeys(x.arg for x in node.args.args)))
         self.visit(node.body)
         self._scopes.pop()
 
@@ -624,12 +632,12 @@ class _Reader(ast.NodeVisitor):
         """Visits a class, in a scope that has the name of its first base in DALI."""
         for x in (*node.bases, *node.keywords, *node.decorator_list):
             self.visit(x)
-        bases = [base.name for base in map(self._resolve, node.bases) if isinstance(base, _Name)]
+        bases = [base.name for base in map(self._resolve, node.bases) if isinstance(base, DaliName)]
         self._bind(node.name, value=None)
         with contextlib.suppress(Missing):
-            if bases and _is_pipeline(look_up(bases[0])):
+            if bases and is_pipeline(look_up(bases[0])):
                 self._pipeline_classes.add(node.name)
-        self._scopes = [*self._scopes, _Scope(base=bases[0] if bases else "")]
+        self._scopes = [*self._scopes, ScriptScope(base=bases[0] if bases else "")]
         for statement in node.body:
             self.visit(statement)
         self._scopes = self._scopes[:-1]
@@ -639,18 +647,18 @@ class _Reader(ast.NodeVisitor):
     def visit_Name(self, node: ast.Name):
         if isinstance(node.ctx, ast.Store):
             self._bind(node.id, value=None)
-        elif isinstance(value := self._lookup(node.id), _Name) and value.name != "nvidia":
+        elif isinstance(value := self._lookup(node.id), DaliName) and value.name != "nvidia":
             self._record_use(value.name, node)
 
     def visit_Attribute(self, node: ast.Attribute):
         """Records the use of an attribute of DALI's modules."""
         value = self._resolve(node)
         # Only the part before the dot may be a use.
-        if not isinstance(value, _Name):
+        if not isinstance(value, DaliName):
             self.visit(node.value)
             return
         # Methods of an object are recorded where they are called: see `visit_Call`.
-        if isinstance(self._resolve(node.value), _Object):
+        if isinstance(self._resolve(node.value), DaliObject):
             self.visit(node.value)
             return
         self._record_use(value.name, node)
@@ -662,26 +670,26 @@ class _Reader(ast.NodeVisitor):
         callee = self._resolve(node.func)
         # A method of an object of DALI, which `visit_Attribute` leaves out.
         if (
-            isinstance(callee, _Name)
+            isinstance(callee, DaliName)
             and isinstance(node.func, ast.Attribute)
-            and isinstance(self._resolve(node.func.value), _Object)
+            and isinstance(self._resolve(node.func.value), DaliObject)
         ):
             self._record_use(callee.name, node.func)
         self._remark_ranks(node, callee)
-        if isinstance(callee, (_Name, _Object, _Definition)):
+        if isinstance(callee, (DaliName, DaliObject, ScriptDefinition)):
             self._check_arguments(node, callee)
             self._remark_round_trips(node, callee)
             self._remark_iterator(node, callee)
-        elif isinstance(callee, _Function) and not isinstance(callee.node, ast.Lambda):
+        elif isinstance(callee, ScriptFunction) and not isinstance(callee.node, ast.Lambda):
             self._defer_function(callee, node)
         else:
             self._remark_unseen(node, function)
-        if (module := _imported_module(node, function)) is not None:
+        if (module := imported_module(node, function)) is not None:
             self._record_use(module.removeprefix(DALI).lstrip("."), node)
         for x in (*node.args, *node.keywords):
             self.visit(x)
 
-    def _defer_function(self, callee: _Function, node: ast.Call):
+    def _defer_function(self, callee: ScriptFunction, node: ast.Call):
         """Visits a function of the script later, with the arguments of a call, if some are from DALI."""
         dali_arguments = {
             name: argument for name, argument in self._parameters(callee, node).items() if argument is not None
@@ -689,7 +697,7 @@ class _Reader(ast.NodeVisitor):
         # A body is visited once for each combination of names of DALI among the arguments.
         key = (
             id(callee.node),
-            frozenset((name, argument) for name, argument in dali_arguments.items() if isinstance(argument, _Name)),
+            frozenset((name, argument) for name, argument in dali_arguments.items() if isinstance(argument, DaliName)),
         )
         if (
             dali_arguments
@@ -698,7 +706,9 @@ class _Reader(ast.NodeVisitor):
             and isinstance(callee.node, (ast.FunctionDef, ast.AsyncFunctionDef))
         ):
             self._entered_calls.add(key)
-            self._deferred_bodies.append(([*callee.scopes, _Scope(self._parameters(callee, node))], callee.node.body))
+            self._deferred_bodies.append(
+                ([*callee.scopes, ScriptScope(self._parameters(callee, node))], callee.node.body)
+            )
 
     def _remark_unseen(self, node: ast.Call, function: str):
         """Adds remarks on calls that use unknown names of DALI: by `getattr`, `exec`, or in other libraries."""
@@ -707,7 +717,7 @@ class _Reader(ast.NodeVisitor):
         first_value = values[0] if values else None
         if (
             function == "getattr"
-            and isinstance(first_value, (_Name, _Object))
+            and isinstance(first_value, (DaliName, DaliObject))
             and not isinstance(node.args[1], ast.Constant)
         ):
             name = f"nvidia.dali.{first_value.name}".rstrip(".")
@@ -719,7 +729,7 @@ class _Reader(ast.NodeVisitor):
         elif (
             "import" in function
             and any(text.startswith(DALI) for text in _strings(node))
-            and _imported_module(node, function) is None
+            and imported_module(node, function) is None
         ):
             self._add_remark(
                 "unseen", f"which module of {DALI} {function} imports: its name is made while the script runs", node
@@ -739,7 +749,7 @@ class _Reader(ast.NodeVisitor):
             "type",
         ):
             for x in values:
-                if isinstance(x, _Name) and x.name != "nvidia" and _is_module(x.name):
+                if isinstance(x, DaliName) and x.name != "nvidia" and _is_module(x.name):
                     self._add_remark(
                         "unseen", f"what {function} uses of {DALI}{'.' * bool(x.name)}{x.name}, which it is given", node
                     )
@@ -751,16 +761,16 @@ class _Reader(ast.NodeVisitor):
                 owner = self._resolve(owner)
             case _:
                 owner = None
-        if isinstance(owner, _Name):
+        if isinstance(owner, DaliName):
             self._add_remark(
                 "unseen", f"which attribute of {DALI}.{owner.name} is taken: by a subscript of its dictionary", node
             )
         self.generic_visit(node)
 
-    def _check_arguments(self, node: ast.Call, callee: _Name | _Object | _Definition):
+    def _check_arguments(self, node: ast.Call, callee: DaliName | DaliObject | ScriptDefinition):
         """Records keyword arguments that jaxdali lacks. Adds a remark for ``**``, whose names are unknown."""
         keyword_names = None
-        if isinstance(callee, _Definition):
+        if isinstance(callee, ScriptDefinition):
             name, keyword_names = callee.decorator, pipeline_keywords() | callee.parameters
         else:
             name = callee.name
@@ -784,13 +794,13 @@ class _Reader(ast.NodeVisitor):
             elif keyword.arg not in keyword_names:
                 self._add_use(f"{name}({keyword.arg}=)", keyword.value, works=False)
 
-    def _remark_ranks(self, node: ast.Call, callee: _Bound | None):
+    def _remark_ranks(self, node: ast.Call, callee: ScriptValue | None):
         """Adds a remark where a pipeline runs on the GPU with the number of its process."""
         is_class = isinstance(node.func, ast.Name) and node.func.id in self._pipeline_classes
-        if isinstance(callee, _Name):
+        if isinstance(callee, DaliName):
             with contextlib.suppress(Missing):
-                is_class = _is_pipeline(look_up(callee.name))
-        if not is_class and not isinstance(callee, (_Definition, _Function)):
+                is_class = is_pipeline(look_up(callee.name))
+        if not is_class and not isinstance(callee, (ScriptDefinition, ScriptFunction)):
             return
         values = [k.value for k in node.keywords if k.arg == "device_id"]
         values += node.args[2:3] if is_class else []  # the third parameter of `Pipeline`, and of most of its subclasses
@@ -801,15 +811,15 @@ class _Reader(ast.NodeVisitor):
             ):
                 self._add_remark("ranks", f"device_id is {expression}", value)
 
-    def _remark_iterator(self, node: ast.Call, callee: _Name | _Object | _Definition):
+    def _remark_iterator(self, node: ast.Call, callee: DaliName | DaliObject | ScriptDefinition):
         """Adds remarks for a PyTorch iterator: without `dynamic_shape`, or with a last batch that DALI fills. Notes a
         `pad` without a shape.
         """
         keyword_names = {k.arg for k in node.keywords}  # None: the names in a **dict are unknown
         match callee:
-            case _Name(name="fn.pad" | "ops.Pad"):
+            case DaliName(name="fn.pad" | "ops.Pad"):
                 self._pads_to_longest |= not keyword_names & {"shape", None}
-            case _Name(name=name) if (iterator := name.removeprefix("plugin.pytorch.")) in _TORCH_ITERATORS:
+            case DaliName(name=name) if (iterator := name.removeprefix("plugin.pytorch.")) in _TORCH_ITERATORS:
                 if iterator != "DALIRaggedIterator" and not keyword_names & {"dynamic_shape", None}:
                     self._add_remark("shapes", iterator, node)
                 arguments = {k.arg: ast.unparse(k.value) for k in node.keywords}
@@ -826,9 +836,9 @@ class _Reader(ast.NodeVisitor):
                 ):
                     self._add_remark("fills", iterator, node)
 
-    def _remark_round_trips(self, node: ast.Call, callee: _Name | _Object | _Definition):
+    def _remark_round_trips(self, node: ast.Call, callee: DaliName | DaliObject | ScriptDefinition):
         """Adds remarks on values that are computed by a program and read by the host."""
-        if isinstance(callee, _Definition):
+        if isinstance(callee, ScriptDefinition):
             return
         operator = ""
         with contextlib.suppress(Missing):
@@ -846,7 +856,11 @@ class _Reader(ast.NodeVisitor):
             *((k.value, k.arg) for k in node.keywords if k.arg is not None),
         ):
             output = self._resolve(x)
-            if isinstance(output, _Output) and output.place == "program" and host_reads(operator, bool(argument)):
+            if (
+                isinstance(output, OperatorOutput)
+                and output.place == "program"
+                and host_reads(operator, bool(argument))
+            ):
                 text = f"on the host, {operator} needs" + (f" for {argument}=" if argument else "")
                 self._add_remark(
                     "hints",
@@ -855,12 +869,12 @@ class _Reader(ast.NodeVisitor):
                 )
 
 
-def _group(items: dict[Any, _Bound | None]) -> _Group | None:
-    return _Group(items) if any(items.values()) else None
+def _group(items: dict[Any, ScriptValue | None]) -> ValueGroup | None:
+    return ValueGroup(items) if any(items.values()) else None
 
 
-def _name_of_module(module: str) -> _Name:
-    return _Name(module.removeprefix(DALI).lstrip("."))
+def _name_of_module(module: str) -> DaliName:
+    return DaliName(module.removeprefix(DALI).lstrip("."))
 
 
 def _strings(node: ast.Call) -> Iterator[str]:
@@ -872,7 +886,7 @@ def _strings(node: ast.Call) -> Iterator[str]:
             yield x.value
 
 
-def _imported_module(node: ast.Call, function: str) -> str | None:
+def imported_module(node: ast.Call, function: str) -> str | None:
     """The module of DALI that a call imports by name, by any function with a name like ``lazy_import``; else None.
 
     Args:
@@ -893,7 +907,7 @@ def _imported_module(node: ast.Call, function: str) -> str | None:
     return None
 
 
-def _is_pipeline(x: Any) -> bool:
+def is_pipeline(x: Any) -> bool:
     return isinstance(x, type) and issubclass(x, jaxdali.Pipeline)
 
 
@@ -944,11 +958,11 @@ def read(path: pathlib.Path) -> Reading:
         return Reading()
     text, line = source(path)
     reader = _Reader(path, line, {})
-    reader.read(_parse(text))
+    reader.read(parse(text))
     return reader.reading
 
 
-def _parse(text: str) -> ast.Module:
+def parse(text: str) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the script, such as invalid escapes
         return ast.parse(text)
