@@ -137,12 +137,12 @@ class ScriptFunction:
     """A function of the script.
 
     Attributes:
-      reader: of the file that has it.
+      reader: the interpreter of the file that has it.
       scopes: around it, the module's first.
     """
 
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-    reader: _Reader
+    reader: Interpreter
     scopes: list[ScriptScope]
 
 
@@ -160,8 +160,8 @@ class ScriptScope(dict[str, "ScriptValue | None"]):
         self.of_module: set[str] = set()  # names that are declared `global`
 
 
-class _Reader(ast.NodeVisitor):
-    """Collects the uses of DALI in one file.
+class Interpreter(ast.NodeVisitor):
+    """Follows names of DALI through the variables of one file. Collects the uses in its imports.
 
     Args:
       path: of the file.
@@ -183,36 +183,9 @@ class _Reader(ast.NodeVisitor):
         self._scopes = [self.module]  # around the visited code, the innermost last
         # Bodies of functions are visited last, because they see the module's final variables.
         self._deferred_bodies: list[tuple[list[ScriptScope], Sequence[ast.AST]]] = []
-        # Calls of functions with names of DALI that are visited or will be: the id of the function's node, and its
-        # arguments, (name, value) each.
-        self._entered_calls: set[tuple[int, frozenset[tuple[str, Any]]]] = set()
         self._returns: list[ScriptValue] = []  # the values from DALI in `return` statements so far
         self._depth = 0  # of calls and imports that are followed
         self._pipeline_classes: set[str] = set()  # names of the script's classes of pipelines
-        self._pads_to_longest = False  # whether a call of `pad` so far has no shape
-
-    def read(self, tree: ast.Module):
-        """Visits a whole file."""
-        for statement in tree.body:
-            self.visit(statement)
-        for scopes, body in self._deferred_bodies:  # the list grows meanwhile
-            self._scopes = scopes
-            for statement in body:
-                self.visit(statement)
-
-    @property
-    def reading(self) -> Reading:
-        """The findings, in the order of lines."""
-
-        def in_order(findings: Iterable[tuple[int, Any]]) -> list[Any]:
-            return list(dict.fromkeys(x for _, x in sorted(findings, key=lambda item: item[0])))
-
-        uses = [use for _, use in sorted(self._uses, key=lambda item: item[0])]
-        # Without a use of DALI, the file's pipelines are not DALI's.
-        ranks = in_order(self._remarks["ranks"]) if uses else []
-        shapes = in_order(self._remarks["shapes"]) if self._pads_to_longest else []
-        unseen, hints, fills = (in_order(self._remarks[kind]) for kind in ("unseen", "hints", "fills"))
-        return Reading(uses, unseen, hints, ranks, shapes, fills)
 
     def _add_use(self, name: str, node: ast.AST, works: bool = True):
         number = getattr(node, "lineno", 1)
@@ -367,8 +340,8 @@ class _Reader(ast.NodeVisitor):
         """
         if self._depth > 5:  # perhaps a recursion
             return None
-        # Another reader visits the body for its `return` statements. Its findings are not used.
-        silent = _Reader(function.reader._path, function.reader._line, self._scopes_of_files)
+        # Another interpreter visits the body for its `return` statements.
+        silent = Interpreter(function.reader._path, function.reader._line, self._scopes_of_files)
         silent.module, silent._depth = function.reader.module, self._depth + 1
         parameters = self._parameters(function, call) if call is not None else {}
         silent._scopes = [*function.scopes, ScriptScope(parameters)]
@@ -451,7 +424,7 @@ class _Reader(ast.NodeVisitor):
             if (
                 value is None
                 and module.partition(".")[0] != "jaxdali"  # what the script is ported to
-                and self._module_file(module, node.level) is None
+                and module_file(self._path, module, node.level) is None
                 and "dali" in f"{module}.{alias.name}".lower()
             ):
                 self._add_remark(
@@ -460,32 +433,13 @@ class _Reader(ast.NodeVisitor):
                     node,
                 )
 
-    def _module_file(self, module: str, level: int) -> pathlib.Path | None:
-        """The file of another module of the script; None: there is none in the folders above.
-
-        Args:
-          level: the number of dots of a relative import; 0: absolute, so any folder above may be on the path.
-        """
-        parts = module.split(".") if module else []
-        folder = self._path.absolute().parent
-        # A relative import goes up a folder for each dot after the first. Others are searched for in 8 folders at most.
-        folders = [[folder, *folder.parents][level - 1]] if level else [folder, *folder.parents][:8]
-        for base in folders:
-            for path in (
-                base.joinpath(*parts).with_suffix(".py") if parts else None,
-                base.joinpath(*parts, "__init__.py"),
-            ):
-                if path is not None and path.is_file():
-                    return path
-        return None
-
     def _read_module(self, module: str, level: int) -> ValueGroup | None:
         """Reads another module of the script. Returns its variables that are from DALI; None: there are none.
 
         Args:
           level: the number of dots of a relative import.
         """
-        path = self._module_file(module, level)
+        path = module_file(self._path, module, level)
         if path is None or self._depth > 5:
             return None
         if path not in self._scopes_of_files:
@@ -493,7 +447,7 @@ class _Reader(ast.NodeVisitor):
             with contextlib.suppress(OSError, ValueError, SyntaxError):
                 data = path.read_bytes()
                 if b"dali" in data.lower():
-                    reader = _Reader(path, str, self._scopes_of_files)
+                    reader = Interpreter(path, str, self._scopes_of_files)
                     reader._depth = self._depth + 1
                     for statement in parse(data.decode("utf-8-sig")).body:
                         reader.visit(statement)
@@ -642,12 +596,64 @@ class _Reader(ast.NodeVisitor):
             self.visit(statement)
         self._scopes = self._scopes[:-1]
 
-    # --- uses
+    # --- variables
 
     def visit_Name(self, node: ast.Name):
         if isinstance(node.ctx, ast.Store):
             self._bind(node.id, value=None)
-        elif isinstance(value := self._lookup(node.id), DaliName) and value.name != "nvidia":
+
+
+def _group(items: dict[Any, ScriptValue | None]) -> ValueGroup | None:
+    return ValueGroup(items) if any(items.values()) else None
+
+
+def _name_of_module(module: str) -> DaliName:
+    return DaliName(module.removeprefix(DALI).lstrip("."))
+
+
+class _Reader(Interpreter):
+    """Collects the uses of DALI in one file, and remarks on them."""
+
+    def __init__(
+        self, path: pathlib.Path, line: Callable[[int], str], scopes_of_files: dict[pathlib.Path, ScriptScope]
+    ):
+        super().__init__(path, line, scopes_of_files)
+        # Calls of functions with names of DALI that are visited or will be: the id of the function's node, and its
+        # arguments, (name, value) each.
+        self._entered_calls: set[tuple[int, frozenset[tuple[str, Any]]]] = set()
+        self._pads_to_longest = False  # whether a call of `pad` so far has no shape
+
+    def read(self, tree: ast.Module):
+        """Visits a whole file."""
+        for statement in tree.body:
+            self.visit(statement)
+        for scopes, body in self._deferred_bodies:  # the list grows meanwhile
+            self._scopes = scopes
+            for statement in body:
+                self.visit(statement)
+
+    @property
+    def reading(self) -> Reading:
+        """The findings, in the order of lines."""
+
+        def in_order(findings: Iterable[tuple[int, Any]]) -> list[Any]:
+            return list(dict.fromkeys(x for _, x in sorted(findings, key=lambda item: item[0])))
+
+        uses = [use for _, use in sorted(self._uses, key=lambda item: item[0])]
+        # Without a use of DALI, the file's pipelines are not DALI's.
+        ranks = in_order(self._remarks["ranks"]) if uses else []
+        shapes = in_order(self._remarks["shapes"]) if self._pads_to_longest else []
+        unseen, hints, fills = (in_order(self._remarks[kind]) for kind in ("unseen", "hints", "fills"))
+        return Reading(uses, unseen, hints, ranks, shapes, fills)
+
+    def visit_Name(self, node: ast.Name):
+        """Records the use of a variable whose value is a name of DALI."""
+        super().visit_Name(node)
+        if (
+            not isinstance(node.ctx, ast.Store)
+            and isinstance(value := self._lookup(node.id), DaliName)
+            and value.name != "nvidia"
+        ):
             self._record_use(value.name, node)
 
     def visit_Attribute(self, node: ast.Attribute):
@@ -869,14 +875,6 @@ class _Reader(ast.NodeVisitor):
                 )
 
 
-def _group(items: dict[Any, ScriptValue | None]) -> ValueGroup | None:
-    return ValueGroup(items) if any(items.values()) else None
-
-
-def _name_of_module(module: str) -> DaliName:
-    return DaliName(module.removeprefix(DALI).lstrip("."))
-
-
 def _strings(node: ast.Call) -> Iterator[str]:
     """Yields the strings among the arguments of a call; of a composed string, the beginning."""
     for x in (*node.args, *(k.value for k in node.keywords)):
@@ -960,6 +958,27 @@ def read(path: pathlib.Path) -> Reading:
     reader = _Reader(path, line, {})
     reader.read(parse(text))
     return reader.reading
+
+
+def module_file(script: pathlib.Path, module: str, level: int) -> pathlib.Path | None:
+    """The file of another module of a script; None: there is none in the folders above.
+
+    Args:
+      script: the file of the script.
+      level: the number of dots of a relative import; 0: absolute, so any folder above may be on the path.
+    """
+    parts = module.split(".") if module else []
+    folder = script.absolute().parent
+    # A relative import goes up a folder for each dot after the first. Others are searched for in 8 folders at most.
+    folders = [[folder, *folder.parents][level - 1]] if level else [folder, *folder.parents][:8]
+    for base in folders:
+        for path in (
+            base.joinpath(*parts).with_suffix(".py") if parts else None,
+            base.joinpath(*parts, "__init__.py"),
+        ):
+            if path is not None and path.is_file():
+                return path
+    return None
 
 
 def parse(text: str) -> ast.Module:
