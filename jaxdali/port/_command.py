@@ -8,7 +8,9 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from . import _alias, _report
-from ._reading import Remark, Use, find, read
+from ._findings import Remark, Use
+from ._reading import read
+from ._scripts import find
 
 _DESCRIPTION = """\
 Moves scripts from NVIDIA DALI to jaxdali.

@@ -6,7 +6,7 @@ import collections
 from collections.abc import Iterator, Sequence
 
 from .._core.names import hint
-from ._reading import Remark, Use
+from ._findings import Remark, Use
 
 
 def summary(uses: Sequence[Use]) -> str:
