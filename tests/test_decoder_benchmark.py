@@ -118,10 +118,12 @@ def test_decoders_are_compared(tmp_path):
         return pillow(data)
 
     decoders = [
-        _decoders.Decoder("Pillow 1", pillow),
-        _decoders.Decoder("brighter", lambda data: np.clip(pillow(data).astype(int) + 1, 0, 255).astype(np.uint8)),
-        _decoders.Decoder("smaller", lambda data: pillow(data)[1:] if data[:2] == b"\xff\xd8" else pillow(data)),
-        _decoders.Decoder("JPEG alone", only_jpeg, frozenset({"JPEG"})),
+        _decoders.LibraryDecoder("Pillow 1", pillow),
+        _decoders.LibraryDecoder(
+            "brighter", lambda data: np.clip(pillow(data).astype(int) + 1, 0, 255).astype(np.uint8)
+        ),
+        _decoders.LibraryDecoder("smaller", lambda data: pillow(data)[1:] if data[:2] == b"\xff\xd8" else pillow(data)),
+        _decoders.LibraryDecoder("JPEG alone", only_jpeg, frozenset({"JPEG"})),
     ]
     ticks = []
     groups, failed = _decoders.compare(files, decoders, 2, ticks.append)

@@ -100,7 +100,7 @@ def is_on_accelerator(array: Any) -> bool:
     return isinstance(array, jax.Array) and next(iter(array.devices())).platform != "cpu"
 
 
-class _Sample:
+class _ArrayPart:
     """A part of an array, in the form that `jax.dlpack.from_dlpack` takes."""
 
     def __init__(self, data: Any, start: int, shape: tuple[int, ...]):
@@ -159,7 +159,7 @@ class DeviceSamples(Sequence[jax.Array]):
             if device.platform == "tpu":  # TPUs have no DLPack
                 return jax.lax.dynamic_slice(self.data, (start,), (math.prod(shape),)).reshape(shape)
             # DLPack hands over the address. Its reader would not wait for the program that writes the memory.
-            return jax.dlpack.from_dlpack(_Sample(self.data.block_until_ready(), start, shape), device=device)
+            return jax.dlpack.from_dlpack(_ArrayPart(self.data.block_until_ready(), start, shape), device=device)
 
     def of(self, samples: Sequence[int]) -> DeviceSamples:
         """Some of the samples."""

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from .records import Records
-from .shuffle import Draw, list_order
+from .shuffle import ShufflePurpose, list_order
 
 Packing = Literal["first_fit", "sequential", "concatenate", "none"]
 
@@ -36,7 +36,7 @@ class Pieces:
 
 def packing_order(n: int, packing_seed: int | None) -> np.ndarray:
     """``i64[n]``: the order in which records are packed: shuffled by the seed, or as in the list if it is None."""
-    return np.arange(n) if packing_seed is None else list_order(n, packing_seed, Draw.LIST, epoch=0)
+    return np.arange(n) if packing_seed is None else list_order(n, packing_seed, ShufflePurpose.LIST, epoch=0)
 
 
 def pack(sizes: np.ndarray, order: np.ndarray, length: int, packing: Packing) -> Pieces:

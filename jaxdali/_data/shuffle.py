@@ -13,7 +13,7 @@ import numpy as np
 from .._cpu import shuffle_epochs
 
 
-class Draw(enum.IntEnum):
+class ShufflePurpose(enum.IntEnum):
     """The purpose of random numbers. It is part of Philox's counter, so that different purposes use different bits. The
     values must not change: they determine the orders of epochs.
     """
@@ -35,20 +35,20 @@ LIST_SEED = 0x6A61_7864_616C_69  # the letters "jaxdali"
 EPOCHS_SEED = 524287  # seed of `shuffle_after_epoch`, as in DALI
 
 
-def raw(seed: int, purpose: Draw, epoch: int, shard: int, n: int) -> np.ndarray:
+def raw(seed: int, purpose: ShufflePurpose, epoch: int, shard: int, n: int) -> np.ndarray:
     """n random 64-bit integers. NumPy guarantees that Philox's raw stream never changes."""
     key = np.array([seed % 2**64, 0], np.uint64)
     counter = np.array([0, epoch, shard, int(purpose)], np.uint64)
     return np.random.Philox(key=key, counter=counter).random_raw(n)
 
 
-def permutation(seed: int, purpose: Draw, epoch: int, shard: int, n: int) -> np.ndarray:
+def permutation(seed: int, purpose: ShufflePurpose, epoch: int, shard: int, n: int) -> np.ndarray:
     """The numbers 0 .. n - 1 in random order."""
     return np.argsort(raw(seed, purpose, epoch, shard, n), kind="stable")
 
 
 @functools.lru_cache(maxsize=8)
-def list_order(n: int, seed: int, purpose: Draw, epoch: int) -> np.ndarray:
+def list_order(n: int, seed: int, purpose: ShufflePurpose, epoch: int) -> np.ndarray:
     """The whole list in shuffled order, before it is split into shards."""
     order = permutation(seed, purpose, epoch, 0, n)
     order.flags.writeable = False
@@ -130,7 +130,7 @@ def buffer_order(n: int, fill: int, seed: int, epoch: int, shard: int) -> np.nda
     """
     fill = min(fill, n)
     steps = n - fill
-    places = (raw(seed, Draw.BUFFER, epoch, shard, steps) % np.uint64(fill)).astype(np.int64)
+    places = (raw(seed, ShufflePurpose.BUFFER, epoch, shard, steps) % np.uint64(fill)).astype(np.int64)
     # Step t returns the entry at `places[t]`, and puts entry t + fill there. So the entry that it returns was put there
     # by the last earlier step with the same place. The initial entries count as put there by the steps -fill .. -1.
     all_places = np.concatenate([np.arange(fill), places])
@@ -141,7 +141,7 @@ def buffer_order(n: int, fill: int, seed: int, epoch: int, shard: int) -> np.nda
     # Of two neighbours in `by_place` with the same place, the second one's step returns the first one.
     order[by_place[1:][has_same_place] - fill] = by_place[:-1][has_same_place]
     last = np.append(~has_same_place, True)  # marks the last entry of each place, which is left at the end
-    order[steps:] = by_place[last][permutation(seed, Draw.REST, epoch, shard, fill)]
+    order[steps:] = by_place[last][permutation(seed, ShufflePurpose.REST, epoch, shard, fill)]
     order.flags.writeable = False
     return order
 
@@ -191,7 +191,7 @@ class Groups:
 
 
 @functools.lru_cache(maxsize=8)
-def grouped_order(groups: Groups, seed: int, purpose: Draw, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+def grouped_order(groups: Groups, seed: int, purpose: ShufflePurpose, epoch: int) -> tuple[np.ndarray, np.ndarray]:
     """(groups ``i64[G]`` in random order, entries ``i64[N]`` of the list in the order of their groups), before it is
     split into shards.
     """
@@ -214,7 +214,7 @@ def grouped_order(groups: Groups, seed: int, purpose: Draw, epoch: int) -> tuple
     return order, entries
 
 
-def fractions(seed: int, purpose: Draw, epoch: int, shard: int, n: int) -> np.ndarray:
+def fractions(seed: int, purpose: ShufflePurpose, epoch: int, shard: int, n: int) -> np.ndarray:
     """n random numbers, ``f64[n]`` in [0, 1)."""
     bits = raw(seed, purpose, epoch, shard, n)
     bits >>= np.uint64(11)  # 53 bits remain, as many as a double has
@@ -282,7 +282,7 @@ def by_length(lengths: np.ndarray, run: int, seed: int | None, epoch: int, shard
         sort_keys = (
             runs.min(axis=1, initial=len(lengths))
             if seed is None
-            else raw(seed + window_number, Draw.RUNS, epoch, shard, num_full)
+            else raw(seed + window_number, ShufflePurpose.RUNS, epoch, shard, num_full)
         )
         order += [runs[np.argsort(sort_keys, kind="stable")].reshape(-1), window[num_full * run :]]
     return np.concatenate(order) if order else np.zeros(0, np.int64)

@@ -85,7 +85,7 @@ class StoredFeature:
         return float(max(ml_dtypes.finfo(self.dtype).min, np.finfo(np.float32).min))  # stored as float32
 
 
-class Slice(NamedTuple):
+class FileSlice(NamedTuple):
     """Records ``begin`` to ``end - 1`` of a file, by its number in `Contents.files`.
 
     Attributes:
@@ -112,7 +112,7 @@ class Contents:
     format: str
     files: tuple[str, ...]
     lengths: tuple[int, ...]
-    slices: tuple[Slice, ...]
+    slices: tuple[FileSlice, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,13 +241,13 @@ class DataSetInfo:
                 f"{self._folder}: the files are {cut(', '.join(map(str, self._formats)))}; only {' and '.join(FORMATS)} can be read"
             )
         numbers: dict[tuple[str, int], int] = {}  # of the files in the result, by split and number in it
-        slices = list[Slice]()
+        slices = list[FileSlice]()
         for part, (name, begin, end) in enumerate(parts):
             first = 0
             for k, n in enumerate(self.splits[name].lengths):
                 a, b = max(begin - first, 0), n if end is None else min(end - first, n)
                 if a < b:
-                    slices.append(Slice(numbers.setdefault((name, k), len(numbers)), a, b, part))
+                    slices.append(FileSlice(numbers.setdefault((name, k), len(numbers)), a, b, part))
                 first += n
         if not slices:
             raise ArgumentError(f"split {quoted(spec)} has no records")

@@ -14,8 +14,8 @@ from .._core.errors import ArgumentError
 from .shuffle import (
     EPOCHS_SEED,
     LIST_SEED,
-    Draw,
     Groups,
+    ShufflePurpose,
     buffer_order,
     by_length,
     check_epoch,
@@ -51,9 +51,9 @@ def _ungrouped(walk: Walk, number: int) -> tuple[np.ndarray, np.ndarray]:
     if walk.random_shuffle:
         # Keyed by the shard, not by the reader, so that an epoch is the same for any number of readers.
         position = first + buffer_order(end - first, walk.initial_fill, walk.seed, number, shard)
-        return list_order(walk.size, LIST_SEED, Draw.LIST, 0)[position], position
+        return list_order(walk.size, LIST_SEED, ShufflePurpose.LIST, 0)[position], position
     if walk.shuffle == "global":
-        return list_order(walk.size, walk.seed, Draw.EPOCH, number)[first:end], position
+        return list_order(walk.size, walk.seed, ShufflePurpose.EPOCH, number)[first:end], position
     if walk.shuffle_after_epoch:
         return epoch_order(walk.size, walk.shuffle_after_epoch_seed, number, walk.containers)[first:end], position
     return position, position
@@ -67,9 +67,9 @@ def _in_groups(walk: Walk, groups: Groups, number: int) -> tuple[np.ndarray, np.
     shard = walk._shard(number)
     first, end = shard_bounds(walk.size, walk.num_shards, shard)
     # With "global" and `shuffle_after_epoch` each round has an order of its own, otherwise all have the same.
-    seed, purpose, epoch = walk.seed, Draw.EPOCH, number
+    seed, purpose, epoch = walk.seed, ShufflePurpose.EPOCH, number
     if walk.random_shuffle:
-        seed, purpose, epoch = LIST_SEED, Draw.LIST, 0
+        seed, purpose, epoch = LIST_SEED, ShufflePurpose.LIST, 0
     elif walk.shuffle_after_epoch:
         seed = walk.shuffle_after_epoch_seed
     order, entries = grouped_order(groups, seed, purpose, epoch)
@@ -78,9 +78,9 @@ def _in_groups(walk: Walk, groups: Groups, number: int) -> tuple[np.ndarray, np.
     order, sizes = order[sizes > 0], sizes[sizes > 0]
     # When each entry comes while its group is in the buffer, and how far it moves then (None: not at all): see `spread`
     # in shuffle.py.
-    times, moves = fractions(seed, Draw.SPREAD, epoch, shard, end - first), None
+    times, moves = fractions(seed, ShufflePurpose.SPREAD, epoch, shard, end - first), None
     if walk.random_shuffle and walk.initial_fill > 1:
-        moves = fractions(walk.seed, Draw.MOVES, number, shard, end - first)
+        moves = fractions(walk.seed, ShufflePurpose.MOVES, number, shard, end - first)
     position = first + spread(sizes, groups.nbytes[order], groups.buffer, times, moves, walk.initial_fill)
     return entries[position], position
 

@@ -32,7 +32,7 @@ from ._definitions import UsageError
 
 
 @dataclasses.dataclass(frozen=True)
-class Decoder:
+class LibraryDecoder:
     """A library's decoder.
 
     Attributes:
@@ -51,7 +51,7 @@ REFERENCE = "Pillow"  # always installed
 
 
 @contextlib.contextmanager
-def installed() -> Iterator[tuple[list[Decoder], dict[str, str]]]:
+def installed() -> Iterator[tuple[list[LibraryDecoder], dict[str, str]]]:
     """The installed decoders, jaxdali's first, and reasons why other installed ones can't be used, by library."""
     with contextlib.ExitStack() as stack:
         decoders, unusable = [_of_jaxdali(stack), _of_pillow()], dict[str, str]()
@@ -66,7 +66,7 @@ def installed() -> Iterator[tuple[list[Decoder], dict[str, str]]]:
         yield decoders, unusable
 
 
-def _of_jaxdali(stack: contextlib.ExitStack) -> Decoder:
+def _of_jaxdali(stack: contextlib.ExitStack) -> LibraryDecoder:
     """jaxdali's decoder, with a thread pool of one thread that `stack` destroys."""
     pool = _cpu.pool_create(1)
     stack.callback(_cpu.pool_destroy, pool)
@@ -88,31 +88,31 @@ def _of_jaxdali(stack: contextlib.ExitStack) -> Decoder:
             raise ValueError(failure(row[Info.FORMAT], code))
         return out
 
-    return Decoder(f"jaxdali {__version__}", decode)
+    return LibraryDecoder(f"jaxdali {__version__}", decode)
 
 
-def _of_pillow() -> Decoder:
+def _of_pillow() -> LibraryDecoder:
     def decode(data: bytes) -> np.ndarray:
         with Image.open(io.BytesIO(data)) as image:
             return np.asarray(image.convert("RGB"))
 
-    return Decoder(f"{REFERENCE}{'-SIMD' * ('.post' in PIL.__version__)} {PIL.__version__}", decode)
+    return LibraryDecoder(f"{REFERENCE}{'-SIMD' * ('.post' in PIL.__version__)} {PIL.__version__}", decode)
 
 
-def _of_simplejpeg(simplejpeg: Any) -> Decoder:
-    return Decoder(
+def _of_simplejpeg(simplejpeg: Any) -> LibraryDecoder:
+    return LibraryDecoder(
         f"simplejpeg {_version('simplejpeg')}",
         functools.partial(simplejpeg.decode_jpeg, colorspace="RGB"),
         frozenset({"JPEG"}),
     )
 
 
-def _of_turbojpeg(turbojpeg: Any) -> Decoder:
+def _of_turbojpeg(turbojpeg: Any) -> LibraryDecoder:
     decode = functools.partial(turbojpeg.TurboJPEG().decode, pixel_format=turbojpeg.TJPF_RGB)
-    return Decoder(f"PyTurboJPEG {_version('PyTurboJPEG')}", decode, frozenset({"JPEG"}))
+    return LibraryDecoder(f"PyTurboJPEG {_version('PyTurboJPEG')}", decode, frozenset({"JPEG"}))
 
 
-def _of_opencv(cv2: Any) -> Decoder:
+def _of_opencv(cv2: Any) -> LibraryDecoder:
     """OpenCV's decoder, in one thread."""
     cv2.setNumThreads(1)
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
@@ -130,10 +130,10 @@ def _of_opencv(cv2: Any) -> Decoder:
             raise ValueError("imdecode returns None")
         return pixels
 
-    return Decoder(f"OpenCV {cv2.__version__}", decode_rgb if hasattr(cv2, "IMREAD_COLOR_RGB") else decode)
+    return LibraryDecoder(f"OpenCV {cv2.__version__}", decode_rgb if hasattr(cv2, "IMREAD_COLOR_RGB") else decode)
 
 
-def _of_imagecodecs(imagecodecs: Any) -> Decoder:
+def _of_imagecodecs(imagecodecs: Any) -> LibraryDecoder:
     """The decoders of imagecodecs, which has a function for each format. An installation may lack some."""
     names_of_formats = {
         "JPEG": "jpeg8",
@@ -157,10 +157,10 @@ def _of_imagecodecs(imagecodecs: Any) -> Decoder:
             return np.repeat(pixels.reshape(*pixels.shape[:2], -1)[..., :1], 3, axis=2)
         return pixels[..., :3]
 
-    return Decoder(f"imagecodecs {_version('imagecodecs')}", decode, frozenset(functions))
+    return LibraryDecoder(f"imagecodecs {_version('imagecodecs')}", decode, frozenset(functions))
 
 
-def _of_torchvision(torchvision: Any) -> Decoder:
+def _of_torchvision(torchvision: Any) -> LibraryDecoder:
     """torchvision's decoder, in one thread."""
     import torch
 
@@ -171,10 +171,10 @@ def _of_torchvision(torchvision: Any) -> Decoder:
         pixels = read.decode_image(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode=read.ImageReadMode.RGB)
         return pixels.permute(1, 2, 0).numpy()  # from CHW to HWC
 
-    return Decoder(f"torchvision {torchvision.__version__}", decode)
+    return LibraryDecoder(f"torchvision {torchvision.__version__}", decode)
 
 
-def _of_torchcodec(torchcodec: Any) -> Decoder:
+def _of_torchcodec(torchcodec: Any) -> LibraryDecoder:
     """torchcodec's decoder of images, in one thread."""
     import torch
 
@@ -186,10 +186,10 @@ def _of_torchcodec(torchcodec: Any) -> Decoder:
         # The first frame of an animation, from CHW to HWC.
         return (pixels[0] if pixels.ndim == 4 else pixels).permute(1, 2, 0).numpy()
 
-    return Decoder(f"torchcodec {torchcodec.__version__}", decode)
+    return LibraryDecoder(f"torchcodec {torchcodec.__version__}", decode)
 
 
-_LIBRARIES: Sequence[tuple[str, str, Callable[[Any], Decoder]]] = (  # name, module, decoder
+_LIBRARIES: Sequence[tuple[str, str, Callable[[Any], LibraryDecoder]]] = (  # name, module, decoder
     ("simplejpeg", "simplejpeg", _of_simplejpeg),
     ("PyTurboJPEG", "turbojpeg", _of_turbojpeg),
     ("OpenCV", "cv2", _of_opencv),
@@ -391,7 +391,7 @@ class Group:
 
 
 def compare(
-    files: Sequence[File], decoders: Sequence[Decoder], rounds: int, tick: Callable[[float], object]
+    files: Sequence[File], decoders: Sequence[LibraryDecoder], rounds: int, tick: Callable[[float], object]
 ) -> tuple[list[Group], dict[str, dict[str, str]]]:
     """Measures all decoders on all files.
 
@@ -444,13 +444,16 @@ def compare(
     return results_by_category, failed
 
 
-def _accepts(decoder: Decoder, file: File) -> bool:
+def _accepts(decoder: LibraryDecoder, file: File) -> bool:
     """Whether a decoder is tried on a file."""
     return not decoder.formats or file.container in decoder.formats
 
 
 def _decode_once(
-    file: File, decoders: Sequence[Decoder], failed: dict[str, dict[str, str]], differences: dict[str, dict[str, float]]
+    file: File,
+    decoders: Sequence[LibraryDecoder],
+    failed: dict[str, dict[str, str]],
+    differences: dict[str, dict[str, float]],
 ):
     """Decodes a file by each decoder, to warm up and to compare the pixels.
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import jaxdali
 
 from ._findings import Remark, Use
-from ._names import Missing, look_up, operator_of, side
+from ._names import MissingName, look_up, operator_of, side
 from ._scripts import module_file, parse
 
 DALI = "nvidia.dali"
@@ -140,7 +140,7 @@ class Interpreter(ast.NodeVisitor):
             return jaxdali
         try:
             x = look_up(name)
-        except Missing:
+        except MissingName:
             self._add_use(name, node, works=False)
             return None
         if not isinstance(x, types.ModuleType):
@@ -246,7 +246,7 @@ class Interpreter(ast.NodeVisitor):
         if isinstance(function_value, ScriptFunction):
             return self._function_result(function_value, node)
         if isinstance(function_value, (DaliName, DaliObject)):
-            with contextlib.suppress(Missing):
+            with contextlib.suppress(MissingName):
                 x = look_up(function_value.name)
                 if isinstance(x, type) and isinstance(function_value, DaliName):
                     return DaliObject(function_value.name)
@@ -524,7 +524,7 @@ class Interpreter(ast.NodeVisitor):
             self.visit(x)
         bases = [base.name for base in map(self._resolve, node.bases) if isinstance(base, DaliName)]
         self._bind(node.name, value=None)
-        with contextlib.suppress(Missing):
+        with contextlib.suppress(MissingName):
             if bases and is_pipeline(look_up(bases[0])):
                 self._pipeline_classes.add(node.name)
         self._scopes = [*self._scopes, ScriptScope(base=bases[0] if bases else "")]

@@ -38,7 +38,7 @@ _SIGNAL = signal.SIGURG
 
 
 @dataclasses.dataclass
-class _Output:
+class _OutputSummary:
     """An output: its type, its shape in the first batch, and the least and the largest number; None: unknown."""
 
     dtype: str
@@ -61,7 +61,7 @@ class _Source:
     num_batches: int = 0
     num_refusals: int = 0
     restarts: bool = False
-    outputs: dict[Any, _Output] = dataclasses.field(default_factory=dict)
+    outputs: dict[Any, _OutputSummary] = dataclasses.field(default_factory=dict)
 
     def add(self, batch: Any):
         """Adds a batch: a dict, a list with a dict for each pipeline, or a tuple."""
@@ -217,12 +217,12 @@ def _end_main_thread(*_: object) -> NoReturn:
     sys.exit(0)
 
 
-def _range(x: _Output) -> str:
+def _range(x: _OutputSummary) -> str:
     text = "{:.4g} to {:.4g}" if isinstance(x.least, float) else "{} to {}"
     return "" if x.least is None else text.format(x.least, x.largest)
 
 
-def _described(x: Any) -> _Output:
+def _described(x: Any) -> _OutputSummary:
     """Describes an output of a batch."""
     form = ""
     if isinstance(x, (TensorListCPU, TensorListGPU)):
@@ -232,10 +232,10 @@ def _described(x: Any) -> _Output:
         (x, _), form = x, "ragged, padded to "
     arrays = x if isinstance(x, list) else [x]
     if not arrays or not hasattr(arrays[0], "shape"):  # metadata
-        return _Output(type(arrays[0]).__name__ if arrays else "", f"{len(arrays)} objects")
+        return _OutputSummary(type(arrays[0]).__name__ if arrays else "", f"{len(arrays)} objects")
     if isinstance(x, list):
         form = f"ragged, {len(x)} samples, the first "
-    output = _Output(str(arrays[0].dtype).removeprefix("torch."), f"{form}{tuple(arrays[0].shape)}")
+    output = _OutputSummary(str(arrays[0].dtype).removeprefix("torch."), f"{form}{tuple(arrays[0].shape)}")
     # Sparse tensors, and arrays that are partly in other processes, have no range here. A JAX array is copied, as the
     # program may donate it, and a NumPy array on its memory would prevent that.
     with contextlib.suppress(TypeError, ValueError, RuntimeError), own_settings():

@@ -19,14 +19,14 @@ from .._core.names import instead
 from .._core.operator import HostOperator, NativeOperator, Operator, ProgramOperator, SampleOperator, SourceOperator
 
 
-class Missing(Exception):
+class MissingName(Exception):
     """Raised for a name that jaxdali does not have."""
 
 
 @functools.cache
 def look_up(name: str) -> Any:
     """Returns the object for DALI's name `name` under ``nvidia.dali``; None: it belongs to a plugin whose framework is
-    not installed. Raises `Missing` if jaxdali lacks the name.
+    not installed. Raises `MissingName` if jaxdali lacks the name.
     """
     value: Any = jaxdali
     for name_part in name.split("."):
@@ -42,14 +42,14 @@ def look_up(name: str) -> Any:
 
 
 def _submodule(parent: Any, part: str) -> Any:
-    """Imports a submodule. Raises `Missing`. If its framework is not installed, it is a module whose names are all
+    """Imports a submodule. Raises `MissingName`. If its framework is not installed, it is a module whose names are all
     None.
     """
     if not isinstance(parent, types.ModuleType) or not hasattr(parent, "__path__"):
-        raise Missing(part)
+        raise MissingName(part)
     spec = importlib.util.find_spec(f"{parent.__name__}.{part}")
     if spec is None or instead(parent.__name__, part):
-        raise Missing(part)
+        raise MissingName(part)
     try:
         return importlib.import_module(spec.name)
     except ImportError:  # the framework of a plugin is not installed: the names are read from the plugin's code

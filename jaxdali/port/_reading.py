@@ -29,7 +29,7 @@ from ._interpreter import (
     imported_module,
     is_pipeline,
 )
-from ._names import Missing, host_reads, keywords, look_up, operator_of, pipeline_keywords
+from ._names import MissingName, host_reads, keywords, look_up, operator_of, pipeline_keywords
 from ._scripts import parse, source
 
 # PyTorch's iterators, with the place of `reader_name` among their arguments.
@@ -205,7 +205,7 @@ class _Reader(Interpreter):
             name, keyword_names = callee.decorator, pipeline_keywords() | callee.parameters
         else:
             name = callee.name
-            with contextlib.suppress(Missing):
+            with contextlib.suppress(MissingName):
                 keyword_names = keywords(look_up(callee.name))
         if keyword_names is None:
             return
@@ -229,7 +229,7 @@ class _Reader(Interpreter):
         """Adds a remark where a pipeline runs on the GPU with the number of its process."""
         is_class = isinstance(node.func, ast.Name) and node.func.id in self._pipeline_classes
         if isinstance(callee, DaliName):
-            with contextlib.suppress(Missing):
+            with contextlib.suppress(MissingName):
                 is_class = is_pipeline(look_up(callee.name))
         if not is_class and not isinstance(callee, (ScriptDefinition, ScriptFunction)):
             return
@@ -272,7 +272,7 @@ class _Reader(Interpreter):
         if isinstance(callee, ScriptDefinition):
             return
         operator = ""
-        with contextlib.suppress(Missing):
+        with contextlib.suppress(MissingName):
             operator = operator_of(look_up(callee.name))
         if not operator:
             return
@@ -311,7 +311,7 @@ def _strings(node: ast.Call) -> Iterator[str]:
 
 @functools.cache
 def _is_module(name: str) -> bool:
-    with contextlib.suppress(Missing):
+    with contextlib.suppress(MissingName):
         return not name or isinstance(look_up(name), types.ModuleType)
     return False
 

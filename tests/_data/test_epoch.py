@@ -15,7 +15,7 @@ import jaxdali._data.epoch as epoch_module
 import jaxdali._data.shuffle as shuffle_module
 import jaxdali._data.walk as walk_module
 from jaxdali._data.epoch import EpochCounter, EpochPlan
-from jaxdali._data.shuffle import Draw, Groups, buffer_order, permutation, raw
+from jaxdali._data.shuffle import Groups, ShufflePurpose, buffer_order, permutation, raw
 from jaxdali._data.walk import Walk
 
 
@@ -313,12 +313,12 @@ def test_groups_too_large_for_the_buffer():
 
 def test_shuffle_buffer_against_a_loop():
     n, fill, seed = 200, 7, 5
-    place = raw(seed, Draw.BUFFER, 2, 1, n - fill) % np.uint64(fill)
+    place = raw(seed, ShufflePurpose.BUFFER, 2, 1, n - fill) % np.uint64(fill)
     buffer, order = list(range(fill)), []
     for t, j in enumerate(place.astype(int)):
         order.append(buffer[j])
         buffer[j] = fill + t
-    order += [buffer[j] for j in permutation(seed, Draw.REST, 2, 1, fill)]
+    order += [buffer[j] for j in permutation(seed, ShufflePurpose.REST, 2, 1, fill)]
     assert buffer_order(n, fill, seed, 2, 1).tolist() == order
 
 

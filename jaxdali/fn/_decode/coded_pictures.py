@@ -24,7 +24,7 @@ from .formats import DecodeError
 FORMATS = (Format.AVIF, Format.TIFF)
 
 
-class Picture(NamedTuple):
+class CodedPicture(NamedTuple):
     """A picture that is decoded.
 
     Attributes:
@@ -46,7 +46,7 @@ class Picture(NamedTuple):
         return self.width * self.height * (self.samples if self.is_float else -(-self.samples // 4))
 
 
-def largest_picture(data: bytes | memoryview, kind: int) -> Picture:
+def largest_picture(data: bytes | memoryview, kind: int) -> CodedPicture:
     """The largest picture that is decoded for a file of one of `FORMATS`. Raises `DecodeError` if it is damaged."""
     data = memoryview(data)  # whose parts are not copies
     try:
@@ -66,7 +66,7 @@ def _number(data: bytes | memoryview, offset: int, size: int) -> int:
 # --- TIFF ------------------------------------------------------------------------------------------------------------
 
 
-def _pictures_of_tiff(data: memoryview) -> Iterator[Picture]:
+def _pictures_of_tiff(data: memoryview) -> Iterator[CodedPicture]:
     """The image of the first directory, and one of its tiles (TIFF 6.0, section 15)."""
     # Of ImageWidth, ImageLength, BitsPerSample, SamplesPerPixel, RowsPerStrip, TileWidth and TileLength: the largest
     # value, as libraries differ in which entry of a tag they take.
@@ -77,9 +77,9 @@ def _pictures_of_tiff(data: memoryview) -> Iterator[Picture]:
         largest[tag] = max(largest[tag], value)
     width, height, bits, samples, rows, tile_width, tile_height = largest.values()
     is_float, detail = bits > 16, " of floats" if bits > 16 else ""  # wider integers are refused
-    yield Picture(f"the image{detail} has", width, height, samples, is_float)
+    yield CodedPicture(f"the image{detail} has", width, height, samples, is_float)
     if tile_width or tile_height:  # libtiff takes a missing extent from the strips
-        yield Picture(f"its tiles{detail} have", tile_width or width, tile_height or rows, samples, is_float)
+        yield CodedPicture(f"its tiles{detail} have", tile_width or width, tile_height or rows, samples, is_float)
 
 
 # --- AVIF ------------------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class _Uses:
         return part
 
 
-def _pictures_of_avif(data: memoryview) -> Iterator[Picture]:
+def _pictures_of_avif(data: memoryview) -> Iterator[CodedPicture]:
     """The frames of all AV1 images and tracks, tiles and alpha among them, and the sizes that these are scaled to."""
     uses, has_frames = _Uses(data), False
     streams = list[Iterable[bytes | memoryview]]()
@@ -140,16 +140,16 @@ def _pictures_of_avif(data: memoryview) -> Iterator[Picture]:
         raise EOFError
 
 
-def _sizes_of_images(data: memoryview, begin: int, end: int) -> Iterator[Picture]:
+def _sizes_of_images(data: memoryview, begin: int, end: int) -> Iterator[CodedPicture]:
     """The sizes (ispe) of images in the content of a box `meta` (ISO/IEC 23008-12, 6.5.3)."""
     for place in _find(data, begin + 4, end, b"iprp", b"ipco", b"ispe"):
-        yield Picture("its image is scaled to", _number(data, place[0] + 4, 4), _number(data, place[0] + 8, 4))
+        yield CodedPicture("its image is scaled to", _number(data, place[0] + 4, 4), _number(data, place[0] + 8, 4))
 
 
-def _sizes_of_track(data: memoryview, begin: int, end: int) -> Iterator[Picture]:
+def _sizes_of_track(data: memoryview, begin: int, end: int) -> Iterator[CodedPicture]:
     """The size of a track (14496-12, 8.3.2): the last two numbers, in units of 2^-16."""
     for _, place_end in _find(data, begin, end, b"tkhd"):
-        yield Picture("its image is scaled to", _number(data, place_end - 8, 2), _number(data, place_end - 4, 2))
+        yield CodedPicture("its image is scaled to", _number(data, place_end - 8, 2), _number(data, place_end - 4, 2))
 
 
 def _find(data: memoryview, begin: int, end: int, *path: bytes) -> list[tuple[int, int]]:
@@ -160,10 +160,10 @@ def _find(data: memoryview, begin: int, end: int, *path: bytes) -> list[tuple[in
     return places
 
 
-def _canvas(content: bytes) -> Picture:
+def _canvas(content: bytes) -> CodedPicture:
     """The picture of which images are the tiles (23008-12, 6.6.2.3): its extents follow version, flags, rows, columns."""
     size = 4 if content[1] & 1 else 2
-    return Picture("its tiles make", _number(content, 4, size), _number(content, 4 + size, size))
+    return CodedPicture("its tiles make", _number(content, 4, size), _number(content, 4 + size, size))
 
 
 def _items(data: memoryview, begin: int, end: int, uses: _Uses) -> Iterator[tuple[bytes, bytes]]:
@@ -263,7 +263,7 @@ _HEADER_BYTES = 1024  # of an OBU that are looked at; a sequence header has at m
 _SEQUENCE_HEADER, _FRAME_HEADERS = 1, (3, 6, 7)  # types of OBUs: OBU_FRAME_HEADER, _FRAME, _REDUNDANT_FRAME_HEADER
 
 
-def _frames(parts: Iterable[bytes | memoryview]) -> Iterator[Picture]:
+def _frames(parts: Iterable[bytes | memoryview]) -> Iterator[CodedPicture]:
     """The sizes of the frames in a stream of AV1 (AV1 specification, 5.3, 5.5 and 5.9)."""
     header = None
     for part in parts:
@@ -282,11 +282,11 @@ def _frames(parts: Iterable[bytes | memoryview]) -> Iterator[Picture]:
                 bits = _Bits(part[position : position + min(size, _HEADER_BYTES)])
                 if kind == _SEQUENCE_HEADER:
                     header = _SequenceHeader(bits)
-                    yield Picture("its frame has", *header.size)
+                    yield CodedPicture("its frame has", *header.size)
                 elif header is None:
                     raise EOFError
                 elif not header.is_reduced and (frame_size := header.own_size(bits)):
-                    yield Picture("its frame has", *frame_size)
+                    yield CodedPicture("its frame has", *frame_size)
             position += size
 
 

@@ -30,7 +30,7 @@ _VALUES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class _Rows:
+class _PartitionedRows:
     """An output of rows, which partitions make of values.
 
     Attributes:
@@ -186,7 +186,7 @@ class _Parts:
     def __init__(self, outputs: ExampleOutputs):
         self.keys: list[tuple[str, bool]] = []
         self.fields: list[RecordField] = []
-        self.sources: list[int | _Rows] = []
+        self.sources: list[int | _PartitionedRows] = []
         self.specs: tuple[Spec, ...] = ()
         specs: list[Spec] = []
         ragged: list[tuple[int, Feature]] = []  # the outputs that partitions make, which come last
@@ -243,7 +243,7 @@ class _Parts:
                 numbers = Feature("RaggedFeature", FeatureType.int64, key=p.key)
                 self.fields.append(_field(self._number(p.key, False), p.key, numbers, numbers, False))
             partitions.append((p, number))
-        self.sources[k] = _Rows(k, tuple(partitions), lengths=feature.kind == "LengthsFeature")
+        self.sources[k] = _PartitionedRows(k, tuple(partitions), lengths=feature.kind == "LengthsFeature")
 
 
 def _check_of_list(name: str, feature: Feature):
@@ -353,7 +353,7 @@ def _spec_of_rows(feature: Feature, referred: Feature) -> Spec:
     return Spec(np.dtype(_DTYPES[referred.dtype]), ndim, None)
 
 
-def _rows(ctx: HostContext, native: Sequence[Any], rows: _Rows, spec: Spec, failed: set[int]) -> Any:
+def _rows(ctx: HostContext, native: Sequence[Any], rows: _PartitionedRows, spec: Spec, failed: set[int]) -> Any:
     """An output of rows: the samples, padded."""
     samples: list[np.ndarray] = []
     for i in range(ctx.N):
@@ -368,7 +368,7 @@ def _rows(ctx: HostContext, native: Sequence[Any], rows: _Rows, spec: Spec, fail
     return pack(samples, ctx.S, lambda n, dtype: np.empty((ctx.S, n), dtype))
 
 
-def _rows_of_sample(native: Sequence[np.ndarray], rows: _Rows) -> np.ndarray:
+def _rows_of_sample(native: Sequence[np.ndarray], rows: _PartitionedRows) -> np.ndarray:
     """The rows of one sample. Raises ValueError if a partition contradicts the values."""
     values = native[rows.values]
     lengths = np.zeros(0, np.int64)

@@ -89,7 +89,7 @@ def _replacement_of(i: int, ctx: HostContext, is_good: Callable[[int], bool]) ->
 
 
 @dataclasses.dataclass
-class _Samples:
+class _EncodedBatch:
     """A batch on its way through the host.
 
     Attributes:
@@ -274,13 +274,13 @@ class ImageHeaders(HostOperator):
         if is_common and not reasons and not ctx.bad and self.cache is None and not self.on_gpu:
             # The kernels decode all images, and the bytes are not copied. Only GPU kernels have a `reader`, and so a place.
             return source, info, np.zeros((ctx.N, 0), np.int32)
-        samples = _Samples(
+        samples = _EncodedBatch(
             source, info, np.zeros((ctx.N, _cpu.TABLE_WORDS if self.on_gpu else 0), np.int32), rasters, pages
         )
         return (*self._decode_rest(ctx, samples, reasons), *place)
 
     def _decode_rest(
-        self, ctx: HostContext, x: _Samples, reasons: dict[int, str]
+        self, ctx: HostContext, x: _EncodedBatch, reasons: dict[int, str]
     ) -> tuple[Packed, np.ndarray, np.ndarray]:
         """Decodes what the kernels can't decode. Returns the first three outputs.
 
@@ -486,7 +486,7 @@ class ImageHeaders(HostOperator):
         for i in replaced:
             ctx.report_bad(i, *failed.pop(i))
 
-    def _look_up(self, ctx: HostContext, x: _Samples, cache_use: CacheUse):
+    def _look_up(self, ctx: HostContext, x: _EncodedBatch, cache_use: CacheUse):
         """Replaces samples by finished pixels from the cache, and sets the keys of those that it should keep."""
         op = self.images
         sizes = output_shapes(x.info, op.output_type, op.adjust_orientation).prod(axis=1) * op.dtype.itemsize
@@ -504,7 +504,7 @@ class ImageHeaders(HostOperator):
             elif i not in ctx.bad and cache_use.cache.admits(int(sizes[i])):
                 x.keys[i] = key
 
-    def _decode_rasters(self, ctx: HostContext, x: _Samples):
+    def _decode_rasters(self, ctx: HostContext, x: _EncodedBatch):
         """Decodes images without a native decoder to rasters, as they are stored in the file (not turned upright)."""
         # Samples in `data` have been replaced already, by pixels from the cache.
         for i, raster in x.rasters.items():
@@ -519,7 +519,7 @@ class ImageHeaders(HostOperator):
             else:
                 x.data[i] = replace_file(x.info[i], result, Format.RAW)
 
-    def _compact(self, ctx: HostContext, x: _Samples, chosen: list[int]) -> list[int]:
+    def _compact(self, ctx: HostContext, x: _EncodedBatch, chosen: list[int]) -> list[int]:
         """Decodes the coefficients of progressive JPEG, from which GPU kernels make the pixels.
 
         A file is left out if its coefficients are more bytes to send to the GPU than its pixels, which is rare for
@@ -545,7 +545,7 @@ class ImageHeaders(HostOperator):
         x.info[[*compacted], Info.FORMAT] = Format.COMPACT
         return [*compacted]
 
-    def _decode_pixels(self, ctx: HostContext, x: _Samples, chosen: list[int]):
+    def _decode_pixels(self, ctx: HostContext, x: _EncodedBatch, chosen: list[int]):
         """Decodes images that GPU kernels don't take to finished pixels."""
         for i, result in zip(
             chosen, self.images.on_host(ctx.pool, [(x.bytes_of(i), x.info[i]) for i in chosen]), strict=True
@@ -556,7 +556,7 @@ class ImageHeaders(HostOperator):
                 x.data[i] = result.reshape(-1).view(np.uint8)
                 x.info[i, Info.FORMAT] = Format.PIXELS
 
-    def _replace(self, ctx: HostContext, x: _Samples):
+    def _replace(self, ctx: HostContext, x: _EncodedBatch):
         """Replaces each failed sample by a black image, or by the next valid sample, see `_replacement_of`."""
         for i in sorted(x.failed):
             if self.replace_shape is not None:

@@ -23,7 +23,7 @@ _MAX_SIZE = 1 << 48  # of a buffer, in bytes: more than memory
 
 
 @dataclasses.dataclass(frozen=True)
-class _Message:
+class _ArrowMessage:
     """The place of a message, and the properties of its batch.
 
     Attributes:
@@ -56,7 +56,7 @@ class CompressedBatches:
       messages: its messages, the schema first.
     """
 
-    def __init__(self, data: Any, messages: Sequence[_Message]):
+    def __init__(self, data: Any, messages: Sequence[_ArrowMessage]):
         pa = import_pyarrow()
         self._data = data
         self._schema = messages[0]
@@ -92,7 +92,7 @@ class CompressedBatches:
         # Each row counts with the mean size of a value of each dictionary.
         return size + sum(rows * sum(m.sizes) // max(m.rows, 1) for m in self._dictionaries)
 
-    def _size(self, batch: _Message, fields: Sequence[int]) -> int:
+    def _size(self, batch: _ArrowMessage, fields: Sequence[int]) -> int:
         """Decompressed size of these fields in bytes; of all fields if it is unknown which buffers belong to them."""
         views, first, size = iter(batch.views), 0, 0
         for i, field in enumerate(self.schema):
@@ -114,7 +114,7 @@ def compressed_batches(data: Any) -> CompressedBatches | None:
     return CompressedBatches(data, messages) if any(m.compressed for m in messages) else None
 
 
-def _messages(data: Any) -> Iterator[_Message]:
+def _messages(data: Any) -> Iterator[_ArrowMessage]:
     """The messages of a file or a stream, one after another."""
     pa = import_pyarrow()
     reader = pa.BufferReader(data)
@@ -136,15 +136,15 @@ def _messages(data: Any) -> Iterator[_Message]:
             raise pa.ArrowInvalid(f"the message at {begin} can't be parsed: {e}") from e
 
 
-def _parse_message(begin: int, end: int, metadata: memoryview, body: memoryview) -> _Message:
+def _parse_message(begin: int, end: int, metadata: memoryview, body: memoryview) -> _ArrowMessage:
     """Parses the metadata of a message. `body` has the buffers, of which only the stated sizes are read."""
     # Message: header_type is field 1, header field 2. DictionaryBatch: data (a RecordBatch) is field 1.
     # RecordBatch: length is field 0, nodes 1, buffers 2, compression 3, variadicBufferCounts 4.
-    message = _Table(metadata, struct.unpack_from("<I", metadata)[0])
+    message = _FlatbufferTable(metadata, struct.unpack_from("<I", metadata)[0])
     kind, header = message.number(1, "<B"), message.table(2)
     batch = header.table(1) if kind == _DICTIONARY_BATCH and header is not None else header
     if kind not in (_DICTIONARY_BATCH, _RECORD_BATCH) or batch is None:
-        return _Message(begin, end, kind, rows=0, sizes=(), views=(), compressed=False)
+        return _ArrowMessage(begin, end, kind, rows=0, sizes=(), views=(), compressed=False)
     # Arrow 0.17 wrote the name of the compression into the metadata instead.
     compressed = batch.table(3) is not None or b"ARROW:experimental_compression" in bytes(metadata)
     sizes, max_bits = [], _ROWS_WITHOUT_BYTES
@@ -160,10 +160,10 @@ def _parse_message(begin: int, end: int, metadata: memoryview, body: memoryview)
     if not 0 <= rows <= max_bits or (len(nodes) and rows != struct.unpack_from("<q", nodes)[0]):
         raise IndexError(f"it can't have {rows} rows")
     views = tuple(n for (n,) in struct.iter_unpack("<q", batch.vector(4, 8)))
-    return _Message(begin, end, kind, rows, tuple(sizes), views, compressed)
+    return _ArrowMessage(begin, end, kind, rows, tuple(sizes), views, compressed)
 
 
-class _Table:
+class _FlatbufferTable:
     """A table of a flatbuffer: fields by their numbers, of which any may be missing.
 
     A table begins with the distance back to its vtable. A vtable has its own size, the size of the table (16 bits
@@ -194,10 +194,10 @@ class _Table:
         place = self._field_place(field)
         return place + struct.unpack_from("<I", self._data, place)[0] if place else 0
 
-    def table(self, field: int) -> _Table | None:
+    def table(self, field: int) -> _FlatbufferTable | None:
         """The table to which a field refers; None if it is missing."""
         place = self._target(field)
-        return _Table(self._data, place) if place else None
+        return _FlatbufferTable(self._data, place) if place else None
 
     def vector(self, field: int, width: int) -> memoryview:
         """The bytes of a vector of structs or numbers, of `width` bytes each; empty if it is missing."""

@@ -279,7 +279,7 @@ def _classes(info: DataSetInfo, names: Sequence[str]) -> tuple[tuple[str, tuple[
     return tuple(result)
 
 
-class _Examples(Entries):
+class _SplitRecords(Entries):
     """The records of a split.
 
     Args:
@@ -357,7 +357,7 @@ class _Examples(Entries):
 
     @classmethod
     def read_batch(
-        cls, ctx: HostContext, parts: Sequence[tuple[_Examples, np.ndarray]], threads: Any
+        cls, ctx: HostContext, parts: Sequence[tuple[_SplitRecords, np.ndarray]], threads: Any
     ) -> tuple[Any, ...]:
         """See `Records.read_batch`. The list with the records parses them; what is stored in another form than it is
         given is converted.
@@ -419,15 +419,15 @@ class ReadTFDS(Reader):
         """The stored features of all outputs by their names."""
         return tuple(dict(x for output in self.outputs for x in output.stored).items())
 
-    def open(self) -> _Examples:
+    def open(self) -> _SplitRecords:
         # Other metadata than those of all records are stored features, too.
         names = dict.fromkeys(n.removesuffix("/name") if n in dict(self.classes) else n for n in self.metadata_names)
         shared: Any = {"path": self.contents.files, "storage": self.storage, "metadata": tuple(names)}
         if self.contents.format == "array_record":
             op = _array_record.ReadArrayRecord(**shared)
-            return _Examples(self, _array_record._ArrayExamples(op, ExampleOutputs(self.stored)))
+            return _SplitRecords(self, _array_record._ArrayExamples(op, ExampleOutputs(self.stored)))
         op = _tfrecord.ReadTFRecord(features=self.stored, index_path=None, **shared)
-        return _Examples(self, _TFRecordExamples(op))
+        return _SplitRecords(self, _TFRecordExamples(op))
 
 
 @operator_function("readers.tfds")

@@ -37,7 +37,7 @@ _CONVERSIONS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-class _Members:
+class _MemberPlaces:
     """The places of the members of all outputs and metadata in their archives, for `Records.stored`."""
 
     def __init__(self, outputs: Sequence[Extents]):
@@ -105,7 +105,7 @@ class _Samples(ContainerRecords):
             n: Members(files, self._samples.table(op.num_arrays + k), self.bounds)
             for k, n in enumerate(metadata_extensions)
         }
-        self.stored = _Members([*self.outputs, *self._metadata_members.values()])
+        self.stored = _MemberPlaces([*self.outputs, *self._metadata_members.values()])
         # In place of the method `scan` of the class: `RecordParts` finds the members of all outputs in one call, with
         # tables that it prepares here once.
         self.scan = RecordParts(self.outputs).scan
