@@ -166,7 +166,7 @@ def test_readme_functions(monkeypatch):
 
 
 def augment(images, key):
-    """The function of the guide "Functions of values"."""
+    """The function of the guide "Functions"."""
     images = jd.random_resized_crop(images, size=(224, 224), key=key)
     mirror = jd.random.coin_flip(key=jd.random.fold_in(key, 1), batch_size=len(images))
     return jd.flip(images, horizontal=mirror)

@@ -60,7 +60,7 @@ def cpu_figures() -> dict[str, str]:
     cores = read_table("Many cores, simulated", "cores")
     locks = read_table("Many cores, simulated", "without it")
     warm = read_table("Many cores, simulated", WARM)
-    new_sizes = read_table("Functions of values", "CPU ms, once")
+    new_sizes = read_table("Functions of jaxdali.dynamic", "CPU ms, once")
     pipelines = read_table("Pipelines, beside other libraries", "Xeon")
     targets = read_table("Pipelines, beside other libraries", "page faults per batch")
     memory = [
@@ -90,7 +90,7 @@ def cpu_figures() -> dict[str, str]:
         "video_table": show_table(
             read_table("Video", "wall, of the pool's"), ["wall, of the pool's", "CPU, of the pool's"]
         ),
-        "functions_table": show_table(read_table("Functions of values", "ratio"), ["time", "ratio"]),
+        "functions_table": show_table(read_table("Functions of jaxdali.dynamic", "ratio"), ["time", "ratio"]),
         "new_size_one": read_cell(new_sizes, "`jd.decoders.image`", "CPU ms, once"),
         "new_size_three": read_cell(
             new_sizes,

@@ -334,7 +334,7 @@ def tolerance(name: str) -> str:
 
 
 def also(name: str, function: Callable[..., Any]) -> str:
-    """The operator's class, its function of values, and its source."""
+    """The operator's class, its function of `jaxdali.dynamic`, and its source."""
     module, _, short = name.rpartition(".")
     lines = []
     cls = f"{module + '.' if module else ''}{class_name(short)}"
@@ -342,7 +342,7 @@ def also(name: str, function: Callable[..., Any]) -> str:
         lines.append(f"* `jaxdali.ops.{cls}`, a class")
     values = next((n for n in (name, cls) if found(jaxdali.dynamic, n)), None)
     lines.append(
-        f"* `jaxdali.dynamic.{values}`, of values"
+        f"* `jaxdali.dynamic.{values}`, a function without a pipeline"
         if values
         else "* no function of `jaxdali.dynamic`: its data come from the pipeline"
     )

@@ -84,7 +84,7 @@ except TypeError as error:
 `CenterCrop` and `center_crop` are one name here: case and underscores do not count. Names that jaxdali has, too, such as
 `Resize`, `GaussianBlur` or `equalize`, are not in the tables. `x` stands for images, or whatever the operator takes.
 `fn.random.uniform` and `fn.random.coin_flip` give another number for each sample. Each operator is also a
-[function of values](../reference/dynamic.md).
+[function of `jaxdali.dynamic`](../reference/dynamic.md).
 """
 
 _PIXELS = """\
@@ -130,7 +130,7 @@ def write(sources: pathlib.Path) -> None:
 
 
 def functions() -> str:
-    """All functions of values, in the groups of their operators, with links to the operators' pages."""
+    """All functions of `jaxdali.dynamic`, in the groups of their operators, with links to the operators' pages."""
     import operator_pages  # its pictures need packages that the page of names does not
 
     lines, missing = [], []
