@@ -1,4 +1,4 @@
-"""Trains a small CNN on photos, with an exact validation and checkpoints from which it goes on.
+"""Trains a small CNN on photos, with an exact validation and checkpoints from which it continues.
 
     python examples/checkpointed_train.py [PHOTOS] [--checkpoints DIR] [--steps 50]
 
@@ -6,7 +6,7 @@ It needs Flax, Optax and Orbax: pip install flax optax orbax-checkpoint
 
 PHOTOS holds two folders, `train` and `val`, each with one folder of images per class. Without it,
 the script cuts them out of the photos beside it. Every tenth step Orbax saves model, optimizer and
-the position in the data. Start the script again with the same DIR: it goes on behind the last
+the position in the data. Start the script again with the same DIR: it continues after the last
 checkpoint, also in the middle of an epoch, with the batches that come next. Without DIR, it stops
 halfway and starts again by itself. The guide "Train a model" explains each part.
 """
@@ -150,7 +150,7 @@ def train(photos, checkpoints, steps, batch_size=32, save_every=10, seed=0):
             saved = manager.restore(start, args=ocp.args.Composite(**parts))
             state = saved["state"]
             train_iterator.set_state(saved["data"])
-            print(f"goes on behind step {start}")
+            print(f"continues after step {start}")
         nnx.update((model, optimizer), state)
 
         for step in range(start + 1, steps + 1):
@@ -158,7 +158,7 @@ def train(photos, checkpoints, steps, batch_size=32, save_every=10, seed=0):
             losses.append(train_step(model, optimizer, batch["images"], batch["labels"]))
             if step % save_every == 0:
                 state = nnx.state((model, optimizer))
-                data = train_iterator.get_state()  # the place behind the batch just taken
+                data = train_iterator.get_state()  # the position after this batch
                 parts = {"state": ocp.args.StandardSave(state), "data": ocp.args.JsonSave(data)}
                 manager.save(step, args=ocp.args.Composite(**parts))
             if step % len(train_iterator) == 0:  # the end of an epoch

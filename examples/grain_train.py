@@ -6,8 +6,9 @@
 
 It needs Grain, Flax, Optax and Orbax: pip install grain flax optax orbax-checkpoint
 
-The second command is killed after 18 steps. The third goes on after its last checkpoint, on another
-number of devices, with the same batches as the first. The program prints a checksum of each batch.
+The second command is killed after 18 steps. The third continues after its last checkpoint, on
+another number of devices, with the same batches as the first. The program prints a checksum of each
+batch.
 """
 
 import argparse
@@ -103,7 +104,7 @@ def train(checkpoints, steps, batch_size=16, kill_at=None):
             data = grain.checkpoint.CheckpointRestore(iterator)
             args = ocp.args.Composite(state=ocp.args.StandardRestore(state), data=data)
             state = manager.restore(start, args=args)["state"]
-            print(f"goes on behind step {start}")
+            print(f"continues after step {start}")
         nnx.update((model, optimizer), state)
 
         for step in range(start + 1, steps + 1):

@@ -9,7 +9,7 @@ decoded), resized to 224x224, mirrored at random and normalised. Evaluation read
 image whose shorter side is 256, every image once, whatever the batch size.
 
 With --checkpoints, model, optimiser and iterator are saved together by Orbax; a run that was
-stopped goes on with the very next batch.
+stopped continues with the very next batch.
 """
 
 import argparse

@@ -59,7 +59,7 @@ if __name__ == "__main__":
     batches, checkpoints = epoch(workers=Workers(num_workers=2, num_cpus=1))
     np.testing.assert_array_equal(np.stack(batches), np.stack(expected))
 
-    # The same iterator goes on after its first batch, with another number of workers.
+    # The same iterator continues after its first batch, with another number of workers.
     with make_iterator(checkpoints=checkpoints, workers=Workers(num_workers=1)) as iterator:
         np.testing.assert_array_equal(next(iterator)["images"], expected[1])
     print(f"{len(batches)} batches of {batches[0].shape}, the same as without workers")

@@ -1,4 +1,4 @@
-r"""Trains on several hosts, with checkpoints from which any number of processes goes on.
+r"""Trains on several hosts, with checkpoints from which any number of processes continues.
 
     python examples/several_hosts.py PHOTOS CHECKPOINTS
 
@@ -12,7 +12,7 @@ elsewhere, tell each of them where process 0 listens, how many there are, and it
 
 All processes read the same folder of photos and write to the same folder of checkpoints. Each reads
 and decodes its shards only. If a process dies, the others end, too. Start the job again, with as
-many processes as there are: it goes on behind the last checkpoint, and each photo is still seen
+many processes as there are: it continues after the last checkpoint, and each photo is still seen
 once in each epoch.
 """
 

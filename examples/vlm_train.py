@@ -9,7 +9,7 @@ sequence. The headers of the files tell how many patches each image gives. A cap
 image, and nothing else of its sequence.
 
 Every 20th step Orbax saves model, optimizer and the position in the data. Start the program again
-with the same DIR: it goes on behind the last checkpoint, with the batches that come next. Without
+with the same DIR: it continues after the last checkpoint, with the batches that come next. Without
 DIR, it stops halfway and starts again by itself.
 """
 
@@ -175,7 +175,7 @@ def train(dataset, checkpoints, steps, batch_size=8, save_every=20):
             saved = manager.restore(start, args=ocp.args.Composite(**parts))
             state = saved["state"]
             iterator.set_state(saved["data"])
-            print(f"goes on behind step {start}")
+            print(f"continues after step {start}")
         nnx.update((model, optimizer), state)
 
         for step in range(start + 1, steps + 1):
@@ -183,7 +183,7 @@ def train(dataset, checkpoints, steps, batch_size=8, save_every=20):
             if step % save_every == 0:
                 print(f"step {step}: loss {losses[-1]:.4f}")
                 state = ocp.args.StandardSave(nnx.state((model, optimizer)))
-                data = ocp.args.JsonSave(iterator.get_state())  # behind the batch just taken
+                data = ocp.args.JsonSave(iterator.get_state())  # the position after this batch
                 manager.save(step, args=ocp.args.Composite(state=state, data=data))
     return losses
 

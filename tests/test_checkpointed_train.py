@@ -51,8 +51,8 @@ def photos(program, tmp_path):
     return tmp_path
 
 
-def test_a_stopped_run_goes_on(program, photos, tmp_path, capsys):
-    """A run that is stopped behind a checkpoint in the middle of an epoch has the losses of one that is not stopped."""
+def test_a_stopped_run_continues(program, photos, tmp_path, capsys):
+    """A run that is stopped after a checkpoint in the middle of an epoch has the losses of one that is not stopped."""
     with jax.numpy_dtype_promotion("standard"):  # optax relies on it
         whole = program.train(photos, tmp_path / "whole", steps=20)
         stopped = program.train(photos, tmp_path / "stopped", steps=13, save_every=4)
@@ -61,7 +61,7 @@ def test_a_stopped_run_goes_on(program, photos, tmp_path, capsys):
     assert resumed == whole[12:]  # from the third of five batches of the epoch
     assert np.mean(whole[-5:]) < 0.7 * np.mean(whole[:5])
     printed = capsys.readouterr().out
-    assert printed.count("goes on behind step 12\n") == 1
+    assert printed.count("continues after step 12\n") == 1
     assert re.findall(r"of (\d+) are right", printed) == ["63"] * 8  # every photo once, without the padding
 
 
@@ -99,9 +99,9 @@ def test_other_numbers_of_devices(program, tmp_path):
 
 @pytest.mark.slow
 def test_example(tmp_path):
-    """The program as a user starts it: it stops halfway and goes on."""
+    """The program as a user starts it: it stops halfway and continues."""
     command = [sys.executable, str(places.EXAMPLES / "checkpointed_train.py")]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "goes on behind step 20\nstep 21:" in run.stdout
+    assert "continues after step 20\nstep 21:" in run.stdout
     assert "of 84 are right" in run.stdout

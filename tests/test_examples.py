@@ -346,7 +346,7 @@ def test_array_record_writer(tmp_path):
 
 
 def test_several_hosts_as_one_process(tmp_path):
-    """A job that goes on behind its checkpoint; tests/plugin/test_hosts.py has several hosts, and one that is lost."""
+    """A job that continues after its checkpoint; tests/plugin/test_hosts.py has several hosts, and one that is lost."""
     pytest.importorskip("orbax.checkpoint")
     outputs = []
     for epochs in ("1", "2"):
@@ -381,7 +381,7 @@ def test_functions_in_grain():
 
 @pytest.mark.slow
 def test_training_in_grain_resumes_exactly(tmp_path, capsys):
-    """A run on eight devices is killed. It goes on with equal steps on eight, and with equal batches on four."""
+    """A run on eight devices is killed. It continues with equal steps on eight, and with equal batches on four."""
     for package in ("grain", "flax", "optax", "orbax.checkpoint"):
         pytest.importorskip(package)
 
@@ -409,7 +409,7 @@ def test_training_in_grain_resumes_exactly(tmp_path, capsys):
         on_eight = capsys.readouterr().out
     assert before == {step: line for step, line in steps(whole).items() if step <= 13}
     for resumed in (on_eight, on_four):
-        start = int(re.findall(r"^goes on behind step (5|10)$", resumed, re.MULTILINE)[0])
+        start = int(re.findall(r"^continues after step (5|10)$", resumed, re.MULTILINE)[0])
         assert min(steps(resumed)) == start + 1
     assert steps(on_eight) == {step: line for step, line in steps(whole).items() if step in steps(on_eight)}
     assert {k: batch for k, (batch, _) in steps(on_four).items()} == {

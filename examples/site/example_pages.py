@@ -91,7 +91,7 @@ EXAMPLES = {
         "python examples/several_hosts.py examples/images/cat checkpoints --batch-size 2 --epochs 2 \\\n"
         f"    --coordinator {ADDRESS} --num-processes 1 --process-id 0",
         "orbax-checkpoint",
-        note="Here two processes on one machine stand for two hosts. Then one process alone goes on behind the "
+        note="Here two processes on one machine stand for two hosts. Then one process alone continues after the "
         "checkpoint that they saved after three steps.",
     ),
     "ray_workers": Example("Several hosts", "python examples/ray_workers.py", "ray"),
