@@ -175,7 +175,7 @@ def main():
     parser.add_argument("--checkpoints", type=pathlib.Path)
     parser.add_argument("--steps", type=int, default=50)
     args = parser.parse_args()
-    jax.config.update("jax_num_cpu_devices", 2)  # the CPU plays two, where it is alone
+    jax.config.update("jax_num_cpu_devices", 2)  # without a GPU or TPU, JAX shows two CPU devices
     with tempfile.TemporaryDirectory() as scratch:
         photos = args.photos or pathlib.Path(scratch) / "photos"
         if args.photos is None:

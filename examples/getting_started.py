@@ -36,7 +36,7 @@ parser.add_argument("--output", default="getting_started.png", help="the picture
 args = parser.parse_args()
 image_dir = args.image_dir
 
-# Without a GPU, the CPU plays 8 devices, so that there is something to shard over.
+# Without a GPU, JAX shows the CPU as 8 devices, so that there is something to shard over.
 jax.config.update("jax_num_cpu_devices", 8)
 
 

@@ -182,7 +182,7 @@ def main():
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    # Without a GPU, the CPU plays 8 devices, so that there is something to shard over.
+    # Without a GPU, JAX shows the CPU as 8 devices, so that there is something to shard over.
     jax.config.update("jax_num_cpu_devices", 8)
     with tempfile.TemporaryDirectory() as scratch:
         path = args.files or make_dataset(pathlib.Path(scratch))

@@ -194,7 +194,7 @@ def main():
     parser.add_argument("--checkpoints", type=pathlib.Path)
     parser.add_argument("--steps", type=int, default=120)
     args = parser.parse_args()
-    jax.config.update("jax_num_cpu_devices", 8)  # the CPU plays eight, where it is alone
+    jax.config.update("jax_num_cpu_devices", 8)  # without a GPU or TPU, JAX shows eight CPU devices
     with tempfile.TemporaryDirectory() as scratch:
         dataset = make_dataset()
         if args.checkpoints is None:
