@@ -352,7 +352,7 @@ class Executor:
         except DifferentShapes as e:
             name, spec = names[i] if i < len(names) else "", batch.values[ref].spec
             is_read = isinstance(step.op, SourceOperator) and (spec.dtype, spec.ndim) == (np.uint8, 1)
-            raise DifferentShapes(e.operator, e.where, e.shapes, i, name, is_read) from None
+            raise DifferentShapes(e.operator, e.where, e.distinct, i, name, spec.layout, is_read) from None
 
     def _count(self, outputs: Sequence[Any]):
         """Counts the samples and bytes of the outputs, if the stages are measured."""

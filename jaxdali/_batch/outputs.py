@@ -198,8 +198,8 @@ class Outputs:
         # there, so it counts only if all are empty.
         inner_shapes = {x.shape[k:] for x in all_samples if x.size} or {x.shape[k:] for x in all_samples}
         if len(inner_shapes) > 1:
-            shapes = np.array([x.shape for x in all_samples if x.size])
-            raise DifferentShapes(step.op.name, step.node.where, _describe(shapes))
+            shapes = [x.shape for x in all_samples if x.size] or [x.shape for x in all_samples]
+            raise DifferentShapes(step.op.name, step.node.where, shapes)
         inner_shape = next(iter(inner_shapes), self._last_shapes.get(ref, (0,) * spec.ndim)[k:])
         if any(x.size for x in all_samples):
             self._last_shapes[ref] = (*form.limits, *inner_shape)
@@ -307,7 +307,7 @@ class Outputs:
         rows = [range(s * B, (s + 1) * B) if places is None else (s * B + places[s]).tolist() for s in range(S)]
         shapes = value.shapes[[i for r in rows for i in r]]
         if (shapes != shapes[:1]).any():
-            raise DifferentShapes(step.op.name, step.node.where, _describe(shapes))
+            raise DifferentShapes(step.op.name, step.node.where, map(tuple, shapes.tolist()))
         if isinstance(value.data, np.ndarray):
             return [
                 self._copy(value.data[r.start : r.stop] if isinstance(r, range) else value.data[r], dtype) for r in rows
@@ -366,9 +366,3 @@ def _padded(part: Any, present: np.ndarray) -> np.ndarray:
     padded = np.zeros((len(present), *part.shape[1:]), part.dtype)
     padded[present] = part
     return padded
-
-
-def _describe(shapes: np.ndarray) -> str:
-    """Names up to four distinct shapes, for messages."""
-    distinct = sorted(set(map(tuple, shapes.tolist())))
-    return ", ".join(map(str, distinct[:4])) + (f" and {len(distinct) - 4} more" if len(distinct) > 4 else "")

@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 import re
 import reprlib
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 from .redaction import redacted
+
+Shape: TypeAlias = tuple[int, ...]
 
 LONGEST_QUOTE = 200  # characters of data in a message
 _values = reprlib.Repr()  # of lists and dicts: few elements, and few levels
@@ -132,32 +135,71 @@ class DifferentShapes(OperatorError):
     """The samples of an output differ in shape, but must become one array.
 
     Attributes:
-      shapes: the shapes of the samples, as text.
+      shapes: up to four shapes of the samples, as text.
+      distinct: all of them, each once, in order.
       output: number of the output in the pipeline; -1: it is not an output, but the input of a function.
       key: its name in the iterator's `output_map`; "" if there is none.
     """
 
     __module__ = "jaxdali"
 
-    # is_read: whether the samples are bytes that a reader read.
-    def __init__(self, operator: str, where: str, shapes: str, output: int = -1, key: str = "", is_read: bool = False):
+    # shapes: those of all samples. layout: theirs, "" if it is not known. is_read: whether the samples are bytes that a
+    # reader read.
+    def __init__(
+        self,
+        operator: str,
+        where: str,
+        shapes: Iterable[Shape],
+        output: int = -1,
+        key: str = "",
+        layout: str = "",
+        is_read: bool = False,
+    ):
+        distinct = sorted(set(shapes))
+        axes = differing_axes(distinct)
+        text = ", ".join(map(str, distinct[:4])) + (f" and {len(distinct) - 4} more" if len(distinct) > 4 else "")
+        subject = "this value" if output < 0 else f"output {output}" + (f" ({key!r})" if key else "")
+        # The limits are those of the first axes, so they begin with the extents that do not differ.
+        limits = ["N" if k in axes else str(distinct[0][k]) for k in range(axes[-1] + 1)] if axes else ["N"]
+        limit = limits[0] if len(limits) == 1 else f"({', '.join(limits)})"
+        name = repr(key or "name")
         files = (
-            "if these are files, fn.decoders.image decodes images, and metadata=[key] of readers.source passes on text; "
+            "If these are files, fn.decoders.image decodes images, and metadata=[key] of readers.source passes on text. "
             if is_read
             else ""
         )
-        subject = "this value" if output < 0 else f"output {output}" + (f" ({key!r})" if key else "")
         super().__init__(
             operator,
             where,
-            f"the samples of {subject} differ in shape ({shapes}), so they can't become one jax.Array; {files}make them uniform: images "
-            "with fn.resize(..., size=...), other arrays with fn.pad(x, axes=[0], shape=[N]), which gives all batches one shape "
-            "(without shape= each batch gets that of its longest sample, and a jitted function compiles for each anew); a JAX iterator "
-            f"pads them with ragged={{{key or 'name'!r}: N}}, or lists them with ragged={{{key or 'name'!r}: None}}",
+            f"the samples of {subject} differ in shape along {'axis' if len(axes) == 1 else 'the axes'} {', '.join(map(str, axes))} "
+            f"({text}), so they can't become one jax.Array. {files}Give all batches one shape: {one_shape(distinct, layout)}. Or keep "
+            f"the shapes: a JAX iterator with ragged={{{name}: {limit}}} pads the samples and returns their lengths, with "
+            f"ragged={{{name}: None}} it returns a list",
         )
-        self.shapes = shapes
+        self.shapes = text
+        self.distinct = distinct
         self.output = output
         self.key = key
+
+
+def differing_axes(shapes: Sequence[Shape]) -> list[int]:
+    """The axes along which shapes of one length differ."""
+    return [k for k, extents in enumerate(zip(*shapes)) if len(set(extents)) > 1]
+
+
+def one_shape(shapes: Sequence[Shape], layout: str = "") -> str:
+    """Advice on operators that give samples one shape, for a message.
+
+    Args:
+      shapes: different shapes of the samples.
+      layout: the layout of the samples; "" if it is not known.
+    """
+    axes = differing_axes(shapes)
+    pad = f"fn.pad(x, axes={axes}, shape=[{', '.join('N' * len(axes))}]) with the N of the longest sample"
+    # `fn.resize` takes samples of three axes without a layout as HWC.
+    layout = layout or ("HWC" if shapes and len(shapes[0]) == 3 else "")
+    is_resized = {layout[k] for k in axes if k < len(layout)} <= {"H", "W"} if layout else False
+    return f"fn.resize(x, size=(height, width)) for images, or {pad}" if is_resized else pad
 
 
 def _make_error(name: str, args: tuple[Any, ...]) -> BaseException:

@@ -116,12 +116,45 @@ def lengths_iterator(lengths, define, **arguments):
 
 
 def test_different_shapes_names_the_output():
-    with pytest.raises(
-        jaxdali.DifferentShapes,
-        match=r"samples of output 1 \('tokens'\) differ in shape.*fn.pad\(x, axes=\[0\], shape=\[N\]\)",
-    ) as e:
+    with pytest.raises(jaxdali.DifferentShapes, match=r"samples of output 1 \('tokens'\) differ in shape") as e:
         next(lengths_iterator([(3, 4)], lambda x: x, prepare_first_batch=False))
-    assert (e.value.output, e.value.key) == (1, "tokens")
+    assert (e.value.output, e.value.key, e.value.shapes) == (1, "tokens", "(3,), (4,)")
+
+
+@pytest.mark.parametrize(
+    ("shapes", "layout", "axes", "advice"),
+    [
+        ([(3,), (4,)], "", "axis 0", ["shape: fn.pad(x, axes=[0], shape=[N])", "ragged={'x': N} pads"]),
+        ([(8, 6), (8, 7)], "ft", "axis 1", ["shape: fn.pad(x, axes=[1], shape=[N])", "ragged={'x': (8, N)} pads"]),
+        (
+            [(2, 3, 3), (3, 5, 3)],
+            "HWC",
+            "the axes 0, 1",
+            [
+                "shape: fn.resize(x, size=(height, width)) for images, or fn.pad(x, axes=[0, 1], shape=[N, N])",
+                "(N, N)} pads",
+            ],
+        ),
+        ([(2, 2, 1), (2, 2, 3)], "HWC", "axis 2", ["shape: fn.pad(x, axes=[2]", "ragged={'x': (2, 2, N)} pads"]),
+    ],
+)
+def test_advice_for_different_shapes_helps(shapes, layout, axes, advice):
+    samples = [np.ones(shape, np.uint8) for shape in shapes]
+
+    def x_of(define=lambda x: x, **arguments):
+        pipe = pipeline_def(lambda: define(fn.external_source(lambda: samples, layout=layout or None)))
+        return next(DALIGenericIterator(pipe(batch_size=2, device_id=None), ["x"], **arguments))["x"]
+
+    with pytest.raises(
+        jaxdali.DifferentShapes, match=rf"differ in shape along {axes} \({re.escape(str(shapes[0]))}"
+    ) as e:
+        x_of()
+    assert all(text in str(e.value) for text in advice), e.value
+    changed = [int(k) for k in re.findall(r"\d", axes)]
+    assert x_of(lambda x: fn.pad(x, axes=changed, shape=[9] * len(changed))).shape[1 + changed[0]] == 9
+    limits = re.search(r"\{'x': (.*?)\} pads", str(e.value))
+    padded, _ = x_of(ragged={"x": eval(limits[1], {"N": 9})})
+    assert padded.shape[1 + changed[0]] == 9
 
 
 def test_third_shape_of_an_output_warns_once():
@@ -196,5 +229,5 @@ def test_classes_in_tracebacks(call):
 def test_bytes_of_different_lengths(define, is_read):
     with pytest.raises(jaxdali.DifferentShapes, match=r"can't become one jax.Array") as e:
         next(DALIGenericIterator(pipeline_def(define, batch_size=2)(), ["x"]))
-    advice = "if these are files, fn.decoders.image decodes images, and metadata=[key] of readers.source passes on text"
+    advice = "If these are files, fn.decoders.image decodes images, and metadata=[key] of readers.source passes on text"
     assert (advice in str(e.value)) == is_read

@@ -259,7 +259,7 @@ def test_several_limits():
         expected = np.zeros((5, 9, 3))
         expected[: x.shape[0], : x.shape[1]] = x
         np.testing.assert_array_equal(mask, expected)
-    with pytest.raises(jaxdali.DifferentShapes, match=r"'masks'.*ragged={'masks': N}"):
+    with pytest.raises(jaxdali.DifferentShapes, match=r"'masks'.*along the axes 0, 1 .*ragged={'masks': \(N, N\)}"):
         next(DALIGenericIterator(define(), ["masks"], ragged={"masks": 5}, prepare_first_batch=False))
     with pytest.raises(
         jaxdali.OperatorError, match=r"ragged\['masks'\] has 4 limits, but the samples of this output have 3 axes"
@@ -335,7 +335,7 @@ def test_arguments(files, ragged, fill, error, message):
 
 def test_different_shapes_name_it(files):
     with pytest.raises(
-        jaxdali.DifferentShapes, match=r"ragged={'boxes': N}, or lists them with ragged={'boxes': None}"
+        jaxdali.DifferentShapes, match=r"ragged={'boxes': N} pads.*ragged={'boxes': None} it returns a list"
     ):
         iterator(files)
 

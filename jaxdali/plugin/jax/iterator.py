@@ -21,6 +21,7 @@ from ..._batch.remote import WorkerBackend
 from ..._core import names as _names
 from ..._core.building import user_line, warn
 from ..._core.declaration import Whole, checked
+from ..._core.errors import one_shape
 from ..._core.jax_settings import own_settings
 from ..._core.tracebacks import boundaries, boundary
 from ..._data.source import SampleIds
@@ -346,7 +347,7 @@ class DALIGenericIterator(BaseIterator):
                 warn(
                     f"output {i} ({name!r}), of {node.op.name} (created at {node.where}), has samples of another shape in each batch: "
                     f"{', '.join(map(str, distinct))}: a jitted function that takes it compiles anew for each. Give all batches one shape: "
-                    "fn.pad(x, axes=[0], shape=[N]) with the N of the longest sample, or fn.resize(..., size=...) for images"
+                    f"{one_shape(distinct)}"
                 )
                 return
 
