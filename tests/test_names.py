@@ -120,8 +120,9 @@ def test_public_modules_are_dalis():
         (
             fn,
             "decoder_image",
-            r"there is no operator fn\.decoder_image, .*; the closest that is: fn\.(decoders\.image|image_decoder)$",
+            r"there is no operator fn\.decoder_image, .*; the closest that is: fn\.decoders\.image$",
         ),
+        (fn, "VideoReader", r"; instead: fn\.readers\.video$"),
         (fn, "optical_flow", r"fn\.optical_flow of DALI is not in jaxdali: it needs NVIDIA"),
         (
             fn,

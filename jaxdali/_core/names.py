@@ -250,12 +250,15 @@ def _is_respelling(known_name: str, name: str) -> bool:
     return foreign().squashed(known_name.rpartition(".")[2]) == foreign().squashed(name)
 
 
-def _respelled(name: str, operators: Iterable[str]) -> str:
-    """The operator whose name is another spelling of `name`, in any module of `fn`; "" if there is none."""
+def _respelled(name: str, operators: Mapping[str, str]) -> str:
+    """The operator whose name is another spelling of `name`, in any module of `fn`; "" if there is none.
+
+    `operators`: as `_operators` returns them.
+    """
     matches = sorted(
         (n for n in operators if _is_respelling(n, name)), key=lambda n: (n.startswith("experimental."), n)
     )
-    return f"fn.{matches[0]}" if matches else ""
+    return f"fn.{operators[matches[0]]}" if matches else ""
 
 
 def did_you_mean(name: str, known_names: Iterable[str], use: Use | None = "name") -> str:
@@ -342,7 +345,7 @@ def _missing(module: str, name: str) -> str:
         subject = set(_words(name).split()) - {"decoder", "reader"}
         name_of_words = {words: n for words, n in name_of_words.items() if subject & set(words.split())}
     similar = difflib.get_close_matches(_words(full_name), name_of_words, n=1, cutoff=0.65)
-    suggestion = f"; the closest that is: fn.{name_of_words[similar[0]]}" if similar else ""
+    suggestion = f"; the closest that is: fn.{operators[name_of_words[similar[0]]]}" if similar else ""
     if is_in_dali:
         return f"fn.{full_name} of DALI is not in jaxdali{suggestion}"
     return f"there is no operator fn.{full_name}, neither here nor in DALI 2.4{suggestion}"
@@ -355,12 +358,15 @@ def _words(name: str) -> str:
     return " ".join(sorted(word.removesuffix("s") for word in re.split(r"[._]", name)))
 
 
-def _operators(module: ModuleType, prefix: str = "") -> list[str]:
-    """The names of all operators in a module and its submodules: ``"readers.file"``."""
-    operators: list[str] = []
+def _operators(module: ModuleType, prefix: str = "") -> dict[str, str]:
+    """The current name of each operator in a module and its submodules, by its name: ``"readers.file"`` of
+    ``"file_reader"``, which is deprecated.
+    """
+    operators: dict[str, str] = {}
     for name, x in members(module).items():
         if isinstance(x, ModuleType):
-            operators += _operators(x, f"{prefix}{name}.")
+            operators |= _operators(x, f"{prefix}{name}.")
         else:
-            operators.append(prefix + name)
+            deprecated = re.match(r"Deprecated name of `fn\.([\w.]+)`", x.__doc__ or "")
+            operators[prefix + name] = deprecated[1] if deprecated else prefix + name
     return operators
