@@ -30,6 +30,7 @@ LIBRARIES = {
     "TensorFlow": "",
     "Grain": "[From tf.data and Grain](from_tfdata_grain.md) takes whole pipelines apart.",
     "PyTorch": "",
+    "Transformers": "",
     "torch DataLoader": "[From a torch DataLoader](torch_dataloader.md) takes a training script apart.",
     "OpenCV": "",
     "Pillow": '`fn.resize(x, convention="pillow")` has the pixels of Pillow, to the bit.',

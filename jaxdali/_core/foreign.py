@@ -48,9 +48,10 @@ _ALBUMENTATIONS, _AUDIO, _CV, _GRAIN, _JAX, _LOADER = (
     "torch DataLoader",
 )
 _NUMPY, _PILLOW, _TF, _TF_DATA, _TF_IMAGE = "NumPy", "Pillow", "TensorFlow", "tf.data", "tf.image"
-_TORCH, _VISION = "PyTorch", "torchvision"
+_TORCH, _TRANSFORMERS, _VISION = "PyTorch", "Transformers", "torchvision"
 _FORMATS = "Formats of data"
 
+_BATCH_SIZE = "`batch_size=` of the pipeline"
 _BLUR = "`fn.gaussian_blur(x, sigma=...)`"
 _BOXES = "`fn.random_bbox_crop(boxes, labels)`, `fn.bb_flip` and `fn.bbox_rotate` change boxes"
 _ARRAYS = '`fn.readers.source({"image": images, "label": labels})` reads the rows of arrays'
@@ -97,10 +98,12 @@ _RESIZED_CROP = (
     "`fn.resize`"
 )
 _ROI = "`fn.resize(x, roi_start=..., roi_end=..., size=...)`"
+_SHUFFLE = "`random_shuffle=True` of the reader"
 _SHARDS = "`fn.readers.file(num_shards=..., shard_id=...)` and all other readers divide their samples"
 _SOMETIMES = "an `if` on `fn.random.coin_flip(probability=...)`, in a pipeline with `enable_conditionals=True`"
 _TFRECORD = "`fn.readers.tfrecord(path=..., features=...)`"
 _THREADS = "`num_threads=` of the pipeline: workers are threads, but for `fn.readers.source(num_workers=...)`"
+_VIDEO = "`fn.readers.video(filenames=..., sequence_length=...)` reads and decodes files"
 _WARP = (
     "`fn.warp_affine(x, matrix)`, with `fn.transforms.rotation`, `fn.transforms.scale`, `fn.transforms.shear` and "
     "`fn.transforms.translation`"
@@ -110,6 +113,9 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     _VISION: {
         "functional": "operators are functions, such as `fn.resize(x, size=...)`",
         "v2": "operators are functions, such as `fn.resize(x, size=...)`",
+        "transforms": "operators are functions of `jaxdali.fn`, such as `fn.resize(x, size=...)`",
+        "Normalize": "`fn.crop_mirror_normalize(x, mean=..., std=...)`, for bytes with numbers of 0..255; `fn.normalize(x)` takes "
+        "mean and deviation of each sample",
         "center_crop": _CENTER,
         "RandomCrop": _RANDOM_CROP,
         "resized_crop": _ROI,
@@ -164,6 +170,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "Compose": _COMPOSE,
         "decode_image": _DECODE,
         "read_image": _READ,
+        "read_video": _VIDEO,
         "ImageFolder": _FOLDERS,
         "DatasetFolder": _FOLDERS,
         "CocoDetection": "`fn.readers.coco(file_root=..., annotations_file=...)`",
@@ -201,6 +208,8 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "sobel_edges": _PAIRS,
     },
     _TF: {
+        "RandomFlip": _FLIP,
+        "load_img": _READ,
         "read_file": "`fn.readers.file(files=...)` reads files",
         "decode_raw": "`fn.reinterpret(x, dtype=...)`",
         "parse_sequence_example": "`fn.parse_example(records, features=..., sequence_features=...)`",
@@ -212,7 +221,15 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "TFRecordDataset": _TFRECORD,
         "from_tensor_slices": _ARRAYS,
         "from_generator": "`fn.external_source(source=...)`",
+        "shuffle": _SHUFFLE,
+        "batch": _BATCH_SIZE,
+        "map": _FUNCTION,
         "AUTOTUNE": '`num_threads="auto"` and `prefetch_queue_depth="auto"` of the pipeline',
+    },
+    _TRANSFORMERS: {
+        "load_image": _READ,
+        "load_audio": "`fn.readers.file(files=...)` reads files, `fn.decoders.audio(x)` decodes them",
+        "load_video": _VIDEO,
     },
     _ALBUMENTATIONS: {
         "Transpose": "`fn.transpose(x, perm=[1, 0, 2])`",
@@ -393,14 +410,15 @@ _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "num_shards": _DROP,
         },
         "shuffle": {
-            "num_threads": "`random_shuffle=True` of the reader",
-            "output_map": "`random_shuffle=True` of the reader",
+            "num_threads": _SHUFFLE,
+            "output_map": _SHUFFLE,
         },
         "sampler": dict.fromkeys(
             ("num_shards", "num_threads", "output_map"),
             '`fn.readers.file(shuffle="global", num_shards=..., shard_id=...)`',
         ),
-        "batch_sampler": dict.fromkeys(("num_shards", "num_threads", "output_map"), "`batch_size=` of the pipeline"),
+        "batch_sampler": dict.fromkeys(("num_shards", "num_threads", "output_map"), _BATCH_SIZE),
+        "batch_size": dict.fromkeys(("device", "output_map"), _BATCH_SIZE),
         "collate_fn": dict.fromkeys(
             ("num_threads", "output_map"),
             "pipelines make batches themselves; `fn.pad(x, axes=[0])` gives samples one shape: leave it out",
@@ -474,8 +492,11 @@ _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "padding": {"crop": '`out_of_bounds_policy="pad"`'},
         "fill": {"fill_value": "`fill_value`", "fill_values": "`fill_values`"},
         "inplace": {"": "leave it out: operators make new values"},
-        "transform": {"num_shards": "operators are called on what the reader gives"},
+        "transform": dict.fromkeys(
+            ("num_shards", "num_threads", "output_map"), "operators are called on what the reader gives"
+        ),
         "root": {"file_root": "`file_root`"},
+        "folder": {"file_root": "`file_root`"},
     },
     _TF_IMAGE: {
         "method": {"interp_type": _INTERPOLATION},
@@ -505,6 +526,19 @@ _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "max_pixel_value": {"std": "leave it out: `mean` and `std` of bytes are of 0..255"},
         "value": {"fill_value": "`fill_value`", "fill_values": "`fill_values`"},
         "border_mode": {"border": "`border`", "fill_value": "`fill_value`, the value outside of the image"},
+    },
+    _TF: {
+        "directory": {"file_root": "`file_root`"},
+    },
+    _TRANSFORMERS: {
+        "path": {
+            "filenames": "`filenames`, a list of files",
+            "paths": "`paths`",
+            "files": "`file_root` for a folder, `files` for a list of files",
+            "file_root": "`file_root`",
+        },
+        "data_dir": {"file_root": "`file_root`"},
+        "num_frames": {"sequence_length": "`sequence_length`"},
     },
     _PILLOW: {
         "resample": {"interp_type": _INTERPOLATION},
@@ -615,8 +649,8 @@ _ATTRIBUTES: Mapping[Use, Mapping[str, Mapping[str, str]]] = {
         },
         _TF_DATA: {
             "map": _FUNCTION,
-            "batch": "`batch_size=` of the pipeline",
-            "shuffle": "`random_shuffle=True` of the reader",
+            "batch": _BATCH_SIZE,
+            "shuffle": _SHUFFLE,
             "prefetch": "`prefetch_queue_depth=` of the pipeline",
             "repeat": "each `for` over the iterator is an epoch: leave it out",
         },
