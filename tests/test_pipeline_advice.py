@@ -80,6 +80,10 @@ def test_outputs_in_one_variable(tmp_path):
                 fn.decoders.image(fn.external_source(lambda: [np.zeros((2, 9), np.uint8)] * 2, num_outputs=2))
             )
         )
+    with pytest.raises(
+        TypeError, match=r"decoders\.audio has 2 outputs; take them apart, audio, rate = fn\.decoders\.audio"
+    ):
+        made(lambda: (fn.decoders.audio(fn.readers.file(files=[str(path)])[0]), 1))
 
 
 def test_outputs_by_name():

@@ -405,13 +405,27 @@ def unpacking_hint(node: Node) -> str:
     A call with a list of all outputs of another operator is repeated for each of them, which is seldom meant.
     """
     for x in node.call.inputs if node.call is not None else ():
-        # Whether the input is a list of outputs of one operator.
-        several = isinstance(x, list) and len(x) > 1 and all(isinstance(e, DataNode) and e.node is x[0].node for e in x)
-        if several and len(x) == x[0].node.op.num_outputs:
-            name = x[0].node.op.name
-            names = "files, labels" if name == "readers.file" else ", ".join("abcdefgh"[: len(x)])
-            return f"{name} has {len(x)} outputs, and the call is for each of them: take them apart, {names} = fn.{name}(...)"
+        if advice := advice_for_outputs(x):
+            return f"{advice[0]}, and the call is for each of them: {advice[1]}"
     return ""
+
+
+# Names for the outputs of operators in messages.
+_NAMES_OF_OUTPUTS = {"readers.file": "files, labels", "decoders.audio": "audio, rate"}
+
+
+def advice_for_outputs(x: object) -> tuple[str, str] | None:
+    """The parts of an error message if `x` is the list of all outputs of one operator: that it has several, and how to
+    take them apart. Otherwise None.
+    """
+    if not (isinstance(x, (list, tuple)) and len(x) > 1 and isinstance(x[0], DataNode)):
+        return None
+    node = x[0].node
+    if len(x) != node.op.num_outputs or not all(isinstance(e, DataNode) and e.node is node for e in x):
+        return None
+    name = node.op.name
+    names = _NAMES_OF_OUTPUTS.get(name) or ", ".join("abcdefgh"[: len(x)])
+    return f"{name} has {len(x)} outputs", f"take them apart, {names} = fn.{name}(...)"
 
 
 def dependencies(node: Node) -> list[DataNode]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._core.building import Scope, as_node, building, user_line
-from .._core.graph import DataNode, Evaluator, Graph, Node
+from .._core.graph import DataNode, Evaluator, Graph, Node, advice_for_outputs
 from . import argument_checks
 from .conditionals import converted
 from .pipeline_settings import PipelineSettings
@@ -157,8 +157,10 @@ def _as_outputs(outputs: Sequence[Any]) -> tuple[DataNode, ...]:
     """The outputs as DataNodes; numbers and arrays become constants. Raises TypeError for anything else."""
     for i, x in enumerate(outputs):
         if isinstance(x, (list, tuple)) and any(isinstance(e, DataNode) for e in x):
+            advice = advice_for_outputs(x)
             raise TypeError(
-                f"output {i} of the pipeline is a {type(x).__name__} of DataNodes: spread it, *nodes, or name its elements"
+                f"output {i} of the pipeline is a {type(x).__name__} of DataNodes: "
+                + ("; ".join(advice) if advice else "spread it, *nodes, or name its elements")
             )
         if isinstance(x, dict):
             names = list(map(str, x))
