@@ -634,6 +634,7 @@ _ATTRIBUTES: Mapping[Use, Mapping[str, Mapping[str, str]]] = {
             "to": "`x.gpu()`, which moves it to the accelerator, or `fn.cast(x, dtype=...)` for another type",
             "dim": _RANK,
             "numpy": _NO_VALUE,
+            "torch": _NO_VALUE,
             "requires_grad": "values have no gradient",
         },
         _NUMPY: {
@@ -644,6 +645,7 @@ _ATTRIBUTES: Mapping[Use, Mapping[str, Mapping[str, str]]] = {
             "tolist": _NO_VALUE,
         },
         _JAX: {
+            "jax": _NO_VALUE,
             "block_until_ready": _NO_VALUE,
             "at": "values don't change: `fn.erase`, `fn.multi_paste` and `fn.cat` make others",
         },

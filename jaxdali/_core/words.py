@@ -41,6 +41,7 @@ _NODES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"; a list of DataNodes is accepted, and gives a list of results", ""),
     (r", or a list that contains only DataNodes", ""),
     (r"stands for a batch that does not exist yet(, so it has no value here)?", f"has no values {_TRACED}"),
+    (r"what the iterator gives has values", "what the function returns has them"),
     (r"while the pipeline is defined", _TRACED),
     (r"known when the pipeline is built", "known before the function is called"),
     (r"known when the pipeline runs", "known when the function runs"),

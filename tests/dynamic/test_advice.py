@@ -80,6 +80,13 @@ def test_filters_of_dali_read_volumes():
     assert "HWC, FHWC or FDHWC" in jd.gaussian_blur.__doc__
 
 
+@pytest.mark.parametrize("name", ["jax", "numpy", "torch"])
+def test_values_inside_of_jit(name):
+    text = f"'{name}': it has no values while a function of jaxdali.dynamic.jit is traced; what the function returns has them$"
+    with pytest.raises(AttributeError, match=text):
+        jd.jit(lambda x: getattr(jd.flip(x), name)())(CHW)
+
+
 def jitted(function):
     return jax.jit(lambda x: function(x).jax())
 
