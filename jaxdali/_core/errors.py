@@ -5,6 +5,7 @@ Users catch them as ``jaxdali.OperatorError`` and so on, or as the Python except
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import reprlib
@@ -44,6 +45,20 @@ def printable(text: str) -> str:
     control a terminal, in whose place are their escapes.
     """
     return _UNPRINTABLE.sub(lambda character: ascii(character[0])[1:-1], redacted(text))
+
+
+def unreadable(path: str | os.PathLike[str], e: OSError) -> str:
+    """A path and the reason why it can't be read, for a message. If there is no such file, and the path is relative, the
+    reason names the folder that it is relative to.
+    """
+    name = os.fspath(path)
+    text = f"{name}: {e.strerror}"
+    if e.errno != errno.ENOENT or "://" in name or os.path.isabs(name):
+        return text
+    try:
+        return f"{text} (the path is relative to {os.getcwd()})"
+    except OSError:  # the folder of the process was deleted
+        return text
 
 
 def located_message(operator: str, where: str, reason: object) -> str:

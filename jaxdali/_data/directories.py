@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
+from .._core.errors import unreadable
 from .._core.redaction import redacted
 from .storage import Store
 from .urls import Path, is_url, join, plain
@@ -188,9 +189,8 @@ def _list_directories(
                         deeper.append(folder + b"/" + entry.name)
             listing.names.append(sorted(names))
     except OSError as error:
-        raise RuntimeError(
-            f"can't list file_root {_described_path(listing.root, os.fsdecode(error.filename or listing.root))}: {error.strerror}"
-        ) from None
+        path = _described_path(listing.root, os.fsdecode(error.filename or listing.root))
+        raise RuntimeError(f"can't list file_root {unreadable(path, error)}") from None
     return folders, deeper
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import _cpu
 from .._core.context import HostContext
-from .._core.errors import ArgumentError
+from .._core.errors import ArgumentError, unreadable
 from .._core.ragged import ALIGNMENT, Packed, plan_offsets
 from .._core.redaction import redacted
 from .._core.system import available_memory
@@ -138,10 +138,14 @@ class Files:
             part = next(k for k, block in enumerate(slices) if i < block.stop)
             files, index = parts[part]
             path = files.path(int(index[i - slices[part].start]))
-            if not (reason := refused.get(i)):
-                changed = error[i] == _cpu.SIZE_CHANGED
-                reason = "its size changed while it was read" if changed else os.strerror(int(error[i]))
-            ctx.fail(i, Status.READ_ERROR, f"{path}: {reason}")
+            number = int(error[i])
+            if reason := refused.get(i):
+                text = f"{path}: {reason}"
+            elif number == _cpu.SIZE_CHANGED:
+                text = f"{path}: its size changed while it was read"
+            else:
+                text = unreadable(path, OSError(number, os.strerror(number)))
+            ctx.fail(i, Status.READ_ERROR, text)
         return packed
 
     @staticmethod
@@ -164,7 +168,7 @@ class Files:
             files = Files("", [os.fsencode(name) for name in names], store, store.sizes(names))
         except OSError as e:
             # Remote files have a cause.
-            raise RuntimeError(f"can't open {argument} {e.filename}: {e.strerror}") from e.__cause__
+            raise RuntimeError(f"can't open {argument} {unreadable(e.filename, e)}") from e.__cause__
         if known:
             files.compression = dict.fromkeys(range(len(names)), known)
             return files
@@ -254,7 +258,7 @@ def read_lines(path: Path, store: Store) -> list[tuple[int, bytes]]:
     try:
         content = utf8(store.read(store.named(path)))
     except OSError as e:
-        raise RuntimeError(f"can't read file_list {path}: {e.strerror}") from e.__cause__
+        raise RuntimeError(f"can't read file_list {unreadable(path, e)}") from e.__cause__
     except UnicodeDecodeError as e:
         raise RuntimeError(f"file_list {path} begins like a text in {e.encoding}, and is none: {e.reason}") from None
     if b"\0" in content:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._core.errors import cut, quoted
+from ..._core.errors import cut, quoted, unreadable
 from ..._data.files import utf8
 from ..._data.storage import Store
 from ..._data.urls import Path, join
@@ -202,7 +202,7 @@ def read_annotations(
             runs=runs,
         )
     except OSError as e:
-        raise RuntimeError(f"can't read annotations_file {os.fspath(path)}: {e.strerror}") from e.__cause__
+        raise RuntimeError(f"can't read annotations_file {unreadable(path, e)}") from e.__cause__
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as e:
         raise RuntimeError(
             f"{os.fspath(path)} does not have the form of COCO's annotations: {type(e).__name__}: {cut(str(e))}"

@@ -15,7 +15,7 @@ import numpy as np
 
 from ... import types
 from ..._core.declaration import DType, OneOf, Range
-from ..._core.errors import cut
+from ..._core.errors import cut, unreadable
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
@@ -166,7 +166,7 @@ class ReadNemoASR(Reader):
                 pairs = read_manifest(os.fspath(path), store.read(store.named(path)))
                 check_names([e.path for e, _ in pairs], "", store.settings, absolute=True)
             except OSError as e:
-                raise RuntimeError(f"can't read the manifest {os.fspath(path)}: {e.strerror}") from e.__cause__
+                raise RuntimeError(f"can't read the manifest {unreadable(path, e)}") from e.__cause__
             except ValueError as e:
                 raise RuntimeError(f"{os.fspath(path)}: {e}") from None
             store.named_by_data(e.path for e, _ in pairs)

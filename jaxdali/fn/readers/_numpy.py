@@ -14,7 +14,7 @@ from ..._core.arguments import Arguments
 from ..._core.building import add, is_node
 from ..._core.context import HostContext
 from ..._core.declaration import Range
-from ..._core.errors import ArgumentError
+from ..._core.errors import ArgumentError, unreadable
 from ..._core.graph import DataNode
 from ..._core.operator_function import OneOrMore, PerSample, operator_function
 from ..._core.ragged import Packed, plan_offsets
@@ -74,7 +74,7 @@ class _Arrays(Records):
         except (OSError, ValueError) as e:
             self.close()
             if isinstance(e, OSError):
-                raise RuntimeError(f"can't read {files.path(0)}: {e.strerror}") from e.__cause__
+                raise RuntimeError(f"can't read {unreadable(files.path(0), e)}") from e.__cause__
             raise RuntimeError(f"{files.path(0)}: {e}") from e
         self.whole = Spec(dtype.newbyteorder("="), len(shape), None if shape else ())
         try:

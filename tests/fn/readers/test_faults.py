@@ -63,6 +63,14 @@ def test_missing_files_are_named_once(name, arguments, problem):
     assert "".join(traceback.format_exception(e.value)).count("Traceback") == 1
 
 
+@pytest.mark.parametrize("argument", ["file_root", "file_list", "files"])
+def test_missing_relative_paths_have_a_folder(argument, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = f"none: No such file or directory (the path is relative to {tmp_path})"
+    with pytest.raises(jaxdali.OperatorError, match=rf"{re.escape(text)}$"):
+        pipeline_def(lambda: fn.readers.file(**{argument: "none"})[0], batch_size=1, num_threads=1)().run()
+
+
 @pytest.mark.parametrize("name", [name for name in READERS if MAKERS[name].urls])
 def test_no_permission_is_said_at_once(data_sets, name):
     """The store's error comes when the list is made, or for the record; the store is not asked again."""
