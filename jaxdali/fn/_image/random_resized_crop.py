@@ -108,7 +108,8 @@ def random_resized_crop(
       random_area: range of the window's area as a fraction of the image's; uniformly distributed.
       random_aspect_ratio: range of width divided by height; the logarithm is uniformly distributed.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a
-        negative seed counts as not given.
+        negative seed counts as not given. Operators with the same seed, ranges and `num_attempts` draw the same windows
+        of images of the same shapes, such as an image and its mask.
 
     Returns:
       Images of the given size, in the input's layout.

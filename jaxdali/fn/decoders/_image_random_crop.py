@@ -56,7 +56,8 @@ def image_random_crop(
       num_attempts: how many windows are drawn at most until one fits into the image. If none does, the largest window
         of the nearest allowed aspect ratio is taken, at a random place.
       seed: fixes the random numbers regardless of the pipeline's seed and of the operator's place in the pipeline; a
-        negative seed counts as not given. The numbers differ from DALI's.
+        negative seed counts as not given. The numbers differ from DALI's. Operators with the same seed, ranges and
+        `num_attempts` draw the same windows of images of the same shapes, such as an image and its mask.
       output_type, dtype, adjust_orientation, use_fast_idct, jpeg_fancy_upsampling, device, name: as in `image`.
       replace_shape, max_pixels, page, palette, truncated: as in `image`.
       on_error: as in `image`; windows always fit.

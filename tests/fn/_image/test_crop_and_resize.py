@@ -3,6 +3,7 @@
 import counts
 import numpy as np
 import pytest
+from images import encode
 from pipelines import run
 
 from jaxdali import OperatorError, fn, pipeline_def, types
@@ -128,6 +129,27 @@ def test_random_resized_crop(layout):
         assert 0.08 < height * width / (x.shape[0] * x.shape[1]) < 0.65
     assert actual.layout() == layout
     assert len({np.asarray(x).shape for x in fixed}) == 1
+
+
+@pytest.mark.parametrize("decoded", [False, True])
+def test_one_seed_draws_equal_windows(decoded):
+    """An image and its mask stay together, also if other operators draw between them."""
+    options = {"size": (9, 9), "interp_type": types.INTERP_NN}
+
+    def cropped(x, output_type, **seed):
+        if decoded:
+            return fn.decoders.image_random_crop(x, output_type=output_type, **seed)
+        return fn.random_resized_crop(x, **options, **seed)
+
+    def define(x, mask):
+        first = cropped(x, types.RGB, seed=3)
+        return first, cropped(x, types.RGB), cropped(mask, types.GRAY, seed=3)
+
+    samples = IMAGES, [x[..., :1] for x in IMAGES]
+    if decoded:
+        samples = ([np.frombuffer(encode(x, "PNG"), np.uint8) for x in y] for y in samples)
+    image, _, mask = run(define, *samples, layouts=("", "") if decoded else ("HWC", "HWC"))
+    close([np.asarray(x)[..., :1] for x in image], mask, 0)
 
 
 @pytest.mark.parametrize(
