@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
+
+from ..._core.errors import LONGEST_QUOTE
 
 SUPPORTED = "JPEG, PNG, WebP, GIF, BMP, TIFF, PNM, JPEG 2000, AVIF, JPEG XL, HEIC"
 
@@ -38,8 +42,16 @@ _BEGINNINGS = (
 )
 
 
+def path_advice(data: bytes | memoryview | np.ndarray) -> str:
+    """The reason why data can't be decoded if they are the name of a file; otherwise ""."""
+    text = bytes(data[: LONGEST_QUOTE + 1]).decode(errors="replace")
+    if len(data) > LONGEST_QUOTE or not text.isprintable() or not re.search(r"[^/]\.\w{2,5}$", text, re.ASCII):
+        return ""
+    return f"this is the text {text!r}, not the bytes of a file: fn.io.file.read(x) reads the file of that name"
+
+
 def describe_unsupported(data: np.ndarray) -> str:
-    """Names the format of encoded data that are no supported image, as the end of a message; "" if it is unknown."""
+    """Names the format of encoded data that are no supported image, for a message; "" if it is unknown."""
     head = data[:256].tobytes()
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     description = next((name for prefix, name in _BEGINNINGS if head.startswith(prefix)), None)
@@ -51,4 +63,4 @@ def describe_unsupported(data: np.ndarray) -> str:
         description = "an HTML page, which servers send instead of a missing file"
     elif text.startswith(b"<svg") or (text.startswith(b"<?xml") and b"<svg" in text):
         description = "an SVG drawing"
-    return f"this is {description}; supported: {SUPPORTED}" if description else ""
+    return f"this is {description}; supported: {SUPPORTED}" if description else path_advice(data)

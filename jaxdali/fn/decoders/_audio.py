@@ -21,6 +21,7 @@ from ..._core.values import Spec, Value
 from ..._cpu import Status
 from ..._data.storage import Storage
 from .._audio import files
+from .._decode.foreign import path_advice
 from .._tensor.copy import copy_to
 from ..readers._reader import storage_of
 
@@ -74,7 +75,7 @@ class DecodeAudio(HostOperator):
                     antialias=self.antialias,
                 )
             except ValueError as e:
-                return str(e)
+                return path_advice(data.sample(i).data) or str(e)
             return x, new_rate or rate
 
         results = (

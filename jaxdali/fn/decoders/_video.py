@@ -23,6 +23,7 @@ from ..._core.values import Spec, Value
 from ..._cpu import Status
 from ..._data.files import as_list
 from ..._data.storage import Storage
+from .._decode.foreign import path_advice
 from .._tensor.copy import copy_to
 from .._video.clips import PadMode, pad_frames
 from .._video.indexing import make_index
@@ -84,7 +85,7 @@ class DecodeVideo(HostOperator):
                 index = make_index(contents[i], decodes=form.upright)
                 frames = self._frames(values, i, index)
             except (ValueError, OSError) as e:
-                return str(e)
+                return path_advice(contents[i]) or str(e)
             return index, frames
 
         parallel_map = self._map(ctx, present)

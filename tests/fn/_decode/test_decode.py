@@ -375,6 +375,15 @@ def test_refused_formats_are_named(name):
     assert [r.reason for r in pipeline.bad_samples()] == [reason]
 
 
+@pytest.mark.parametrize("decoder", [fn.decoders.image, lambda x: fn.decoders.audio(x)[0], fn.decoders.video])
+def test_names_in_place_of_files(decoder):
+    """The error shows the name, and an operator that reads the file."""
+    text = "this is the text 'img/0.jpg', not the bytes of a file: fn.io.file.read(x) reads the file of that name"
+    pipe = jaxdali.pipeline_def(lambda: decoder(fn.readers.source(["img/0.jpg"])), batch_size=1, device_id=None)()
+    with pytest.raises(jaxdali.SampleError, match=re.escape(text)):
+        pipe.run()
+
+
 def test_damaged_scan_decodes_as_in_pillow():
     damaged = bytearray(FILES["ss420.jpg"])
     damaged[4000:4010] = b"\x55" * 10
