@@ -66,6 +66,33 @@ def test_statistics_of_unit_images_for_bytes():
     assert not warned(lambda: fn.normalize(fn.external_source(**images)))
 
 
+@pytest.mark.parametrize(
+    ("call", "advice"),
+    [
+        (
+            lambda x: fn.rotate(x, angle=(-20, 20)),
+            r"got \(-20, 20\); fn\.random\.uniform\(range=\(low, high\)\) is a random",
+        ),
+        (
+            lambda x: fn.gaussian_blur(x, sigma=(1, 2, 3)),
+            "must have 1 or 2 numbers per sample, got 3$",
+        ),  # it takes lists
+        (lambda x: fn.flip(x, horizontal=0.5), r"got 0\.5; fn\.random\.coin_flip\(probability=0\.5\) is 1 for some"),
+        (lambda x: fn.flip(x, horizontal=1.5), r"got 1\.5 \(called"),
+        (lambda x: fn.crop(x, crop=32), r"crop must be \(height, width\) or \(depth, height, width\), got 1 number"),
+        (lambda x: fn.readers.file(files=pathlib.Path().glob("*")), r"got a generator; files=list\(\.\.\.\)"),
+        (lambda x: fn.readers.file(files=["a"], labels=["cat"]), r"got \['cat'\]; names of classes become numbers"),
+        (
+            lambda x: fn.readers.file(files=["a"], labels=[[0.5]]),
+            r"; fn\.readers\.source\(dataset\) reads items with other",
+        ),
+    ],
+)
+def test_values_with_another_meaning(call, advice):
+    with pytest.raises((ValueError, TypeError, RuntimeError), match=advice):
+        made(lambda: call(fn.external_source(lambda: HWC, layout="HWC")))
+
+
 def test_outputs_in_one_variable(tmp_path):
     path = tmp_path / "a.jpg"
     path.write_bytes(b"no image")

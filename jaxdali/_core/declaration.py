@@ -131,27 +131,38 @@ class Argument:
             if isinstance(x, (bool, int, float, str, bytes, list, tuple, dict, enum.Enum))
             else _short(x)
         )
-        with_zero = _path_with_zero(x) if self._takes_paths else None
-        is_accelerator = self.name == "device" and isinstance(x, str) and "'gpu'" in self.expected
-        advice = "; 'gpu' and 'tpu' both name the accelerator that JAX has" if is_accelerator else ""
-        if with_zero is not None:
-            advice = f"; {quoted(with_zero)} has a zero byte, which no path has"
-        if self.name == "shuffle" and x is True:
-            advice = "; random_shuffle=True shuffles as in DALI"
-        if is_key(x) and "seed" in self.name:
-            advice = f"; a seed is a number, {self.name}=0 in place of jax.random.key(0); functions of values, jaxdali.dynamic, take key="
-        if enum_type := next((k.enum for k in self.kinds if k.enum is not None), None):
-            member_name = member_named(x, enum_type)
-            advice = (
-                f"; it is {member_name} here"
-                if member_name
-                else "; numbers of other enums mean something else"
-                if isinstance(x, enum.Enum)
-                else advice
-            )
+        advice = self._advice(x)
         return error_type(
-            f"{owner}{': ' * bool(owner)}argument {self.name} must be {self.expected}, got {shown}{advice}"
+            f"{owner}{': ' * bool(owner)}argument {self.name} must be {self.expected}, got {shown}{'; ' * bool(advice)}{advice}"
         )
+
+    def _advice(self, x: Any) -> str:
+        """Advice for a user who passed this value and may mean another, for an error message; "" if there is none."""
+        enum_type = next((k.enum for k in self.kinds if k.enum is not None), None)
+        if enum_type is not None and (member_name := member_named(x, enum_type)):
+            return f"it is {member_name} here"
+        if enum_type is not None and isinstance(x, enum.Enum):
+            return "numbers of other enums mean something else"
+        if is_key(x) and "seed" in self.name:
+            return f"a seed is a number, {self.name}=0 in place of jax.random.key(0); functions of values, jaxdali.dynamic, take key="
+        if self._takes_paths and (with_zero := _path_with_zero(x)) is not None:
+            return f"{quoted(with_zero)} has a zero byte, which no path has"
+        if self.many and isinstance(x, (collections.abc.Iterator, collections.abc.Set, collections.abc.MappingView)):
+            return f"{self.name}=list(...) makes a list of it"
+        match self.name, x:
+            case "device", str() if "'gpu'" in self.expected:
+                return "'gpu' and 'tpu' both name the accelerator that JAX has"
+            case "shuffle", True:
+                return "random_shuffle=True shuffles as in DALI"
+            case "labels", [str(), *_]:
+                return "names of classes become numbers, [classes.index(name) for name in names]"
+            case "labels", [float() | [*_], *_] | np.ndarray():
+                return "fn.readers.source(dataset) reads items with other targets"
+            case "horizontal" | "vertical" | "depthwise" | "mirror", float() if 0 < x < 1:
+                return f"fn.random.coin_flip(probability={x}) is 1 for some samples, and 0 for the others"
+            case _, [_, _] if self.per_sample and not self.many and FLOAT in self.kinds:
+                return "fn.random.uniform(range=(low, high)) is a random number for each sample"
+        return ""
 
     def check(self, owner: str, x: Any) -> Any:
         """Checks a value and converts it to the form that the function gets.

@@ -240,7 +240,9 @@ def crop_sizes(layout: str, a: Values) -> dict[int, np.ndarray]:
             raise ArgumentError(f"give either crop or {', '.join(f'crop_{x.lower()}' for x in used)}, not both")
         size = a.crop.reshape(len(a.crop), -1)
         if size.shape[1] not in (2, 3):
-            raise ArgumentError(f"argument crop must be 2 or 3 numbers, got {size.shape[1]}")
+            raise ArgumentError(
+                f"argument crop must be (height, width) or (depth, height, width), got {size.shape[1]} number(s)"
+            )
         # (H, W) or (D, H, W).
         sizes = dict(zip("DHW"[-size.shape[1] :], size.T, strict=True))
     else:
