@@ -23,17 +23,14 @@ _SAMPLES = (
 _TRACED = "while a function of jaxdali.dynamic.jit is traced"
 _FLAT = (
     r"(got [12]-D (?:data|samples) without a layout)(?!: the first)"
-    r"(?:; external_source takes a layout[^;(]*|; fn\.decoders\.image [^;(]*files)?"
+    r"(?:; gray images [^;(]*; external_source [^;(]*samples|; fn\.decoders\.image [^;(]*files)?"
 )
 # Patterns of texts about nodes, and the texts about values that replace them, in this order.
 _NODES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"object of type 'DataNode' has no len\(\)", f"a batch has no len() {_TRACED}"),
     (re.escape(READING), _FILES),
     (_FLAT, rf"\1: {_SAMPLES}"),
-    (
-        r"external_source takes a layout(, and batch=False if the source gives samples)?",
-        "jd.batch(x, layout=...) takes a layout",
-    ),
+    (r"external_source takes a layout", "jd.batch(x, layout=...) takes a layout"),
     (r"external_source gives each sample a row", "jd.batch(rows) gives each sample a row"),
     (r"fn\.reshape\(x, layout=", "jd.batch(x, layout="),
     (r"(?<![\w./\\])fn\.readers\.(\w+)", lambda m: f"jd.readers.{class_name(m[1])}"),

@@ -10,7 +10,8 @@ from ..._core.values import Spec
 
 DEFAULT_LAYOUTS = {3: "HWC", 4: "FHWC", 5: "FDHWC"}
 SPATIAL = "DHW"  # letters of the spatial axes: depth, height, width
-NO_LAYOUT = "external_source takes a layout, and batch=False if the source gives samples"  # advice for such samples
+# Advice for samples of two axes: gray images, or rows of an image that was taken for a batch.
+NO_LAYOUT = "gray images have an axis of channels, images[..., None]; external_source needs batch=False if its source gives samples"
 LAYOUT_ADVICE = '; fn.reshape(x, layout="HWC") gives images a layout'  # for names of axes, of data without a layout
 
 
