@@ -420,7 +420,10 @@ def _check_names(names: Iterable[str], outputs: int):
     """
     names = list(names)
     if outputs and not names:
-        raise ValueError(f"output_map is empty, but the pipeline has {outputs} output(s): name each of them")
+        example = ["images", "labels", *(f"output{i}" for i in range(2, outputs))][:outputs]
+        raise ValueError(
+            f"output_map is empty, but the pipeline has {outputs} output(s): name each of them, as in output_map={example}"
+        )
     if len(names) < outputs:
         warn(
             f"output_map has {len(names)} of the pipeline's {outputs} outputs, {names}: the others are left out of the batches"
