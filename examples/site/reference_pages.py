@@ -211,7 +211,11 @@ def _section(library: str, rows: list[Foreign]) -> str:
     """The tables of one library: names, then arguments, then attributes of arrays."""
     parts = [f"## {library}\n"]
     parts += [f"{LIBRARIES[library]}\n"] if LIBRARIES[library] else []
-    for title, uses in (("name", ["name"]), ("argument", ["argument"]), ("attribute", ["DataNode", "Batch", "Tensor"])):
+    for title, uses in (
+        ("name", ["name"]),
+        ("argument", ["argument"]),
+        ("attribute", ["DataNode", "Batch", "Tensor", "DALIGenericIterator"]),
+    ):
         answers: dict[str, dict[str, list[str]]] = {}  # by name and text: the places where this is the answer
         for row in rows:
             if row.use in uses:

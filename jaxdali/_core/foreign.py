@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Literal
 
-Use = Literal["name", "argument", "DataNode", "Batch", "Tensor"]
+Use = Literal["name", "argument", "DataNode", "Batch", "Tensor", "DALIGenericIterator"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Foreign:
       library: the library that has the name.
       markdown: the replacement, a part of a sentence, with code in backticks. Operators are written as those of
         `jaxdali.fn`.
-      use: the place of the name: a "name" in a module, an "argument", or an attribute of a "DataNode", a "Batch" or a
-        "Tensor".
+      use: the place of the name: a "name" in a module, an "argument", or an attribute of a "DataNode", a "Batch", a
+        "Tensor" or a "DALIGenericIterator".
       takes: for an argument: the answer is for functions that also have this argument; "": for any function.
     """
 
@@ -672,6 +672,13 @@ _ATTRIBUTES: Mapping[Use, Mapping[str, Mapping[str, str]]] = {
             "tolist": "`x.numpy().tolist()`, or `x.samples()` for a list of arrays",
         },
         _JAX: {"block_until_ready": "`x.jax().block_until_ready()`", "at": "`x.jax().at`"},
+    },
+    "DALIGenericIterator": {
+        _LOADER: {"state_dict": "`get_state()`", "load_state_dict": "`set_state(state)`"},
+        _TF_DATA: {
+            "save": "`get_state()`, which JSON can hold",
+            "restore": "`set_state(state)`",
+        },
     },
     "Tensor": {  # a NumPy array
         _TORCH: {

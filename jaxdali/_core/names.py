@@ -268,8 +268,8 @@ def did_you_mean(name: str, known_names: Iterable[str], use: Use | None = "name"
     Args:
       name: the unknown name, with the modules in which the user looked for it: "random.gaussian".
       known_names: the names that exist.
-      use: the place of the name: a "name" in a module, an "argument", or an attribute of a "DataNode", a "Batch" or a
-        "Tensor"; None: no other library has such names.
+      use: the place of the name: a "name" in a module, an "argument", or an attribute of a "DataNode", a "Batch", a
+        "Tensor" or a "DALIGenericIterator"; None: no other library has such names.
     """
     known_names, leaf = list(known_names), name.rpartition(".")[2]  # the last part of a dotted name
     if use is not None and (answer := foreign().answer(name, use, known_names)):

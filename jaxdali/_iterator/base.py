@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 
@@ -13,6 +13,7 @@ from .._batch.batch import BadSample
 from .._batch.meter import Statistics
 from .._core.building import warn
 from .._core.declaration import checked
+from .._core.names import did_you_mean, foreign
 from .._core.tracebacks import boundaries
 from .._pipeline import checkpoint
 from .._pipeline.describe import describe_value
@@ -85,6 +86,15 @@ class BaseIterator:
     def _placed(self, i: int) -> str:
         """The text that `repr` adds to output `i`."""
         return ""
+
+    if not TYPE_CHECKING:  # which would know every attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Refuses an attribute that iterators don't have. Those of other libraries' iterators get advice."""
+            if name.startswith("_") or not foreign().answer(name, "DALIGenericIterator"):
+                return super().__getattribute__(name)  # raises the error again, which may be that of a user's property
+            message = f"{type(self).__name__!r} object has no attribute {name!r}{did_you_mean(name, (), 'DALIGenericIterator')}"
+            raise AttributeError(message, name=name)
 
     # --- iteration ----------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from jaxdali import Pipeline, fn, types
 from jaxdali._core import names
 from jaxdali._core.foreign import FOREIGN, Foreign, answer
 from jaxdali._core.words import of_values
+from jaxdali._iterator.base import BaseIterator
 from jaxdali.fn.__main__ import operators
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 
@@ -152,13 +153,27 @@ def test_names_of_arguments(row: Foreign):
     "row", [row for row in FOREIGN if row.use not in ("name", "argument")], ids=lambda row: f"{row.use}-{row.name}"
 )
 def test_names_of_attributes(row):
-    x = {"DataNode": fn.random.uniform(), "Batch": jd.batch(np.zeros((2, 3))), "Tensor": jd.tensor(np.zeros(3))}[
-        row.use
-    ]
-    text = row.answer if row.use == "DataNode" else of_values(row.answer)
+    x = {
+        "DataNode": fn.random.uniform(),
+        "Batch": jd.batch(np.zeros((2, 3))),
+        "Tensor": jd.tensor(np.zeros(3)),
+        "DALIGenericIterator": BaseIterator(),
+    }[row.use]
+    text = row.answer if row.use in ("DataNode", "DALIGenericIterator") else of_values(row.answer)
     with pytest.raises(AttributeError, match=re.escape(text)):
         getattr(x, row.name)
     assert not hasattr(x, row.name)
+
+
+def test_other_attributes_of_iterators():
+    """Python's messages stay, also those of errors in a property of a subclass."""
+
+    class Mine(BaseIterator):
+        mine = property(lambda self: self.other)
+
+    for name in ("other", "mine"):
+        with pytest.raises(AttributeError, match=r"^'Mine' object has no attribute 'other'$"):
+            getattr(Mine(), name)
 
 
 def test_spelling_counts_without_a_row():
