@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 from jaxdali import fn
-from jaxdali._core.names import members
+from jaxdali._core.names import foreign, members
 
 
 def operators(module: types.ModuleType = fn, prefix: str = "") -> dict[str, Callable[..., Any]]:
@@ -98,6 +98,24 @@ def describe(name: str) -> str:
     return f"fn.{name}(\n{arguments}) -> {signature.return_annotation}\n\n{inspect.getdoc(operator)}"
 
 
+def no_operator(name: str) -> str:
+    """The message for a word that is no operator: operators whose names contain it, and the answer to a name of another
+    library; without either, operators with similar names.
+    """
+    current = [n for n, f in operators().items() if not (f.__doc__ or "").startswith("Deprecated name")]
+    squashed, answer = foreign().squashed, foreign().answer
+    # The shortest first: the name itself in another spelling.
+    similar = sorted((n for n in current if squashed(name) in squashed(n)), key=len)
+    # The table has formats of files as "readers.csv".
+    answers = filter(None, (answer(f"{module}{name}") for module in ("", "readers.", "decoders.")))
+    if not (advice := next(answers, "")):
+        similar = similar or difflib.get_close_matches(name, current, 3)
+    parts = [f"there is no operator {name!r}"]
+    parts += [f"there is {', '.join(similar)}"] if similar else []
+    parts += [f"instead: {advice}"] if advice else []
+    return "; ".join(parts)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the list, or the help of the named operators or groups. Returns 1 if there is no such operator."""
     parser = argparse.ArgumentParser("python -m jaxdali.fn", description="The operators, or the help of some of them.")
@@ -110,10 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name in groups and name not in operators():
             print(table(name))
         elif name not in operators():
-            close = difflib.get_close_matches(name, operators(), 3)
-            print(
-                f"there is no operator {name!r}" + (f"; there is {', '.join(close)}" if close else ""), file=sys.stderr
-            )
+            print(no_operator(name), file=sys.stderr)
             return 1
         else:
             print(describe(name))

@@ -5,6 +5,8 @@ import inspect
 import subprocess
 import sys
 
+import pytest
+
 from jaxdali import fn
 
 program = importlib.import_module("jaxdali.fn.__main__")
@@ -36,9 +38,23 @@ def test_help(capsys):
     assert "    color_matrix: Literal['bt601', 'stream'] = 'bt601',\n" in out
 
 
-def test_no_such_operator(capsys):
-    assert program.main(["resise"]) == 1
-    assert capsys.readouterr().err.startswith("there is no operator 'resise'; there is resize")
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("resise", "; there is resize"),
+        ("Resize", "; there is resize, "),
+        ("mel", "; there is mel_filter_bank\n"),
+        ("csv", "; instead: fn.readers.source(columns)"),
+        (
+            "RandomCrop",
+            "; there is roi_random_crop, ssd_random_crop, random_crop_generator, decoders.image_random_crop; instead: fn.crop(",
+        ),
+        ("zzzzz", "\n"),
+    ],
+)
+def test_no_such_operator(word, text, capsys):
+    assert program.main([word]) == 1
+    assert capsys.readouterr().err.startswith(f"there is no operator {word!r}{text}")
 
 
 def test_reader_of_the_list_may_stop():
