@@ -170,3 +170,26 @@ def test_versions_equal_the_projects():
     assert bounds["jaxlib"] == bounds["jax"]
     assert f"JAX {bounds['jax']} or newer" in readme
     assert f'"jax=={bounds["jax"]}.0" "jaxlib=={bounds["jax"]}.0"' in (places.ROOT / ".ci/run").read_text()
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (None, r"there is none in \S+jaxdali, which is the source folder"),
+        (
+            "_cpu.cpython-38-x86_64-linux-gnu.so",
+            r"_cpu\.cpython-38\S+ in \S+jaxdali is built for another Python .*No module",
+        ),
+    ],
+)
+def test_missing_compiled_module(module, reason, tmp_path):
+    """The first sentence is the reason, and no text is about a circular import."""
+    for name in ("__init__.py", "_core/__init__.py", "_core/compiled.py"):
+        (tmp_path / "jaxdali" / name).parent.mkdir(exist_ok=True)
+        shutil.copy(places.ROOT / "jaxdali" / name, tmp_path / "jaxdali" / name)
+    if module is not None:
+        (tmp_path / "jaxdali" / module).touch()
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import jaxdali"
+    error = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True).stderr
+    assert re.search(rf"ImportError: jaxdali's compiled module does not load: {reason}", error)
+    assert "circular" not in error

@@ -1,18 +1,20 @@
 """Explains why the compiled module does not load. It is imported before everything else."""
 
+import importlib
 import pathlib
 import sys
 
 try:
-    from .. import _cpu as _cpu
+    # The error of `from .. import _cpu` would speak of a circular import.
+    importlib.import_module(f"{__name__.partition('.')[0]}._cpu")
 except ImportError as e:
     folder = pathlib.Path(__file__).parents[1]
     modules = sorted(p.name for p in folder.glob("_cpu*.so"))
     if modules:
         version = "{}.{}".format(*sys.version_info)
-        reason = f"{', '.join(modules)} in {folder} is built for another Python than this one ({version}), or for another machine"
+        reason = f"{', '.join(modules)} in {folder} is built for another Python than this one ({version}), or for another machine ({e})"
         remedy = "install jaxdali again with this Python"
     else:
         reason = f"there is none in {folder}, which is the source folder, not the installed package"
         remedy = "install with `pip install -e .`, which makes both the same, or run Python from another folder"
-    raise ImportError(f"jaxdali's compiled module does not load ({e}): {reason}; {remedy}") from e
+    raise ImportError(f"jaxdali's compiled module does not load: {reason}; {remedy}") from e
