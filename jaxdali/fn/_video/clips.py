@@ -324,7 +324,13 @@ class Clips(Records):
                 clips += [Clip(k, *x) for x in clips_of(index, entry, self._files.path(k))]
         readable = [x for x in indices if isinstance(x, VideoIndex)]
         if not readable:
-            raise RuntimeError(f"no video can be read. {self._videos.path(0)}: {indices[0]}")
+            path = self._videos.path(0)
+            advice = (
+                f"; filenames=sorted(glob.glob({os.path.join(path, '*')!r})) are its files"
+                if os.path.isdir(path)
+                else ""
+            )
+            raise RuntimeError(f"no video can be read. {path}: {indices[0]}{advice}")
         if not clips:
             raise RuntimeError(f"no video is long enough for a clip; the first one has {len(readable[0])} frames")
         self._table = np.array([dataclasses.astuple(c) for c in clips], np.int64)

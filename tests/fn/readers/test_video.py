@@ -266,6 +266,7 @@ def test_arguments(arguments, message):
     ("arguments", "message"),
     [
         ({"filenames": "/nowhere/x.mp4"}, "no video can be read. /nowhere/x.mp4: No such file"),
+        ({"filenames": "/dev"}, r"/dev: Is a directory; filenames=sorted\(glob\.glob\('/dev/\*'\)\) are its files"),
         ({"file_list": "/nowhere/list"}, "can't read file_list"),
         ({"file_root": "/nowhere"}, "can't list file_root"),
     ],
