@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .jax_settings import UserSettings
+from .ragged import Packed, plan_offsets
 from .values import Spec
 
 
@@ -112,6 +113,22 @@ class HostContext:
     def spec(self) -> Spec:
         """The spec of the first output."""
         return self.specs[0]
+
+    def output(self, shapes: np.ndarray | None) -> tuple[np.ndarray | Packed, list[np.ndarray]]:
+        """Memory for the first output, and its samples as views of it: an array ``[N, ...]`` of zeros if the spec has a
+        shape, otherwise `Packed` without initial values, where samples that are not present have no elements.
+
+        Args:
+          shapes: ``i64[N, ndim]``; None if the spec has a shape.
+        """
+        if self.spec.shape is not None:
+            data = np.zeros((self.N, *self.spec.shape), self.spec.dtype)
+            return data, [data[i, ...] for i in range(self.N)]
+        assert shapes is not None
+        shapes = np.where(self.present[:, None], shapes, 0)
+        offsets, num_elements = plan_offsets(shapes, self.S)
+        packed = Packed(self.empty(num_elements, self.spec.dtype), offsets, shapes)
+        return packed, [packed[i] for i in range(self.N)]
 
     def batch_of(self, shard: int) -> np.ndarray:
         """Indices, among the N samples, of the samples that are present in a local shard: samples 0, 1, ... of the

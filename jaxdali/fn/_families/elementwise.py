@@ -14,6 +14,8 @@ from ..._core.ragged import ALIGNMENT, Ragged
 from ..._core.values import Spec, Value
 from .ragged import aligned, fit, samples_of_blocks, shapes_of
 
+_SLAB = 1 << 18  # bytes of the result
+
 
 class Elementwise(HostOperator, ProgramOperator):
     """A function of elements.
@@ -55,18 +57,37 @@ class Elementwise(HostOperator, ProgramOperator):
         return lambda *data: self.element(np, *(aligned(x, ndim) for x in data), **numbers)
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
-        """Computes one sample after the other. Samples that are not present become zeros."""
-        numbers = self.numbers(ctx, values)
+        """Computes one sample after the other. Samples that are not present become zeros, or empty."""
+        setup = self.setup(ctx, *values)
         # The last inputs are the arguments that come per sample.
         inputs = values[: len(values) - len(self.args.inputs)]
-        empty = np.zeros(ctx.spec.shape if ctx.spec.shape is not None else (0,) * ctx.spec.ndim, ctx.spec.dtype)
-
-        def sample(i: int) -> np.ndarray:
-            return self.element(np, *(v.sample(i) for v in inputs), **{n: np.asarray(x[i]) for n, x in numbers.items()})
-
+        data, samples = ctx.output(setup.shapes[0])
         with np.errstate(all="ignore"):
-            samples = [sample(i) if ctx.present[i] else empty for i in range(ctx.N)]
-        return (samples if ctx.spec.shape is None else np.stack(samples),)
+            for i in np.flatnonzero(ctx.present).tolist():
+                numbers = {n: np.asarray(x[i]) for n, x in setup.params.items()}
+                self._compute_sample(samples[i], [v.sample(i) for v in inputs], numbers)
+        return (data,)
+
+    def _compute_sample(self, out: np.ndarray, inputs: list[np.ndarray], numbers: Mapping[str, np.ndarray]):
+        """Writes one sample to `out`, in slabs along its first axis. The intermediate values of a slab stay in the
+        caches. malloc would request those of whole images from the system each time, which takes longer than the
+        arithmetic.
+        """
+        out = np.atleast_1d(out)
+        rows = max(1, _SLAB // max(1, out[:1].nbytes))
+        is_cut = [x.ndim == out.ndim and len(x) == len(out) for x in inputs]
+        if rows < len(out):
+            # NumPy is slow along short axes, such as the channels of a mean. So values that all rows share are repeated
+            # along the inner axes.
+            inputs = [
+                x if cut or x.size == 1 else np.ascontiguousarray(np.broadcast_to(x, (1, *out.shape[1:])))
+                for x, cut in zip(inputs, is_cut, strict=True)
+            ]
+        for first in range(0, len(out), rows):
+            slab = slice(first, first + rows)
+            result = self.element(np, *(x[slab] if cut else x for x, cut in zip(inputs, is_cut)), **numbers)
+            assert result.dtype == out.dtype, self.name
+            out[slab] = result
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         return Setup((shapes_of(values[0]),), self.numbers(ctx, values))

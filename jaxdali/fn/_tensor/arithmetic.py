@@ -158,10 +158,6 @@ class Pointwise(Elementwise):
             shapes[is_wrong] = 0  # Only absent samples, which have no elements in one of the operands.
         return Setup((shapes if out.shape is None else None,))
 
-    def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
-        self.setup(ctx, *values)  # raises the error for shapes that do not broadcast
-        return super().run(ctx, *values)
-
 
 class _Broadcast(Pointwise, NativeOperator):
     """A pointwise function in a program, with ragged values. A native kernel broadcasts some of the inputs first."""

@@ -277,3 +277,14 @@ def test_clamp_and_floor_types():
 def test_abs():
     (absolute,) = run(abs, [np.array([-3, 0, 5], np.int16)])
     np.testing.assert_array_equal(absolute.at(0), np.array([3, 0, 5], np.int16))
+
+
+def test_images_of_several_slabs_on_the_host():
+    rng = np.random.default_rng(3)
+    images = [rng.integers(0, 256, s, np.uint8) for s in ((401, 333, 3), (1, 700, 3), (9, 0, 3))]
+    masks = [rng.integers(0, 2, (*x.shape[:2], 1), np.uint8) for x in images]
+    mean, std = rng.random((2, 3), np.float32)
+    normalized, masked = run(lambda x, mask: ((x - mean) / std, x * mask), images, masks, layouts=["HWC", "HWC"])
+    for i, (x, mask) in enumerate(zip(images, masks, strict=True)):
+        np.testing.assert_array_equal(normalized.at(i), (x - mean) / std)
+        np.testing.assert_array_equal(masked.at(i), x * mask)
