@@ -116,12 +116,15 @@ class Erase(HostOperator, ProgramOperator):
         return cut(fill, x.spec.dtype)
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
-        """Fills the boxes of each sample, in a copy."""
+        """Fills the boxes of each sample, in a copy. A sample that is not present becomes zeros, or empty."""
         x, a = values[0], self.arguments(ctx, values)
         fill, channels = self._fill(ctx, x, a), self._layout(x.spec).find("C")
-        out = []
+        data, samples = ctx.output(x.shapes)
         for i, boxes in enumerate(self._boxes(ctx, x, a)):
-            sample = x.sample(i).copy()
+            if not ctx.present[i]:
+                continue
+            sample = samples[i]
+            sample[...] = x.sample(i)
             fill_values = fill[i, 0]
             # One value per channel, laid out as the sample. A sample with another number of channels has failed.
             if fill.shape[1] > 1 and fill.shape[1] == sample.shape[channels]:
@@ -129,8 +132,7 @@ class Erase(HostOperator, ProgramOperator):
             for first, last in boxes.tolist():
                 region = tuple(slice(b, e) for b, e in zip(first, last, strict=True))
                 sample[region] = fill_values[region] if fill_values.ndim else fill_values
-            out.append(sample)
-        return (out if ctx.spec.shape is None else np.stack(out),)
+        return (data,)
 
     def setup(self, ctx: HostContext, *values: Value) -> Setup:
         """The boxes as ``i32[N, most boxes, 2, ndim]``, and the fill values."""

@@ -77,19 +77,15 @@ class Join(HostOperator, ProgramOperator):
         return axis, shapes
 
     def run(self, ctx: HostContext, *inputs: Value) -> tuple[Any, ...]:
-        """Joins sample by sample. A sample that is not present becomes zeros."""
+        """Joins sample by sample. A sample that is not present becomes zeros, or empty."""
         axis, shapes = self.shapes(ctx, inputs)
-        samples = []
-        for i in range(ctx.N):
-            if not ctx.present[i]:
-                samples.append(
-                    np.zeros(
-                        [0 if n is None else n for n in map(ctx.spec.extent, range(ctx.spec.ndim))], ctx.spec.dtype
-                    )
-                )
-                continue
-            samples.append(np.concatenate([x.sample(i).reshape(s[i]) for x, s in zip(inputs, shapes)], axis=axis))
-        return (np.stack(samples) if ctx.spec.shape is not None else samples,)
+        out = shapes[0].copy()
+        out[:, axis] = np.sum([s[:, axis] for s in shapes], axis=0)
+        data, samples = ctx.output(out)
+        for i in np.flatnonzero(ctx.present).tolist():
+            parts = [x.sample(i).reshape(s[i]) for x, s in zip(inputs, shapes)]
+            np.concatenate(parts, axis=axis, out=samples[i])
+        return (data,)
 
     def lower(self, ctx: LowerContext, *arrays: Any) -> Any:
         axis, is_new = self.joined(ctx.inputs[0])
