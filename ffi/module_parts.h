@@ -16,7 +16,7 @@ void DefineImages(nanobind::module_& m);   // headers and decoding of images
 void DefineFiles(nanobind::module_& m);    // reading of files
 void DefineRecords(nanobind::module_& m);  // records of containers
 void DefineRandom(nanobind::module_& m);   // shuffling and random numbers
-void DefineSound(nanobind::module_& m);    // resampling of signals
+void DefineSound(nanobind::module_& m);    // resampling and power of signals
 void DefineSetup(nanobind::module_& m);    // what operators work out for a batch before programs run
 
 template <class T>

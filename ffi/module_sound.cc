@@ -24,12 +24,24 @@ void ResampleChecked(Channels<const float> x, double step, Vector<const float> t
            out.data(), length);
 }
 
+// MeanPowers (host/signals.h) with checks of sizes.
+void MeanPowersChecked(Vector<double> squares, int64_t window, Vector<float> out) {
+  const auto n = static_cast<int64_t>(squares.size());
+  if (window < 1 || window > n || static_cast<int64_t>(out.size()) != n - window + 1)
+    throw nb::value_error("mean_powers: sizes of the window and of the result");
+  nb::gil_scoped_release release;
+  MeanPowers(squares.data(), n, window, out.data());
+}
+
 }  // namespace
 
 // Defines the functions for sound.
 void DefineSound(nb::module_& m) {
   m.def("resample", &ResampleChecked, nb::arg("x"), nb::arg("step"), nb::arg("table"), nb::arg("out").noconvert(),
         "Resamples a signal as DALI does: new samples are `step` old ones apart. `table`: that of the filter.");
+  m.def("mean_powers", &MeanPowersChecked, nb::arg("squares").noconvert(), nb::arg("window"),
+        nb::arg("out").noconvert(),
+        "The mean power of each window of a signal. Cumulative sums replace the squares of its samples.");
 }
 
 }  // namespace jaxdali

@@ -592,6 +592,11 @@ def resample(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order
     Resamples a signal as DALI does: new samples are `step` old ones apart. `table`: that of the filter.
     """
 
+def mean_powers(squares: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], window: int, out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    """
+    The mean power of each window of a signal. Cumulative sums replace the squares of its samples.
+    """
+
 class ResizeMode(enum.IntEnum):
     """What becomes of axes without a size."""
 

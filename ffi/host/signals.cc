@@ -183,4 +183,15 @@ void ResampleAnywhere(const float* x, int64_t n, int64_t channels, double step, 
   ResampleWith<16>({x, n, channels}, step, Places(filter), out, length);
 }
 
+void MeanPowers(double* squares, int64_t n, int64_t window, float* out) {
+  double sum = 0;
+  for (int64_t k = 0; k < n; k++) {
+    sum += squares[k];
+    squares[k] = sum;
+    const int64_t first = k - window + 1;  // of the window that ends here
+    if (first >= 0)
+      out[first] = static_cast<float>((sum - (first > 0 ? squares[first - 1] : 0)) / static_cast<double>(window));
+  }
+}
+
 }  // namespace jaxdali

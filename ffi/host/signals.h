@@ -1,4 +1,4 @@
-// Sound in the host pass: signals at another sampling rate.
+// Sound in the host pass: signals at another sampling rate, and their power.
 #ifndef JAXDALI_FFI_HOST_SIGNALS_H_
 #define JAXDALI_FFI_HOST_SIGNALS_H_
 
@@ -27,6 +27,11 @@ void Resample(const float* x, int64_t n, int64_t channels, double step, const Re
 // Resample as on CPUs without AVX2 or NEON, for the tests.
 void ResampleAnywhere(const float* x, int64_t n, int64_t channels, double step, const ResamplingFilter& filter,
                       float* out, int64_t length);
+
+// The mean power of each window of a signal: out[k], of n - window + 1, is the mean of the `window` squares from k on,
+// the difference of two cumulative sums. These sums replace the squares.
+//   window: 1 to n
+void MeanPowers(double* squares, int64_t n, int64_t window, float* out);
 
 }  // namespace jaxdali
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Unpack
 
 import numpy as np
 
+from ... import _cpu
 from ..._core.arguments import Arguments
 from ..._core.building import add, as_node, is_node
 from ..._core.context import HostContext
@@ -30,13 +31,8 @@ def nonsilent(x: np.ndarray, window: int, cutoff_db: float, reference: float | N
     if not len(x):
         return 0, 0
     window = min(window, len(x))
-    # The sum over a window is the difference of two cumulative sums.
-    total = np.zeros(len(x) + 1)
-    np.square(x, out=total[1:], dtype=np.float64)
-    np.cumsum(total, out=total)
-    power = np.divide(
-        total[window:] - total[:-window], window, out=np.empty(len(x) - window + 1, np.float32), casting="same_kind"
-    )
+    power = np.empty(len(x) - window + 1, np.float32)
+    _cpu.mean_powers(np.square(x, dtype=np.float64), window, power)
     threshold = np.float32((power.max() if reference is None else reference) * 10.0 ** (cutoff_db / 10))
     is_loud = power >= threshold
     begin, end = int(is_loud.argmax()), len(is_loud) - int(is_loud[::-1].argmax())
