@@ -229,7 +229,9 @@ class BaseIterator:
     def close(self):
         """Stops the threads. Afterwards, no batch can be taken, and no other iterator over the pipelines can be made.
 
-        When the iterator is garbage-collected, its threads also end; everything else ends with the pipelines.
+        When the iterator is garbage-collected, its threads also end; everything else ends with the pipelines. Python
+        calls `close` at the end of a generator that stands in ``yield from iterator``; ``for batch in iterator: yield
+        batch`` leaves the iterator open.
         """
         self._stream.close()
 

@@ -20,6 +20,7 @@ from .._core.jax_settings import own_settings
 from .._data.source import SampleIds
 from .._program.transfer import Loading, Messages, PartSpec, Transfer
 from .._runner.fork_guard import ExclusiveUse
+from .._runner.shutdown import refuse
 from .stream import BatchStream
 
 T = TypeVar("T")
@@ -348,7 +349,7 @@ class SharedStream:
             first process that has one.
         """
         if self._closed:
-            raise RuntimeError("the iterator is closed")
+            refuse("iterator")
         # A process without pipelines takes part in the exchange, and sends nothing.
         message, own_error = _Message(), None
         if jax.process_index() in self._loading.processes:

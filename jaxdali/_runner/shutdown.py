@@ -49,6 +49,12 @@ INTERRUPT_PATIENCE = 0.5  # seconds
 # the process.
 BATCH_PATIENCE = 60.0  # seconds
 
+# Python closes the iterator of a `yield from` together with the generator, of which users know nothing.
+CLOSED_ITERATOR = (
+    "the iterator is closed: by close(), a `with` block, or a generator that ended in `yield from` it; "
+    "`for batch in iterator: yield batch` leaves it open"
+)
+
 _END_READS = 0.1  # seconds until sources are closed again
 # The time until an interrupt is sent again. By then the finalizer has returned, and so has JAX's own finalizer at the
 # end of a garbage collection.
@@ -153,7 +159,7 @@ def refuse(what: str) -> NoReturn:
     """
     if exiting() and threading.current_thread().daemon:
         raise SystemExit
-    raise RuntimeError(f"the {what} is closed")
+    raise RuntimeError(CLOSED_ITERATOR if what == "iterator" else f"the {what} is closed")
 
 
 @atexit.register

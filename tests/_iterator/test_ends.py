@@ -449,3 +449,27 @@ def test_loops_and_resets_of_a_closed_iterator(steps, caplog):
         with pytest.raises(RuntimeError, match="the iterator is closed"):
             begin()
     assert caplog.messages == []
+
+
+def test_yield_from_closes_iterators():
+    """The message names the way out, which works."""
+
+    def generator(it):
+        yield from it
+
+    def open_generator(it):
+        for batch in it:  # noqa: UP028
+            yield batch
+
+    make_iterator = data_iterator(lambda: fn.readers.source(list(range(6)), name="r"), ["x"], reader_name="r")
+    for pass_on in (generator, open_generator):
+        it = make_iterator(batch_size=2, num_threads=1)
+        batches = pass_on(it)
+        assert int(next(batches)["x"][0]) == 0
+        batches.close()
+        if pass_on is generator:
+            with pytest.raises(
+                RuntimeError, match="`yield from` it; `for batch in iterator: yield batch` leaves it open"
+            ):
+                next(it)
+    assert int(next(it)["x"][0]) == 2

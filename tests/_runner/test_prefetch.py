@@ -117,7 +117,7 @@ def test_close_while_another_thread_parks(monkeypatch):
     taker = threading.Thread(target=take, daemon=True)
     taker.start()
     taker.join(10)
-    assert errors == ["the iterator is closed"]
+    assert errors == [shutdown.CLOSED_ITERATOR]
 
 
 @pytest.mark.parametrize(("max_dispatched", "has_reader_thread"), [(1, False), (2, False), (2, True)])

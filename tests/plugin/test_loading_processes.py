@@ -15,6 +15,7 @@ from PIL import Image
 
 import jaxdali
 from jaxdali import fn
+from jaxdali._runner.shutdown import CLOSED_ITERATOR
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
 
@@ -399,7 +400,7 @@ def test_the_class(results, reference):
         assert {p["class"]["size"] for p in results} == {it.size}
     assert (assembled(results, lambda p: p["class"]["id"], (12, 1)) == expected).all()
     for p in results:
-        assert p["class"]["closed"][:2] == ["RuntimeError", "the iterator is closed"]
+        assert p["class"]["closed"][:2] == ["RuntimeError", CLOSED_ITERATOR]
         assert p["class"]["shown"] == "DALIGenericIterator: closed"
         assert (p["class"]["page"] is not None) == bool(p["class"]["ids"])  # a process that loads nothing has no graph
         assert p["class"]["text"].startswith("DALIGenericIterator: epoch 0, 0 batches of 2 taken, 2 samples of each of")

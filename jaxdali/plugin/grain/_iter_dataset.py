@@ -11,6 +11,7 @@ import jax
 from ..._core.tracebacks import boundary
 from ..._iterator.base import BaseIterator
 from ..._iterator.batch import arrays_of
+from ..._runner.shutdown import CLOSED_ITERATOR
 
 
 class PipelineDatasetIterator(grain.DatasetIterator[Any]):
@@ -26,7 +27,7 @@ class PipelineDatasetIterator(grain.DatasetIterator[Any]):
 
     def __next__(self) -> Any:
         if self._closed:  # `grain.DatasetIterator.close` promises this error
-            raise ValueError("the iterator is closed")
+            raise ValueError(CLOSED_ITERATOR)
         stats: Any = self._stats  # its annotations are not those of its results
         with stats.record_self_time():
             batch = next(self.iterator)

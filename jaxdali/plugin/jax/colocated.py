@@ -39,6 +39,7 @@ from ..._core.declaration import checked
 from ..._core.tracebacks import boundaries, boundary
 from ..._iterator.iterator_options import LastBatchPolicy
 from ..._pipeline.pipeline_def import name_of
+from ..._runner.shutdown import refuse
 from ._placement import JaxOptions, Placement, batch_axis_sharding
 from .iterator import agreed_seed
 from .iterator import data_iterator as local_data_iterator
@@ -338,7 +339,7 @@ class ColocatedIterator:
     def _call_hosts(self, method: str, **arguments: Any) -> _Response:
         """Runs a method on all hosts. Returns the first response, and raises the error of any host."""
         if self._closed:
-            raise RuntimeError("the iterator is closed")
+            refuse("iterator")
         rows = self._send({"method": method, **arguments})
         # A response is its length in 8 bytes and the data. The first call returns its first chunk. Hosts have responses
         # of different lengths, and all are read to the end of the longest.
