@@ -152,7 +152,8 @@ def prepare(folder: pathlib.Path):
     odd_membersndors = [(name, b"%d %d " % (i, i)) for i, name in enumerate(odd)]
     for name, content in (("a", members[:10]), ("b", members[10:]), ("odd", odd_membersndors)):
         c.write_tar(folder / f"{name}.tar", content, tarfile.GNU_FORMAT)
-        write_index(folder / f"{name}.tar", folder / f"{name}.tar.idx")
+        (folder / "indices").mkdir(exist_ok=True)
+        write_index(folder / f"{name}.tar", folder / "indices" / f"{name}.idx")
 
     images = [(7, "b.jpg", 20, 10), (3, "a.jpg", 8, 6), (5, "sub/c.jpg", 4, 4), (9, "d.jpg", 5, 5)]
     annotations = [
@@ -263,7 +264,8 @@ def write_index(path: pathlib.Path, index: pathlib.Path):
 def webdataset(names: str, index: bool = True, dtypes: Sequence[str] = (), **arguments: Any) -> Define:
     def define(p: Any, folder: pathlib.Path, order: dict[str, Any]) -> Any:
         paths = [str(folder / f"{n}.tar") for n in names.split()]
-        options = {"index_paths": [f"{x}.idx" for x in paths]} if index else {}
+        # Beside an archive, the index would be used without being asked for.
+        options = {"index_paths": [str(folder / "indices" / f"{n}.idx") for n in names.split()]} if index else {}
         options |= {"dtypes": [getattr(p.types, t) for t in dtypes]} if dtypes else {}
         return p.fn.readers.webdataset(paths=paths, **options, **arguments, **order)
 

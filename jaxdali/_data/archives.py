@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import codecs
 import errno
+import io
 import os
-from collections.abc import Sequence
+import tarfile
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,13 +15,14 @@ from .. import _cpu
 from .._cpu import Missing
 from .containers import Extents, chunks
 from .files import Files, Path
-from .storage import ByteRange
+from .storage import ByteRange, Store
 from .urls import is_url, plain
 
 HEADER = 512  # bytes, before those of a member
 # Bytes that are fetched before a member's header, for a PAX header in which it may be marked as a sparse file.
 _LEAD = 4 * HEADER  # enough for most PAX headers
 _MAX_LEAD = 128 * HEADER  # for longer ones
+_MAX_TAIL = 1 << 20  # bytes behind the last sample, of zeros and members without an extension
 
 _WIDTHS = {b"v1.1": 3, b"v1.2": 4}  # words for each member in a line of an index, by the index's version
 
@@ -66,7 +69,7 @@ class ArchiveSamples:
 
     Args:
       files: the archives.
-      indices: one for each archive; None: the archives are scanned.
+      indices: one for each archive; None: the archive is scanned.
       extensions: those of each output.
       fold_case: the extensions are lower-case and match any case.
       missing: what to do with a sample that lacks a member.
@@ -78,20 +81,22 @@ class ArchiveSamples:
     def __init__(
         self,
         files: Files,
-        indices: Sequence[Path] | None,
+        indices: Sequence[Path | None],
         extensions: list[list[str]],
         fold_case: bool,
         missing: Missing,
     ):
         self._files, self._indices = files, indices
         self._selection = extensions, fold_case, missing
-        # An index's names are not kept, see `name`.
-        self._samples = _cpu.TarSamples(*self._selection, keep_names=indices is None)
+        # The names of indices are not kept, see `name`, unless others must be.
+        self._keeps_names = None in indices
+        self._samples = _cpu.TarSamples(*self._selection, keep_names=self._keeps_names)
         self._widths: list[int] = []
         bounds = [0]
-        for k in range(len(files)):
-            if indices is not None:
-                self._read_index(indices[k])
+        for k, index in enumerate(indices):
+            self._widths.append(0)
+            if index is not None:
+                self._widths[k], _ = _parse_index(self._samples, index, files.store, self._explained)
             elif error := self._samples.scan(os.fsencode(files.path(k))):
                 raise RuntimeError(f"{files.path(k)}{self._explained(error)}")
             bounds.append(len(self._samples))
@@ -113,11 +118,11 @@ class ArchiveSamples:
     def extensions(self) -> list[str]:
         """The extensions of the members of the first archive, or of the first part of a long index."""
         # A line of an index has a few words for each member of a sample, of which the first is the extension.
-        if self._indices is None:
+        if (index := self._indices[0]) is None:
             lines, _, _ = _cpu.tar_index(os.fsencode(self._files.path(0)), progress=lambda size: None)
             width = _WIDTHS[b"v1.2"]
         else:
-            _, _, lines = next(chunks(self._indices[0], self._files.store)).partition(b"\n")  # without the head
+            _, _, lines = next(chunks(index, self._files.store)).partition(b"\n")  # without the head
             width = self._widths[0]
         return sorted(
             {word.decode("utf-8", "replace") for line in lines.splitlines() for word in line.split()[::width]}
@@ -138,7 +143,7 @@ class ArchiveSamples:
 
     def name(self, i: int) -> str:
         """The name of a sample's first member; "" if the index does not have names, has changed, or is gone."""
-        if self._indices is None:
+        if self._keeps_names:
             return self._samples.name(i).decode("utf-8", "surrogateescape")
         # Ten million names are 200 MB, so they are not kept. A few lines of the index are read again instead, from the
         # block with the sample. A block is (its first sample, the offset of that sample's line in the index).
@@ -151,11 +156,10 @@ class ArchiveSamples:
             if block + 1 < len(blocks) and blocks[block + 1, 0] < self.bounds[archive + 1]
             else None
         )
-        parsed = _cpu.TarSamples(*self._selection, keep_names=True)
+        parsed, index = _cpu.TarSamples(*self._selection, keep_names=True), self._indices[archive]
+        assert index is not None
         try:
-            parsed.parse(
-                self._files.store.read(plain(self._indices[archive]), start, size), self._widths[archive], start
-            )
+            parsed.parse(self._files.store.read(plain(index), start, size), self._widths[archive], start)
         except OSError:
             return ""
         extensions, _, _ = self._selection
@@ -165,28 +169,74 @@ class ArchiveSamples:
         )
         return parsed.name(i - first).decode("utf-8", "surrogateescape") if is_unchanged else ""
 
-    def _read_index(self, path: Path):
-        """Parses the index of one archive, and appends its samples. Raises RuntimeError if it is none, or lacks a
-        member.
-        """
-        # Bytes parsed so far; the number of lines by the head, -1 if it is damaged; words for each member, 0 if the
-        # version is unknown.
-        offset, count, width = 0, -1, 0
-        for lines in chunks(path, self._files.store):
-            if not offset:  # the first line: the version and the number of the other lines
-                size = len(lines) if is_url(plain(path)) else os.path.getsize(plain(path))
-                head, _, lines = lines.partition(b"\n")
-                version, _, number = head.removeprefix(codecs.BOM_UTF8).partition(b" ")
-                width, offset = _WIDTHS.get(version, 0), len(head) + 1
-                # A number of 20 digits or more is damaged: it is too large for an integer of 64 bits.
-                count = int(number) if number.strip().isdigit() and len(number) < 20 else -1
-                if not width or count < 0:
-                    break
-                self._samples.begin_file(min(count, size))  # a damaged head may state any number
-            if error := self._samples.parse(lines, width, offset):
-                raise RuntimeError(f"{os.fspath(path)}{self._explained(error)}")
-            offset += len(lines)
-        if not width or count != self._samples.lines:
-            text = "it does not begin with v1.2 and the number of its other lines"
-            raise RuntimeError(f"{os.fspath(path)} is not an index of a tar archive: {text}")
-        self._widths.append(width)
+
+def check_index(files: Files, k: int, index: str) -> str:
+    """Returns the reason why an index can't be that of archive `k`, or "": its last member must be the archive's last.
+
+    Raises:
+      RuntimeError: the index is damaged.
+      OSError: the archive can't be read.
+    """
+    # Only its lines are checked, so no member is selected.
+    samples = _cpu.TarSamples([], False, Missing.EMPTY, keep_names=False)
+    width, last_line = _parse_index(samples, index, files.store, str)
+    words = last_line.split()
+    ends = [int(offset) + int(size) for offset, size in zip(words[1::width], words[2::width])]
+    assert files.sizes is not None
+    end, file_size = max(ends, default=0), files.sizes[k]
+    begin = -(-end // HEADER) * HEADER  # of what follows the last member
+    tail = files.store.read(files.path(k), begin, min(file_size - begin, _MAX_TAIL)) if begin < file_size else b""
+    # Archives end with zeros.
+    if end > file_size or (any(tail[:HEADER]) and (len(tail) == _MAX_TAIL or _has_member(tail))):
+        return f"{index} does not fit its file"
+    return ""
+
+
+def _has_member(tail: bytes) -> bool:
+    """Whether the end of an archive has a member of a sample: a file whose name has an extension. True if it is damaged."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(tail), mode="r:") as archive:
+            names = [m.name.rpartition("/")[2] for m in archive if m.isfile()]
+    except (tarfile.TarError, ValueError, EOFError):
+        return True
+    return any(name.find(".") > 0 and not name.endswith(".") for name in names)
+
+
+def _parse_index(
+    samples: _cpu.TarSamples, path: Path, store: Store, explain: Callable[[str], str]
+) -> tuple[int, bytes]:
+    """Parses the index of one archive.
+
+    Args:
+      samples: gets its samples.
+      explain: makes the text of an error of `samples`.
+
+    Returns:
+      (the number of words for each member, which the version determines; the last line).
+
+    Raises:
+      RuntimeError: it is no index, or lacks a member.
+    """
+    last_line = b""
+    # Bytes parsed so far; the number of lines by the head, -1 if it is damaged; words for each member, 0 if the
+    # version is unknown.
+    offset, count, width = 0, -1, 0
+    for lines in chunks(path, store):
+        if not offset:  # the first line: the version and the number of the other lines
+            size = len(lines) if is_url(plain(path)) else os.path.getsize(plain(path))
+            head, _, lines = lines.partition(b"\n")
+            version, _, number = head.removeprefix(codecs.BOM_UTF8).partition(b" ")
+            width, offset = _WIDTHS.get(version, 0), len(head) + 1
+            # A number of 20 digits or more is damaged: it is too large for an integer of 64 bits.
+            count = int(number) if number.strip().isdigit() and len(number) < 20 else -1
+            if not width or count < 0:
+                break
+            samples.begin_file(min(count, size))  # a damaged head may state any number
+        if error := samples.parse(lines, width, offset):
+            raise RuntimeError(f"{os.fspath(path)}{explain(error)}")
+        offset += len(lines)
+        last_line = lines.rstrip(b"\n").rpartition(b"\n")[2] or last_line
+    if not width or count != samples.lines:
+        text = "it does not begin with v1.2 and the number of its other lines"
+        raise RuntimeError(f"{os.fspath(path)} is not an index of a tar archive: {text}")
+    return width, last_line

@@ -59,14 +59,14 @@ class CompressedExtents(Extents):
       _points: the restart points of each file, by its path, in their order.
     """
 
-    def __init__(self, reader: str, files: Files, indices: Sequence[Path | None]):
+    def __init__(self, reader: str, files: Files, indices: Sequence[Path | None] | None):
         """Finds the records by the indices; a missing index is made with a warning. Raises RuntimeError if a file can't be
         read, is damaged, or is not what its index says.
 
         Args:
           reader: name of the reader, for the warning.
           files: the files.
-          indices: one for each.
+          indices: see `indexed`.
         """
         self._points: dict[str, list[RestartPoint]] = {
             files.path(k): [RestartPoint()] for k in range(len(files)) if k in files.compression
@@ -78,7 +78,8 @@ class CompressedExtents(Extents):
         table, bounds = indexed(reader, files, indices, lambda path: self._extents(os.fspath(path)), num_threads)
         super().__init__(files, table, bounds)
         self.in_memory = True
-        self._check_order(indices)
+        if indices is not None:
+            self._check_order(indices)
         # The end of the last record of each file: there may be more behind it.
         last = np.maximum(bounds[1:], 1) - 1
         self.sizes = np.where(bounds[1:] > bounds[:-1], table[last].sum(1), 0)

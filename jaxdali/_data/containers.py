@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import _cpu
-from .._core.building import warn
 from .._core.context import HostContext
 from .._core.ragged import Packed, plan_offsets
 from .._core.system import thread_pool
 from .._core.values import Spec
 from .._cpu import RecordFormat, RecordShape, Status, ValueType
 from .files import Files, Path, refused_files
+from .own_index import check_extents, own_indices, warn_no_index
 from .records import Records
 from .shuffle import Groups
 from .storage import ByteRange, Store
@@ -469,41 +469,48 @@ def read_indices(paths: Sequence[Path], store: Store) -> tuple[np.ndarray, np.nd
     return table[:n].reshape(-1, 2), bounds
 
 
-def warn_no_index(reader: str, files: Files, lacking: Sequence[str]):
-    """Warns that the containers `lacking` have no index, so that it is made in memory. Raises RuntimeError if they are
-    remote: no index can be made of them.
-    """
-    if files.remote:
-        files.store.close()  # otherwise its threads would wait for more requests
-        raise RuntimeError(f"there is no index of {lacking[0]}: python -m jaxdali.index makes it from a local copy")
-    text = f"{lacking[0]}{f' and {len(lacking) - 1} more' if len(lacking) > 1 else ''}"
-    warn(
-        f"{reader}: there is no index of {text}: it is made in memory each time; python -m jaxdali.index writes it to a file"
-    )
-
-
 def indexed(
-    reader: str, files: Files, indices: Sequence[Path | None], make: Callable[[Path], np.ndarray], num_threads: int = 1
+    reader: str,
+    files: Files,
+    indices: Sequence[Path | None] | None,
+    make: Callable[[Path], np.ndarray],
+    num_threads: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Reads indices like `read_indices`. An index that is None or does not exist is made from its container, with a
+    """Reads indices of TFRecord files like `read_indices`. One that does not exist is made from its container, with a
     warning.
 
     Args:
       reader: name of the reader, for the warning.
-      indices: one for each container.
+      indices: one for each container; None: those that lie beside the containers and fit them.
       make: makes the index of a local container, ``i64[n, 2]``.
       num_threads: the number of threads that call `make`.
     """
-    existing = [i if i is not None and (is_url(plain(i)) or os.path.exists(plain(i))) else None for i in indices]
-    lacking = [files.path(k) for k, i in enumerate(existing) if i is None]
-    if not lacking:
-        return read_indices([i for i in existing if i is not None], files.store)
-    warn_no_index(reader, files, lacking)
+    own_tables: dict[int, np.ndarray] = {}
+
+    def check(k: int, index: str) -> str:
+        assert files.sizes is not None
+        if not files.sizes[k]:  # the index of an empty file is empty, too
+            own_tables[k] = np.empty((0, 2), np.int64)
+            return ""
+        table, _ = read_indices([index], files.store)
+        own_tables[k] = table
+        return check_extents(index, table, None if k in files.compression else files.sizes[k])
+
+    existing: Sequence[Path | None]
+    if indices is None:
+        existing = own_indices(reader, files, check)
+    else:
+        existing = [i if i is not None and (is_url(plain(i)) or os.path.exists(plain(i))) else None for i in indices]
+        lacking = [files.path(k) for k, i in enumerate(existing) if i is None]
+        if not lacking:
+            return read_indices([i for i in existing if i is not None], files.store)
+        warn_no_index(reader, files, lacking)
 
     def table(k: int) -> np.ndarray:
         """The index of container `k`."""
-        index = existing[k]
-        return make(files.path(k)) if index is None else read_indices([index], files.store)[0]
+        if (index := existing[k]) is None:
+            return make(files.path(k))
+        return own_tables[k] if indices is None else read_indices([index], files.store)[0]
 
     if num_threads == 1:
         tables = list(map(table, range(len(files))))

@@ -49,8 +49,9 @@ class _Examples(ExtentRecords):
     def _find(op: ReadTFRecord) -> Extents:
         """The records of the files."""
         files = Files.of(op.path, op.storage, compressions=("GZIP", "ZLIB"), known=op.compression_type or "")
-        indices = files.store.expand(op.index_path) if op.index_path else [None] * len(files)
-        check_indices(files, indices)
+        indices = files.store.expand(op.index_path) if op.index_path else None
+        if indices is not None:
+            check_indices(files, indices)
         if files.compression:
             return CompressedExtents(op.name, files, indices)
         return Extents(files, *indexed(op.name, files, indices, tfrecord_extents))
@@ -129,7 +130,8 @@ def tfrecord(
       path: paths of the TFRecord files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``,
         ``{000..127}``) stand for files, the matches of wildcards in byte order. A path that exists is literal.
       index_path: paths or patterns of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's
-        tfrecord2idx) writes them. A missing index is made in memory when the pipeline is built, with a warning.
+        tfrecord2idx) writes them. Without it, the index ``X.idx`` beside a file ``X`` is used if it fits it and is not
+        older (not in DALI). A missing index is made in memory when the pipeline is built, with a warning.
       features: the features to read, by their names in the examples, as in `parse_example`: in DALI's forms,
         `tfrecord.FixedLenFeature(shape, dtype, default)` and `tfrecord.VarLenFeature(dtype, default)`, or in those of
         TensorFlow.

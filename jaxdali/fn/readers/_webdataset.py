@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -17,9 +18,10 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.values import Spec
 from ..._cpu import Missing, RecordFormat
-from ..._data.archives import HEADER, ArchiveSamples, Members
-from ..._data.containers import ContainerRecords, Extents, RecordField, RecordParts, check_indices, warn_no_index
+from ..._data.archives import HEADER, ArchiveSamples, Members, check_index
+from ..._data.containers import ContainerRecords, Extents, RecordField, RecordParts, check_indices
 from ..._data.files import Files, Paths, as_list, utf8
+from ..._data.own_index import own_indices
 from ..._data.storage import Store
 from ._reader import ContainerArguments, Reader
 
@@ -74,7 +76,7 @@ class _Samples(ContainerRecords):
         self._files = files = Files.of(op.paths, op.storage, "paths")
         indices = files.store.expand(op.index_paths) if op.index_paths else None  # as in DALI, an empty list is none
         if indices is None:
-            warn_no_index(op.name, files, [files.path(k) for k in range(len(files))])
+            indices = own_indices(op.name, files, functools.partial(check_index, files))
         else:
             check_indices(files, indices)
         dtypes = op.dtypes or (np.dtype(np.uint8),) * op.num_arrays
@@ -291,7 +293,8 @@ def webdataset(
       paths: paths of the archives, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``,
         ``{000..127}``) stand for files, the matches of wildcards in byte order. A path that exists is literal.
       index_paths: paths or patterns of their indices, one for each or none, as ``python -m jaxdali.index`` (or DALI's
-        wds2idx) writes them. Without them, indices are made in memory when the pipeline is built, with a warning.
+        wds2idx) writes them. Without it, the index ``X.idx`` beside an archive ``X`` is used if it fits it and is not
+        older (not in DALI); otherwise one is made in memory when the pipeline is built, with a warning.
       ext: the extension of each output, or several alternatives: "jpg;jpeg;seg.png". Of a sample's matching members,
         the first is read.
       missing_component_behavior: what happens when a sample lacks a member. "empty" (or ""): the output is empty;

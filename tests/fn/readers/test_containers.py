@@ -21,6 +21,7 @@ import jaxdali
 from jaxdali import _cpu, fn, index, pipeline_def, tfrecord
 from jaxdali._core.errors import SampleError
 from jaxdali._data.index import tfrecord_extents
+from jaxdali.fn.readers import _tfrecord
 
 DALI = json.loads((places.DATA / "readers" / "dali.json").read_text())
 
@@ -96,7 +97,7 @@ def test_a_truncated_file(records):
     assert values[:4] == [[0], [1], [2], [3]]
     assert f"it lies outside the file, which has {size - 1} bytes" in errors[0]
     with (
-        pytest.warns(UserWarning, match=f"no index of {records}/x"),
+        pytest.warns(UserWarning, match=f"{records}/x.idx (is older than|does not fit) its file"),
         pytest.raises(RuntimeError, match=r"record 4 at index .* the file ends"),
     ):
         labels(read(records, None))
@@ -190,6 +191,7 @@ def test_an_index_of_windows(records):
 
 
 def test_a_missing_index_is_made_and_said(records):
+    (records / "x.idx").unlink()
     with pytest.warns(
         UserWarning, match=rf"readers.tfrecord: there is no index of {records}/x: .*python -m jaxdali.index"
     ) as said:
@@ -197,6 +199,58 @@ def test_a_missing_index_is_made_and_said(records):
     assert len(said) == 1
     with pytest.warns(UserWarning, match="no index"):
         assert labels(read(records, "none.idx"), 5)[0] == [[0], [1], [2], [3], [4]]
+
+
+def test_the_index_beside_a_file_is_used(records, monkeypatch):
+    """As the warning says: after `jaxdali.index` there is no more warning, and the file is not looked through."""
+    assert index.main([str(records / "x")]) == 0
+    monkeypatch.setattr(_tfrecord, "tfrecord_extents", None)
+    assert labels(read(records, None), 5)[0] == [[0], [1], [2], [3], [4]]
+
+
+def without_line(text: str, k: int) -> str:
+    lines = text.splitlines(keepends=True)
+    return "".join(lines[:k] + lines[k + 1 :])
+
+
+@pytest.mark.parametrize(
+    "damage_text",
+    [
+        lambda text: "",
+        lambda text: "no index",
+        lambda text: without_line(text, 0),
+        lambda text: without_line(text, 2),
+        lambda text: without_line(text, 4),
+        lambda text: text + "40200 20\n",
+        lambda text: text.replace("0 ", "1 ", 1),
+        lambda text: f"0 {2**63 - 1}\n{2**63 - 1} {2**63 - 1}\n",
+        lambda text: b"\xff\xfe\n",  # as UTF-16 begins
+    ],
+)
+def test_unfit_indices_beside_files_are_not_used(records, damage_text):
+    text = damage_text((records / "x.idx").read_text())
+    (records / "x.idx").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.warns(UserWarning, match=r"readers.tfrecord: .*x.idx.*made in memory.*index writes it anew"):
+        assert labels(read(records, None), 5)[0] == [[0], [1], [2], [3], [4]]
+
+
+def test_older_indices_beside_files_are_not_used(records):
+    examples = [c.example({"label": [7]}), *(c.example({"label": [i]}) for i in range(3))]
+    c.write_tfrecord(records / "x", examples)
+    os.utime(records / "x.idx", (1, 1))
+    with pytest.warns(UserWarning, match="x.idx is older than its file"):
+        assert labels(read(records, None), 4)[0] == [[7], [0], [1], [2]]
+
+
+def test_indices_beside_some_files(records):
+    for name in ("y", "z"):
+        c.write_tfrecord(records / name, [c.example({"label": [ord(name)]})])
+    (records / "z.idx").write_text("0 7\n")
+    with pytest.warns(UserWarning) as said:
+        paths = [records / name for name in "xyz"]
+        values = labels(lambda: fn.readers.tfrecord(path=paths, features=LABEL)["label"], 7)[0]
+    assert values == [[0], [1], [2], [3], [4], [121], [122]]
+    assert sorted("z.idx does not fit its file" in str(w.message) for w in said) == [False, True]
 
 
 def test_changed_and_removed_open_files_are_errors(records):

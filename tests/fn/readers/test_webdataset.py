@@ -7,11 +7,12 @@ import re
 import tarfile
 
 import containers as c
+import numpy as np
 import pytest
 import reader_cases
 from damaged import labels
 
-from jaxdali import fn, index, pipeline_def, types
+from jaxdali import _cpu, fn, index, pipeline_def, types
 from jaxdali._data.index import write_index
 
 
@@ -155,7 +156,7 @@ def test_damaged_archives(archive, capsys):
     assert re.search("x.tar has 4200 bytes, .* it is truncated", capsys.readouterr().err)
     (archive / "x.tar").write_bytes(b"text" * 256)
     with (
-        pytest.warns(UserWarning, match="no index"),
+        pytest.warns(UserWarning, match="x.tar.idx (is older than|does not fit) its file"),
         pytest.raises(RuntimeError, match=r"x.tar is not a tar archive, or it is damaged"),
     ):
         labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", ext="jpg"))
@@ -227,7 +228,7 @@ def test_a_damaged_header_between_members(archive, capsys):
     assert index.main([str(archive / "x.tar")]) == 1
     assert f"x.tar is damaged at {second}: no member begins there" in capsys.readouterr().err
     with (
-        pytest.warns(UserWarning, match="no index"),
+        pytest.warns(UserWarning, match="x.tar.idx (is older than|does not fit) its file"),
         pytest.raises(RuntimeError, match=f"x.tar is damaged at {second}"),
     ):
         labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", ext="jpg"))
@@ -270,6 +271,76 @@ def test_no_indices(archive, none):
     with pytest.warns(UserWarning, match="there is no index of"):
         actual = labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", index_paths=none, ext=["cls", "jpg"])[0])
     assert actual == expected
+
+
+def test_the_index_beside_an_archive_is_used(archive, monkeypatch):
+    expected = labels(web(archive), 3)
+    monkeypatch.setattr(_cpu.TarSamples, "scan", None)
+    assert labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", ext=["cls", "jpg"])[0], 3) == expected
+
+
+@pytest.mark.parametrize("indexed", ["", "a", "b", "ab"])
+@pytest.mark.filterwarnings("ignore:.*there is no index")
+def test_indices_beside_some_archives(tmp_path, indexed):
+    """The samples and their names are the same, whichever archives have an index."""
+    for name, numbers in (("a", range(70)), ("b", range(70, 90))):
+        c.write_tar(tmp_path / f"{name}.tar", [(f"{name}/{i}.cls", b"%d" % i) for i in numbers])
+        if name in indexed:
+            assert index.main([str(tmp_path / f"{name}.tar")]) == 0
+
+    @pipeline_def(batch_size=90)
+    def pipeline():
+        return fn.readers.webdataset(paths=[tmp_path / "a.tar", tmp_path / "b.tar"], ext="cls")
+
+    (classes,) = pipeline().run()
+    assert [np.asarray(x).tobytes() for x in classes] == [b"%d" % i for i in range(90)]
+    names = [x.source_info().rpartition(":")[2] for x in classes]
+    assert names == [f"{'ab'[i >= 70]}/{i}.cls" for i in range(90)]
+
+
+def last_line_lost(text: str) -> str:
+    return "v1.2 2\n" + "".join(text.splitlines(keepends=True)[1:-1])
+
+
+@pytest.mark.parametrize(
+    "damage_text",
+    [
+        lambda text: "",
+        lambda text: "v1.2 3",
+        last_line_lost,
+        lambda text: text.replace("v1.2 3", "v1.2 4"),
+        lambda text: text.replace("jpg 512", "jpg x"),
+        lambda text: "v1.2 0\n",
+        lambda text: text.rstrip("\n").rpartition("\n")[0] + f"\njpg 512 {2**40} 2.jpg\n",
+    ],
+)
+def test_unfit_indices_beside_archives_are_not_used(archive, damage_text):
+    expected, path = labels(web(archive), 3), archive / "x.tar.idx"
+    path.write_text(damage_text(path.read_text()))
+    with pytest.warns(UserWarning, match=r"readers.webdataset: .*x.tar.idx.*made in memory.*index writes it anew"):
+        assert labels(lambda: fn.readers.webdataset(paths=archive / "x.tar", ext=["cls", "jpg"])[0], 3) == expected
+
+
+def test_indices_beside_archives_with_other_members_fit(tmp_path):
+    """Behind the last sample, an archive may have folders, and files without extensions."""
+    with tarfile.open(tmp_path / "x.tar", "w") as f:
+        for name in ("0.cls", "README", ".hidden.cls", "folder"):
+            info = tarfile.TarInfo(name)
+            info.type = tarfile.DIRTYPE if name == "folder" else tarfile.REGTYPE
+            info.size = 0 if name == "folder" else 1
+            f.addfile(info, io.BytesIO(b"7"))
+    assert index.main([str(tmp_path / "x.tar")]) == 0
+    assert labels(lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", ext="cls"))[0] == [[ord("7")]]
+
+
+def test_indices_beside_remote_archives_are_used(archive):
+    expected = labels(remote(archive), 3)
+    read = lambda: fn.readers.webdataset(paths="memory://far/x.tar", ext=["jpg"])
+    assert labels(read, 3) == expected
+    fs = pytest.importorskip("fsspec").filesystem("memory")
+    fs.pipe_file("/far/x.tar.idx", last_line_lost((archive / "x.tar.idx").read_text()).encode())
+    with pytest.raises(RuntimeError, match=r"far/x.tar.idx does not fit its file: .* from a local copy"):
+        labels(read)
 
 
 def test_names_are_found_again_in_the_index(tmp_path):

@@ -1,0 +1,106 @@
+"""The indices that lie beside containers, ``FILE.idx``, as ``python -m jaxdali.index`` and ``jaxdali.pack`` write them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from .._core.building import warn
+from .._core.redaction import redacted
+from .files import Files
+from .storage import Store
+from .urls import is_url
+
+_THREADS = 16  # containers that are looked at at the same time
+_MAX_BYTES = 1 << 60  # of a decompressed file
+
+# Returns the reason why the index of container `k` can't be used, or "". Raises RuntimeError if the index is damaged.
+Check = Callable[[int, str], str]
+
+
+def own_index(files: Files, k: int, check: Check) -> tuple[str | None, str]:
+    """Finds the index beside container `k`.
+
+    The user has not named this file, so it is used only if it fits: it is not older than the container (remote files
+    have no times here), and `check` agrees.
+
+    Returns:
+      (its path, or None if there is none that can be used; the reason why it can't be used, or "").
+    """
+    path = files.path(k)
+    index = f"{path}.idx"
+    if not _exists(index, files.store):
+        return None, ""
+    try:
+        if not is_url(path) and os.stat(index).st_mtime_ns < os.stat(path).st_mtime_ns:
+            return None, f"{index} is older than its file"
+        reason = check(k, index)
+    except OSError as e:
+        reason = f"can't read {redacted(index)}: {e.strerror}"
+    except RuntimeError as e:
+        reason = str(e)
+    return (None, reason) if reason else (index, "")
+
+
+def own_indices(reader: str, files: Files, check: Check) -> list[str | None]:
+    """Finds the index beside each container; None for those that must be made in memory, of which warnings tell.
+
+    Args:
+      reader: name of the reader, for the warnings.
+
+    Raises:
+      RuntimeError: a remote container has no index that can be used.
+    """
+    with ThreadPoolExecutor(min(_THREADS, max(len(files), 1))) as threads:
+        indices = [*threads.map(lambda k: own_index(files, k, check), range(len(files)))]
+    warn_no_index(reader, files, [files.path(k) for k, x in enumerate(indices) if x == (None, "")])
+    reasons = [reason for _, reason in indices if reason]
+    if reasons:
+        _refuse_remote(files, reasons[0])
+        remainder = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        warn(
+            f"{reader}: {reasons[0]}{remainder}: it is made in memory each time; python -m jaxdali.index writes it anew"
+        )
+    return [index for index, _ in indices]
+
+
+def warn_no_index(reader: str, files: Files, lacking: Sequence[str]):
+    """Warns that the containers `lacking` have no index, so that it is made in memory. Raises RuntimeError if they are
+    remote: no index can be made of them.
+    """
+    if lacking:
+        _refuse_remote(files, f"there is no index of {lacking[0]}")
+        text = f"{lacking[0]}{f' and {len(lacking) - 1} more' if len(lacking) > 1 else ''}"
+        warn(
+            f"{reader}: there is no index of {text}: it is made in memory each time; python -m jaxdali.index writes it to a file"
+        )
+
+
+def _refuse_remote(files: Files, reason: str):
+    """Raises RuntimeError if an index would have to be made of remote files."""
+    if files.remote:
+        files.store.close()  # otherwise its threads would wait for more requests
+        raise RuntimeError(f"{reason}: python -m jaxdali.index makes it from a local copy")
+
+
+def check_extents(index: str, table: np.ndarray, size: int | None) -> str:
+    """Returns the reason why a table of offsets and sizes, ``i64[n, 2]``, can't be that of a TFRecord file, or "". In such
+    a file records stand one after another. `size`: that of the file in bytes; None: it is not known, since the file is
+    compressed.
+    """
+    ends = table.sum(1)
+    is_whole = 0 < ends[-1] < _MAX_BYTES if size is None else ends[-1] == size
+    # An end is negative where the sum is too large for an integer.
+    fits = not table[0, 0] and (table[:, 1] > 0).all() and (ends > 0).all() and (table[1:, 0] == ends[:-1]).all()
+    return "" if fits and is_whole else f"{index} does not fit its file"
+
+
+def _exists(path: str, store: Store) -> bool:
+    try:
+        store.size(path)
+    except OSError:
+        return False
+    return True
