@@ -257,7 +257,9 @@ class Walk(Order):
         super().__post_init__()
         if self.size < self.num_shards:
             raise ArgumentError(
-                f"there are {self.size} samples for {self.num_shards} shards; each shard needs at least one"
+                f"there are {self.size} samples for {self.num_shards} shards; each shard needs at least one: pass a smaller num_shards "
+                "(to an iterator, a sharding of fewer devices); a second reader reads all samples in each shard without num_shards "
+                "and shard_id, in another order in each with seed=shard_id"
             )
 
     def initial(self, number: int = 0) -> dict[str, int]:

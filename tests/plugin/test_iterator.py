@@ -54,6 +54,30 @@ def test_seven_samples_in_batches_of_two(files, policy, pad, want, sharding):
         assert epochs(it, 3) == want
 
 
+def test_fewer_samples_than_shards():
+    """The ways out that the message names."""
+    shards = len(jax.devices())
+
+    def few(num_shards=1, shard_id=0):
+        return fn.readers.source({"x": np.arange(3)}, name="few", num_shards=num_shards, shard_id=shard_id)["x"]
+
+    def beside(num_shards=1, shard_id=0):
+        rows = fn.readers.source({"x": np.arange(64)}, name="reader", num_shards=num_shards, shard_id=shard_id)["x"]
+        return rows, fn.readers.source({"x": np.arange(3)}, shuffle="global", seed=shard_id)["x"]
+
+    with pytest.raises(RuntimeError, match=rf"3 samples for {shards} shards.*fewer devices.*without num_shards.*seed"):
+        data_iterator(few, ["x"], reader_name="few", sharding=shardings.of_batch(shards))(batch_size=shards)
+    options = {"last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "mask"}
+    it = data_iterator(few, ["x"], reader_name="few", sharding=shardings.of_batch(2), **options)(batch_size=4)
+    assert sorted(np.concatenate([np.asarray(b["x"])[np.asarray(b["mask"])] for b in it])) == [0, 1, 2]
+    it = data_iterator(beside, ["x", "y"], reader_name="reader", sharding=shardings.of_batch(shards))(
+        batch_size=6 * shards
+    )
+    orders = np.asarray(next(it)["y"]).reshape(shards, 2, 3)
+    assert (np.sort(orders) == np.arange(3)).all()
+    assert len({tuple(x.ravel()) for x in orders}) > 1
+
+
 @pytest.mark.parametrize(("policy", "pad", "stick", "want"), EPOCHS_OF_THREE_SHARDS)
 def test_three_shards(files, policy, pad, stick, want):
     options = {"reader_name": "reader", "last_batch_policy": LastBatchPolicy[policy]}
