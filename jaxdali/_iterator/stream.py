@@ -416,8 +416,15 @@ class BatchStream:
         event = (
             "this loop goes on" if in_loop else "reset() before the end of the epoch is ignored; the epoch continues"
         )
+        way = ""
+        if all(s.metas for e in self.executors for s in e.sources.values()):  # other sources may not go back
+            has_reader = self._options.reader_name is not None
+            state = "get_state(), restart_epoch=True" if has_reader else "the get_state() of before its first batch"
+            way = f"; set_state({state}) begins it anew"
         _log.log(
-            level, "%s: %s in the middle of epoch %d (%s batches were taken)", self._user, event, self.epoch, progress
+            level,
+            "%s: %s in the middle of epoch %d (%s batches were taken)%s",
+            *(self._user, event, self.epoch, progress, way),
         )
 
     # --- state --------------------------------------------------------------------------------------------------

@@ -166,8 +166,33 @@ def test_loop_in_mid_epoch_logs(folder, caplog):
     (record,) = caplog.records
     assert (
         record.getMessage()
-        == "DALIGenericIterator: this loop goes on in the middle of epoch 0 (1 of 3 batches were taken)"
+        == "DALIGenericIterator: this loop goes on in the middle of epoch 0 (1 of 3 batches were taken); "
+        "set_state(get_state(), restart_epoch=True) begins it anew"
     )
+
+
+@pytest.mark.filterwarnings("ignore:size is given")
+@pytest.mark.parametrize("reader_name", ["r", None])
+def test_begin_an_epoch_anew(reader_name, caplog):
+    """As the message says, for an evaluation of the first batches."""
+    size = {"reader_name": reader_name} if reader_name else {"size": 12}
+    rows = {"x": np.arange(12)}
+    it = data_iterator(lambda: fn.readers.source(rows, shuffle="global", name="r")["x"], ["x"], **size)(batch_size=2)
+    firsts = []
+    for _ in range(3):
+        begin = it.get_state()
+        firsts.append([np.asarray(b["x"]).tolist() for b in itertools.islice(it, 2)])
+        it.reset()
+        way = "get_state(), restart_epoch=True" if reader_name else "the get_state() of before its first batch"
+        assert "reset() before the end of the epoch is ignored" in caplog.messages[-1]
+        assert caplog.messages[-1].endswith(f"(2 of 6 batches were taken); set_state({way}) begins it anew")
+        it.set_state(it.get_state() if reader_name else begin, restart_epoch=reader_name is not None)
+    assert firsts == [firsts[0]] * 3
+    assert "this loop" not in caplog.text
+    it = data_iterator(lambda: fn.external_source(samples(12), batch=False), ["x"], size=12)(batch_size=2)
+    next(it)
+    it.reset()
+    assert caplog.messages[-1].endswith("(1 of 6 batches were taken)")
 
 
 # --- the last samples of sources of samples ---------------------------------------------------------------------------
