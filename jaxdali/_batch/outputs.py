@@ -124,9 +124,9 @@ class Outputs:
             try:
                 return assemble(parts, self._shards, sharding)
             except ValueError as e:
-                # The shape is that of a sample.
+                shape = list(parts[0].shape[1:])  # of a sample
                 raise step.node.error(
-                    f"this output, a batch of {list(parts[0].shape[1:])}, does not fit its sharding: {e}{self._advice}"
+                    f"this output, a batch of {shape or 'numbers'}, does not fit its sharding: {e}{self._advice}"
                 ) from e
         # Without a sharding there is one shard. Its results of the host stay on the CPU, as in DALI.
         device = cpu_device() if step.stage == "host" and self._shards.accelerator else self._shards.primaries[0]

@@ -142,7 +142,7 @@ class BatchStream:
         counter = self._counter
         if counter is not None and counter.is_over:  # with DROP
             part = f"{'an epoch' if len(counter.plan.sizes) == 1 else 'a shard'} of {counter.size}"
-            return f"{part} does not fill a batch of {counter.plan.unit} samples, and LastBatchPolicy.DROP drops it"
+            return f"{part} does not fill a batch of {counter.plan.unit} samples, and LastBatchPolicy.DROP drops it; FILL repeats samples"
         num_samples = max((s.dropped for e in self.executors for s in e.sources.values()), default=0)
         return f"its source ended after {num_samples} of the {self.batch_size} samples of the first batch"
 

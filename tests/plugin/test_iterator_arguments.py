@@ -64,7 +64,7 @@ from jaxdali.plugin.jax._placement import JaxOptions
         (
             {"pipelines": [{"batch_size": 7}], "last_batch_policy": LastBatchPolicy.DROP},
             RuntimeError,
-            "no data in the pipeline: an epoch of 6 does not fill a batch of 7 samples, and LastBatchPolicy.DROP",
+            "an epoch of 6 does not fill a batch of 7 samples, and LastBatchPolicy.DROP drops it; FILL repeats samples",
         ),
         (
             {"pipelines": [{"batch_size": 4, "num_shards": 2}], "last_batch_policy": LastBatchPolicy.DROP},
@@ -215,6 +215,32 @@ def test_a_pipeline_serves_one_master(files):
             pipe.run()
         with pytest.raises(RuntimeError, match="in use already"):
             DALIGenericIterator(pipe, ["x"], reader_name="reader")
+
+
+@pytest.mark.parametrize("form", [lambda x: x, lambda x: {"x": x}], ids=["one", "dict"])
+def test_shardings_without_arrays_are_refused(files, form):
+    plain = shardings.of_batch(2)
+    free = NamedSharding(plain.mesh, PartitionSpec(PartitionSpec.UNCONSTRAINED))
+    pinned = plain.with_memory_kind("pinned_host")
+    make_iterator = lambda sharding: data_iterator(file_contents, ["x"], reader_name="reader", sharding=form(sharding))
+    with pytest.raises(ValueError, match=r"sharding.*UNCONSTRAINED.* leaves a choice to the compiler"):
+        make_iterator(free)(files, batch_size=2)
+    with pytest.raises(
+        ValueError, match=r'memory_kind="pinned_host".*jax\.device_put\(batch, sharding\.with_memory_kind'
+    ):
+        make_iterator(pinned)(files, batch_size=2)
+    with make_iterator(plain)(files, batch_size=2) as it:
+        moved = jax.device_put(next(it), pinned)
+        assert moved["x"].sharding.memory_kind == "pinned_host"
+
+
+def test_sharding_of_more_axes_than_numbers_have():
+    def numbers(num_shards, shard_id):
+        return fn.readers.source(list(range(4)), name="r", num_shards=num_shards, shard_id=shard_id)
+
+    two_axes = NamedSharding(shardings.of_batch(2).mesh, PartitionSpec("batch", None))
+    with pytest.raises(RuntimeError, match="this output, a batch of numbers, does not fit its sharding"):
+        next(data_iterator(numbers, ["x"], reader_name="r", sharding=two_axes)(batch_size=2))
 
 
 def test_workers_exclude_loading_processes():

@@ -93,6 +93,9 @@ class JaxOptions(IteratorOptions):
             sharding = {name: on_mesh(s, f"sharding[{name!r}]") for name, s in self.sharding.items()}
         else:
             sharding = on_mesh(self.sharding, "sharding")
+        shardings: Any = sharding if isinstance(sharding, Mapping) else {"": sharding}
+        for name, x in shardings.items():
+            _check_placement(x, f"sharding[{name!r}]" if name else "sharding")
         return dataclasses.replace(self, sharding=sharding)
 
     def _check_loading(self):
@@ -251,6 +254,24 @@ class BatchAxisPlacement:
         if self.sharding.is_fully_addressable:
             return jax.device_put(rows if self.stacked else rows.reshape(-1), self.sharding)
         return assemble(list(rows), self.shards, self.sharding)
+
+
+def _check_placement(sharding: Sharding | None, argument: str):
+    """Raises ValueError if arrays can't be made on a sharding: it leaves axes to the compiler, or is in another memory
+    than the devices' own.
+    """
+    if sharding is None:
+        return
+    if isinstance(sharding, NamedSharding) and PartitionSpec.UNCONSTRAINED in sharding.spec:
+        raise ValueError(
+            f"{argument}: {sharding.spec} leaves a choice to the compiler, but batches are arrays: name an axis of the mesh, or None"
+        )
+    kind, own_kind = sharding.memory_kind, next(iter(sharding.device_set)).default_memory().kind
+    if kind not in (None, own_kind):
+        raise ValueError(
+            f'{argument} has memory_kind="{kind}", but batches are made in the memory {own_kind!r}: leave memory_kind out, '
+            f'and move a batch by jax.device_put(batch, sharding.with_memory_kind("{kind}"))'
+        )
 
 
 def batch_axis_sharding(sharding: Sharding) -> Sharding:
