@@ -207,6 +207,11 @@ def records_and_position(
         entries = json.loads(json.dumps(state))  # a copy of plain types: users may store the state in any mapping
         check_version(entries.get("version"))
         pipelines = entries.get("pipelines")
+        if isinstance(pipelines, dict) and "0" in pipelines:  # as `flax.serialization.to_bytes` makes of lists
+            raise ValueError(
+                "its lists have become dictionaries, as by flax's to_bytes and msgpack_restore: restore them by "
+                "flax.serialization.from_bytes(iterator.get_state(), data), or save json.dumps(state)"
+            )
         if not isinstance(pipelines, list) or not pipelines:
             raise ValueError("pipelines is not a list of one or more")
         check_digest(entries.get("iterator"), "iterator")

@@ -498,6 +498,21 @@ def test_invalid_bytes(files, data):
         make(files)(checkpoints=[data])
 
 
+def test_states_whose_lists_became_dictionaries():
+    """As flax makes them; the message names the way out."""
+    serialization = pytest.importorskip("flax.serialization")
+    make_iterator = data_iterator(lambda: fn.readers.source(list(range(8)), name="r"), ["x"], reader_name="r")
+    it, resumed = (make_iterator(batch_size=2) for _ in range(2))
+    next(it)
+    data = serialization.to_bytes(it.get_state())
+    with pytest.raises(
+        RuntimeError, match=r"lists have become dictionaries.*from_bytes\(iterator.get_state\(\), data\)"
+    ):
+        resumed.set_state(serialization.msgpack_restore(data))
+    resumed.set_state(serialization.from_bytes(resumed.get_state(), data))
+    assert int(next(resumed)["x"][0]) == 2
+
+
 def test_damaged_states(files):
     with make(files)() as it:
         state = it.get_state()
