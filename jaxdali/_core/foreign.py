@@ -86,6 +86,7 @@ _KEYS = (
 )
 _LETTERBOX = '`fn.resize(x, size=..., mode="not_larger")`, then `fn.crop(x, crop=..., out_of_bounds_policy="pad")`'
 _MIX = "`fn.permute_batch(x, indices=fn.batch_permutation())` gives each image a partner, `fn.random.beta(alpha=..., beta=...)` a weight"
+_MIXTURE = "`fn.readers.source([a, b], weights=[0.7, 0.3])` mixes data sets, and `weights=` of readers of containers their files"
 _NN, _LINEAR, _CUBIC, _LANCZOS = (f"`types.INTERP_{x}`" for x in ("NN", "LINEAR", "CUBIC", "LANCZOS3"))
 _PAIRS = "`fn.filter(x, kernel)`"
 _PERMUTATION = "`fn.batch_permutation()` permutes the samples of a batch"
@@ -219,6 +220,8 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     },
     _TF_DATA: {
         "TFRecordDataset": _TFRECORD,
+        "sample_from_datasets": _MIXTURE,
+        "choose_from_datasets": _MIXTURE,
         "from_tensor_slices": _ARRAYS,
         "from_generator": "`fn.external_source(source=...)`",
         "shuffle": _SHUFFLE,
@@ -311,6 +314,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "readers.tar": "`fn.readers.webdataset(paths=...)`",
     },
     _GRAIN: {
+        "mixture": _MIXTURE,
         "MapDataset": _DATASET,
         "IterDataset": _ITERATOR,
         "MapTransform": _FUNCTION,
@@ -678,6 +682,17 @@ _ATTRIBUTES: Mapping[Use, Mapping[str, Mapping[str, str]]] = {
         _TF_DATA: {
             "save": "`get_state()`, which JSON can hold",
             "restore": "`set_state(state)`",
+            "map": _FUNCTION,
+            "filter": "readers take a list without the samples, such as `files=`; no operator leaves samples out",
+            "batch": _BATCH_SIZE,
+            "shuffle": _SHUFFLE,
+            "shard": _SHARDS,
+            "prefetch": "`prefetch_queue_depth=` of the pipeline",
+            "repeat": "`repeat=True` of the iterator",
+            "take": "`itertools.islice(iterator, n)` takes n batches; "
+            "`iterator.set_state(iterator.get_state(), restart_epoch=True)` begins the epoch anew",
+            "skip": "`next(iterator)` passes over a batch; `set_state(state)` continues from the position of a `get_state()`",
+            "as_numpy_iterator": "`jax.device_get(batch)` makes arrays of NumPy",
         },
     },
     "Tensor": {  # a NumPy array
