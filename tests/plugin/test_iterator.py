@@ -3,13 +3,16 @@
 import copy
 import inspect
 import pathlib
+import re
 
 import counts
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import shardings
 from epochs import EPOCHS_OF_THREE_SHARDS
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from pipelines import file_contents
 
 from jaxdali import fn, pipeline_def, plugin, types
@@ -76,6 +79,33 @@ def test_fewer_samples_than_shards():
     orders = np.asarray(next(it)["y"]).reshape(shards, 2, 3)
     assert (np.sort(orders) == np.arange(3)).all()
     assert len({tuple(x.ravel()) for x in orders}) > 1
+
+
+@pytest.mark.parametrize("axes", [AxisType.Auto, AxisType.Explicit])
+def test_steps_of_a_scan_move_no_rows(axes):
+    """The recipe of examples/site/guides/several_hosts.md, and what it warns of."""
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(axes,), devices=jax.devices()[:4])
+
+    def rows(num_shards, shard_id):
+        return fn.readers.source(
+            {"x": np.arange(96, dtype=np.float32).reshape(24, 4)}, name="r", num_shards=num_shards, shard_id=shard_id
+        )["x"]
+
+    sharding = NamedSharding(mesh, PartitionSpec("data"))
+    x = next(data_iterator(rows, ["x"], reader_name="r", sharding=sharding)(batch_size=24))["x"]
+
+    def parts(x):
+        return jnp.moveaxis(x.reshape(-1, 3, *x.shape[1:]), 1, 0)
+
+    def scan(split):
+        return jax.jit(lambda x: jax.lax.scan(lambda state, part: (state, part * 2), 0, split(x))[1])
+
+    with jax.set_mesh(mesh):
+        program = scan(parts)
+        assert not re.search("all-gather|all-to-all|permute", program.lower(x).compile().as_text())
+        assert (np.asarray(program(x)) == 2 * np.asarray(x).reshape(8, 3, 4).transpose(1, 0, 2)).all()
+        if axes is AxisType.Auto:
+            assert "all-gather" in scan(lambda x: x.reshape(3, 8, 4)).lower(x).compile().as_text()
 
 
 @pytest.mark.parametrize(("policy", "pad", "stick", "want"), EPOCHS_OF_THREE_SHARDS)
