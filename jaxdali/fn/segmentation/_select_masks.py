@@ -45,8 +45,8 @@ class SelectMasks(HostOperator):
             reason = self._problem(mask_ids, p, len(v)) if ctx.present[i] else ""
             if reason:
                 ctx.fail(i, Status.OUT_OF_RANGE, reason)
-            if reason or not ctx.present[i]:
-                mask_ids = mask_ids[:0]
+            if reason or not ctx.present[i]:  # its polygons may have any number of columns
+                mask_ids, p = mask_ids[:0], p[:0].reshape(0, 3)
             # A polygon is (mask, first vertex, vertex behind the last). The last one of a mask is taken, as in DALI.
             last_row = {mask: row for row, mask in enumerate(p[:, 0].tolist())}
             rows = p[[last_row[mask] for mask in mask_ids.tolist()]].reshape(-1, 3)

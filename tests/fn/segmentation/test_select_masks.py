@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pipelines import run
 
-from jaxdali import OperatorError, fn
+from jaxdali import OperatorError, fn, pipeline_def
 
 POLYGONS = np.int32([[0, 0, 3], [1, 3, 7], [2, 7, 10]])
 VERTICES = np.arange(20, dtype=np.float32).reshape(10, 2)
@@ -53,3 +53,23 @@ def test_bad_inputs():
         select([[0]], POLYGONS.astype(np.int64))
     with pytest.raises(RuntimeError, match=r"segmentation.select_masks .*vertices must be 2-D, got 1-D"):
         select([[0]], vertices=VERTICES.reshape(-1))
+
+
+def test_absent_samples():
+    @pipeline_def(batch_size=3, num_threads=1, device_id=None, enable_conditionals=True)
+    def pipeline():
+        rows = [[[2, 0], [1], [0]], [[1]]]  # the second batch is short
+        ids = fn.external_source([[np.int32(i) for i in batch] for batch in rows])
+        polygons, vertices = (fn.external_source([[x] * len(b) for b in rows]) for x in (POLYGONS, VERTICES))
+        if ids[0] < 2:
+            polygons, vertices = fn.segmentation.select_masks(ids, polygons, vertices)
+        return polygons, vertices
+
+    p = pipeline()
+    batches = [[[np.asarray(x).tolist() for x in out] for out in p.run()] for _ in range(2)]
+    # DALI 2.4 gives this.
+    assert batches[0] == [
+        [POLYGONS.tolist(), [[1, 0, 4]], [[0, 0, 3]]],
+        [VERTICES.tolist(), VERTICES[3:7].tolist(), VERTICES[:3].tolist()],
+    ]
+    assert batches[1] == [[[[1, 0, 4]]], [VERTICES[3:7].tolist()]]
