@@ -189,6 +189,9 @@ class Values:
             if x is None:
                 return None
             x = x.reshape(len(x), -1)
+            if x.shape[1] != width and self._is_absent(name):
+                x = x[:, :1]
+                one_for_all = True
             if x.shape[1] != width and not (one_for_all and x.shape[1] == 1):
                 raise ArgumentError(_wrong_width(name, width, one_for_all, x.shape[1]))
             self._arrays[key] = x if x.shape[1] == width else np.broadcast_to(x, (len(x), width))
@@ -213,6 +216,12 @@ class Values:
             raise ArgumentError(f"argument {name} must fit into 64 bits, got {value!r}") from None
         return x if declaration.many else x[:, 0]
 
+    def _is_absent(self, name: str) -> bool:
+        """Whether an argument comes per sample, but no sample is present. Its values then don't matter, and there may
+        be any number of them, or none.
+        """
+        return not self._arguments.is_static(name) and self._ctx is not None and not self._ctx.present.any()
+
     def _input(self, name: str) -> Value:
         """The input that has the values of an argument. Raises ArgumentError if the host does not have its data."""
         value = self._inputs[self._arguments.inputs.index(name) - len(self._arguments.inputs)]
@@ -231,6 +240,11 @@ class Values:
         assert ctx is not None, name
         x = self._input(name).dense(f"argument {name}", ctx.present).astype(np.float64)
         x = x.reshape(len(x), -1)
+        if self._is_absent(name):
+            # Operators expect valid values nevertheless.
+            lengths = declaration.lengths if declaration.many else (1,)
+            if x.shape[1] not in lengths if lengths else not x.shape[1]:
+                x = np.zeros((len(x), lengths[0] if lengths else 1))
         if not declaration.many and x.shape[1] != 1:
             raise ArgumentError(f"argument {name} must be one number per sample, got {x.shape[1]}")
         if declaration.many and declaration.lengths and x.shape[1] not in declaration.lengths:

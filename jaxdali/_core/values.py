@@ -125,6 +125,14 @@ class Value:
             else np.stack([self.data[i] for i in indices.tolist()])
         )
 
+    def vectors(self, what: str, present: np.ndarray, width: int) -> np.ndarray:
+        """A host value as `dense` returns it, with the numbers of each sample in a row: ``[N, numbers]``.
+
+        If no sample is present, the numbers don't matter, and there are `width` of them.
+        """
+        x = self.dense(what, present).reshape(len(self), -1)
+        return x if x.shape[1] == width or present.any() else np.zeros((len(x), width), x.dtype)
+
     def indices(self, present: np.ndarray | None) -> list[int]:
         """The index of each sample; for absent samples, the index of the first present one."""
         if present is None or not present.any():

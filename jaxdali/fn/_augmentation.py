@@ -70,7 +70,7 @@ class LookupOperator(NativeOperator):
         return (y,), status
 
     def _table(self, ctx: HostContext, parameter: Value | None = None) -> np.ndarray:
-        numbers = None if parameter is None else parameter.dense("the parameter", ctx.present).reshape(ctx.N, 1)
+        numbers = None if parameter is None else parameter.vectors("the parameter", ctx.present, 1)
         return self.table(numbers, ctx.N).astype(np.uint8)
 
 
@@ -149,7 +149,7 @@ class FromStatistics(NativeOperator):
     def setup(self, ctx: HostContext, x: Value, *parameter: Value) -> Setup:
         params = {"pixels": x.shapes[:, -3:-1].prod(axis=1).astype(np.float64)}
         if parameter:
-            params["parameter"] = parameter[0].dense("the parameter", ctx.present).reshape(ctx.N).astype(np.float32)
+            params["parameter"] = parameter[0].vectors("the parameter", ctx.present, 1)[:, 0].astype(np.float32)
         return Setup((None if ctx.spec.shape is not None else x.shapes,), params)
 
     def lower(self, ctx: LowerContext, x: Any, *parameter: Any) -> Any:

@@ -148,3 +148,24 @@ def test_refused():
     eye = np.tile(np.eye(2, 3, dtype=np.float32), (3, 1, 1))
     with pytest.raises(RuntimeError, match=r"transforms.combine .*input.* values for 2 frames, .*input.* 3"):
         run(lambda a, b: fn.transforms.combine(fn.per_frame(a), fn.per_frame(b)), [eye], [eye[:2]])
+
+
+@pytest.mark.parametrize(
+    "apply",
+    [
+        lambda x, v: fn.gaussian_blur(x, sigma=v),
+        lambda x, v: fn.laplacian(x, scale=v),
+        lambda x, v: fn.experimental.dilate(x, mask_size=v),
+        lambda x, v: fn.warp_affine(x, fn.per_frame(fn.stack(v, v, v, axis=2) * 1.0)),
+    ],
+)
+def test_vectors_of_frames_in_an_empty_branch(apply):
+    def define():
+        x = fn.external_source(lambda: DENSE, layout="FHWC", batch=True)
+        v = fn.external_source(lambda: [np.int32([[1, 2]] * 3)] * 3, batch=True)
+        if fn.external_source([np.zeros(3, bool)], batch=True):
+            x = apply(x, fn.per_frame(v * 1))
+        return x
+
+    (images,) = outputs(define, batch_size=3)
+    np.testing.assert_array_equal(images, DENSE)

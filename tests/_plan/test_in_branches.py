@@ -390,3 +390,35 @@ def test_absent_ragged_samples_have_no_elements(take, in_program):
         np.testing.assert_allclose(b, flipped if take[i] else boxes[i], atol=1e-6)
         np.testing.assert_allclose(x, images[i] - weights if take[i] else images[i] * weights, atol=1e-6)
         np.testing.assert_allclose(y, centred / images[i].std((0, 1)) if take[i] else centred, rtol=1e-4, atol=1e-5)
+
+
+VECTORS = {
+    "crop": lambda x, v: fn.crop(x, crop=v + 2),
+    "filter": lambda x, v: fn.filter(x, np.float32([[0, 0], [0, 1]]), anchor=v * 0),
+    "matrix": lambda x, v: fn.warp_affine(x, matrix=fn.cat(v * 0 + (1, 0), v[:1], v * 0 + (0, 1), v[1:])),
+    "matrix input": lambda x, v: fn.warp_affine(x, fn.stack(v * 0 + (1, 0), v * 0 + (0, 1), v, axis=1) * 1.0),
+    "pad": lambda x, v: fn.pad(x, axes=[0, 1], shape=v + 6),
+    "perspective": lambda x, v: fn.experimental.warp_perspective(x, fn.cat(v, v, v, v, [0])),
+    "reshape": lambda x, v: fn.reshape(x, shape=fn.cat(v[:1] + 7, [2, 1]), layout="HWC"),
+    "resize": lambda x, v: fn.resize(x, size=v + 3),
+    "slice": lambda x, v: fn.slice(x, v, v * 0 + 1),
+    "zeros": lambda x, v: fn.zeros(shape=fn.cat(v + 2, [1]), dtype=types.UINT8),
+}
+
+
+@pytest.mark.parametrize("operator", VECTORS)
+def test_vectors_made_in_an_empty_branch(operator):
+    """Without a sample, the host does not make them, so how many numbers they have is not known."""
+    images = np.arange(32, dtype=np.uint8).reshape(2, 4, 4, 1)
+
+    def define(*takes):
+        x = fn.flip(fn.external_source(lambda: images, layout="HWC"), horizontal=0)
+        v = cycled([[1, 1], [1, 1]])
+        y = x
+        if cycled(*takes):
+            y = VECTORS[operator](x, v)
+        return y
+
+    full, empty, mixed = batches_of(lambda: define([1, 1], [0, 0], [1, 0]), 3, batch_size=2)
+    assert empty[0] == images.tolist()
+    assert mixed[0] == [full[0][0], images[1].tolist()]

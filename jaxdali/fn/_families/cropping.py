@@ -147,7 +147,7 @@ class ByAxis:
         """An input in the host's memory, of one number per listed axis, as `argument` returns it."""
         assert self._ctx is not None
         if self._axes is not None:
-            return self._spread(name, value.dense(name, self._ctx.present).reshape(len(value), -1))
+            return self._spread(name, value.vectors(name, self._ctx.present, len(self._axes)))
         return self._spread(name, [value.sample(i).reshape(-1) for i in value.indices(self._ctx.present)])
 
     def _spread(self, name: str, numbers: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
@@ -238,13 +238,8 @@ def crop_sizes(layout: str, a: Values) -> dict[int, np.ndarray]:
     if "crop" in a:
         if used:
             raise ArgumentError(f"give either crop or {', '.join(f'crop_{x.lower()}' for x in used)}, not both")
-        size = a.crop.reshape(len(a.crop), -1)
-        if size.shape[1] not in (2, 3):
-            raise ArgumentError(
-                f"argument crop must be (height, width) or (depth, height, width), got {size.shape[1]} number(s)"
-            )
         # (H, W) or (D, H, W).
-        sizes = dict(zip("DHW"[-size.shape[1] :], size.T, strict=True))
+        sizes = dict(zip("DHW"[-a.crop.shape[1] :], a.crop.T, strict=True))
     else:
         if used and not {"H", "W"} <= set(named):
             raise ArgumentError("crop_h and crop_w must be given together")

@@ -8,9 +8,9 @@ import numpy as np
 
 from ..._core.arguments import Values
 from ..._core.context import HostContext
-from ..._core.declaration import DType, Range
+from ..._core.declaration import DType, Len, Range
 from ..._core.graph import DataNode
-from ..._core.operator_function import DTypeImageTypeHints, Input, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import DTypeImageTypeHints, Input, ListOf, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from .._families import Part, spec_of
 from .._families.cropping import CropWindow, Policy, Rounding, converted
@@ -37,7 +37,7 @@ def crop(
     input: Input,
     /,
     *,
-    crop: PerSample[OneOrMore[float]] | None = None,
+    crop: Annotated[PerSample[ListOf[float]] | None, Len(2, 3)] = None,
     crop_d: PerSample[float] | None = None,
     crop_h: PerSample[float] | None = None,
     crop_pos_x: Annotated[PerSample[float], Range(0, 1)] = 0.5,

@@ -10,12 +10,12 @@ import numpy as np
 from ... import types
 from ..._core.arguments import Values
 from ..._core.context import HostContext
-from ..._core.declaration import DType, OneOf, Range
+from ..._core.declaration import DType, Len, OneOf, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.input_warnings import statistics_doubts
 from ..._core.operator import NativeOperator, ProgramOperator
-from ..._core.operator_function import DTypeImageTypeHints, Input, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import DTypeImageTypeHints, Input, ListOf, OneOrMore, PerSample, operator_function
 from ..._core.values import Spec, Value
 from .._families import Part, spec_of
 from .._families.cropping import CropWindow, Policy, Rounding
@@ -152,7 +152,7 @@ def crop_mirror_normalize(
     input: Input,
     /,
     *,
-    crop: PerSample[OneOrMore[float]] | None = None,
+    crop: Annotated[PerSample[ListOf[float]] | None, Len(2, 3)] = None,
     crop_d: PerSample[float] | None = None,
     crop_h: PerSample[float] | None = None,
     crop_pos_x: Annotated[PerSample[float], Range(0, 1)] = 0.5,

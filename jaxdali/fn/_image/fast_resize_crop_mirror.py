@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Literal, Unpack
 
 from ... import types
-from ..._core.declaration import DType, Range
+from ..._core.declaration import DType, Len, Range
 from ..._core.graph import DataNode
-from ..._core.operator_function import Input, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import Input, ListOf, OneOrMore, PerSample, operator_function
 from .._families.cropping import Rounding
 from .resize import ResizeHints
 from .resize_crop_mirror import ResizeCropMirror
@@ -25,7 +25,7 @@ def fast_resize_crop_mirror(
     /,
     *,
     antialias: bool = False,
-    crop: PerSample[OneOrMore[float]] | None = None,
+    crop: Annotated[PerSample[ListOf[float]] | None, Len(2, 3)] = None,
     crop_d: PerSample[float] | None = None,
     crop_h: PerSample[float] | None = None,
     crop_pos_x: Annotated[PerSample[float], Range(0, 1)] = 0.5,

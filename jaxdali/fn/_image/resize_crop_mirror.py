@@ -10,9 +10,9 @@ import numpy as np
 from ... import types
 from ..._core.arguments import Values
 from ..._core.context import HostContext
-from ..._core.declaration import DType, Range
+from ..._core.declaration import DType, Len, Range
 from ..._core.graph import DataNode
-from ..._core.operator_function import Input, OneOrMore, PerSample, operator_function
+from ..._core.operator_function import Input, ListOf, OneOrMore, PerSample, operator_function
 from .._families.cropping import Rounding, crop_sizes, crop_start
 from .resize import Resize, ResizeHints, spatial_axes
 
@@ -69,7 +69,7 @@ def resize_crop_mirror(
     /,
     *,
     antialias: bool = True,
-    crop: PerSample[OneOrMore[float]] | None = None,
+    crop: Annotated[PerSample[ListOf[float]] | None, Len(2, 3)] = None,
     crop_d: PerSample[float] | None = None,
     crop_h: PerSample[float] | None = None,
     crop_pos_x: Annotated[PerSample[float], Range(0, 1)] = 0.5,

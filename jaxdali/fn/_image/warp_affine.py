@@ -57,7 +57,7 @@ class WarpAffine(Warp):
             matrix = a.vector("matrix", dims * (dims + 1))
             assert matrix is not None
         else:
-            matrix = values[1].dense("the matrix", ctx.present).astype(np.float64).reshape(ctx.N, -1)
+            matrix = values[1].vectors("the matrix", ctx.present, dims * (dims + 1)).astype(np.float64)
             if matrix.shape[1] != dims * (dims + 1):
                 raise ArgumentError(
                     f"the matrix must be {dims} x {dims + 1} for each sample, got {matrix.shape[1]} numbers"

@@ -63,8 +63,7 @@ class Filled(HostOperator, ProgramOperator):
         """Shapes of the output. Raises ValueError if the value can't be broadcast to them."""
         if self.like:
             shapes = inputs[0].shapes
-        elif "shape" in a:
-            shapes = a.shape.reshape(ctx.N, -1).astype(np.int64)
+        elif (shapes := a.vector("shape", ctx.spec.ndim)) is not None:
             if (shapes < 0).any():
                 raise ValueError(f"extents must not be negative, got {shapes.min()}")
         else:

@@ -106,16 +106,16 @@ class Reshape(Reshaped):
         a = self.arguments(ctx, arguments)
         # In elements of the output.
         volume = x.shapes.prod(axis=1) * x.spec.dtype.itemsize // ctx.spec.dtype.itemsize
-        shapes = a.get("shape")
+        rank = ctx.spec.ndim
+        shapes = a.vector("shape", rank)
         if shapes is None:
-            rank = ctx.spec.ndim
             sources = np.array(self._sources(x.spec.ndim, rank)[:rank], np.int64)
             shapes = (
                 np.where(sources < 0, 1, x.shapes[:, np.maximum(sources, 0)])
                 if x.spec.ndim
                 else np.ones((ctx.N, rank), np.int64)
             )
-            relative = a.get("rel_shape")
+            relative = a.vector("rel_shape", rank)
             if relative is not None:
                 shapes = np.where(relative < 0, -1, np.floor(shapes * relative + 0.5).astype(np.int64))
             elif (itemsizes := self._itemsizes(x.spec)) is not None and rank:

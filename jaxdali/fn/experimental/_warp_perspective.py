@@ -74,11 +74,7 @@ class WarpPerspective(PointGather):
         inverse fail if one is needed.
         """
         image, a = values[0], self.arguments(ctx, values)
-        matrix = (
-            a.vector("matrix", 9)
-            if "matrix" in self.args
-            else values[1].dense("the matrix", ctx.present).reshape(ctx.N, -1)
-        )
+        matrix = a.vector("matrix", 9) if "matrix" in self.args else values[1].vectors("the matrix", ctx.present, 9)
         if matrix is None or matrix.shape[1] != 9:
             raise ArgumentError(
                 f"the matrix must be 3 x 3 for each sample, got {0 if matrix is None else matrix.shape[1]} numbers"
