@@ -94,6 +94,13 @@ class _BaseSource(Source):
         self._array_of_output = list(range(self._op.num_arrays))
         self._unused_metadata = frozenset[int]()  # outputs that are metadata and that nothing depends on
 
+    @property
+    def _was_read(self) -> bool:
+        """Whether the first batch was taken. Then a source must not be asked for its shapes: it may have ended, wait for
+        data, or be in use by another thread.
+        """
+        return self._batch_size > 0
+
     def set_used_outputs(self, outputs: frozenset[int]) -> None:
         """Gives unused outputs the data of a used one. As in DALI, the source's data for them are not read."""
         n = self._op.num_arrays
@@ -398,6 +405,8 @@ class _PulledSource(_BaseSource):
         """See `Source.first_shape`; () for metadata, which are single objects."""
         if output >= self._op.num_arrays:
             return ()
+        if self._was_read:
+            return None
         item = self._outputs(self._pulls[0].peek(self._argument(self.initial()[0], 0)))[output]
         sample = as_batch(item, copy=False)[0] if self._op.batch else as_array(item, copy=False)
         return tuple(sample.shape)
@@ -672,7 +681,9 @@ class FedSource(_BaseSource):
 
     def first_shape(self, output: int) -> tuple[int, ...] | None:
         """See `Source.first_shape`: of the first sample of output 0; () for metadata, which are all other outputs."""
-        return tuple(self._next(0, keep=True)[0][0].shape) if output == 0 else ()
+        if output != 0:
+            return ()
+        return None if self._was_read else tuple(self._next(0, keep=True)[0][0].shape)
 
     def read(self, ctx: HostContext, cursors: Sequence[Any]):
         self.specs()  # if the batch that is taken now is the first one, it determines the specs

@@ -501,3 +501,56 @@ def test_repeated_batches_are_cut_to_others():
     ):
         pipe.run()
     pipe.close()
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_sources_end_before_operators_are_bound(n):
+    """How many numbers the sum has is known when the first batch is made. Then the source has been read to its end."""
+    batches = [[np.float32([i, 1.5]), np.float32([i + 0.5, 2])] for i in range(n)]
+
+    @pipeline_def(batch_size=2, num_threads=1, device_id=None)
+    def pipeline():
+        x, values = (fn.external_source(source=s) for s in (batches, [[np.zeros(4, np.uint8)] * 2] * n))
+        y = fn.reshape(fn.reshape(values, shape=fn.cast(x * 0 + 2, dtype=types.INT32)), shape=[-1])
+        # The last operator can't be bound until the one before it is.
+        return fn.transforms.crop(from_start=x, from_end=x + 1), fn.reshape(y, shape=fn.shapes(values))
+
+    p = pipeline()
+    outputs = [[np.asarray(t).tolist() for t in p.run()[0]] for _ in range(n)]
+    with pytest.raises(StopIteration):
+        p.run()
+    # DALI 2.4 gives this: the first corner becomes 0, and the opposite one 1.
+    assert outputs == [[[[1, 0, -x], [0, 1, -y]] for x, y in batch] for batch in batches]
+
+
+def test_sources_are_read_in_one_thread_only():
+    threads = set()
+
+    def source():
+        threads.add(threading.current_thread())
+        return [np.float32([1, 2])] * 3
+
+    @pipeline_def(batch_size=3, num_threads=1, device_id=None)
+    def pipeline():
+        x = fn.external_source(source=source)
+        return fn.transforms.crop(from_start=x, from_end=x + 1)
+
+    p = pipeline()
+    for _ in range(3):
+        p.run()
+    assert threads == {threading.current_thread()}
+
+
+def test_fed_data_are_not_awaited_twice():
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def pipeline():
+        x = fn.external_source(name="x", dtype=types.FLOAT, ndim=1, blocking=True)
+        return fn.transforms.crop(from_start=x, from_end=x + 1)
+
+    p, outputs = pipeline(prefetch_queue_depth=1), []
+    p.build()
+    p.feed_input("x", [np.float32([1, 2])])
+    thread = threading.Thread(target=lambda: outputs.extend(p.run()), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert np.asarray(outputs[0].at(0)).tolist() == [[1, 0, -1], [0, 1, -2]]
