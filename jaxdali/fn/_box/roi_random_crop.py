@@ -47,6 +47,8 @@ class RoiRandomCrop(HostOperator):
             if n in self.args
         }
         axes = max([w for w in widths.values() if w is not None] + [1])
+        if axes == 1 and None in widths.values():
+            raise ArgumentError("crop_shape and the region must have the same number of elements in all samples")
         input_ndim = inputs[0].ndim if self.has_data else axes
         if any(w not in (1, axes, None) for w in widths.values()) or input_ndim < axes:
             raise ArgumentError(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pipelines import run
 
-from jaxdali import OperatorError, fn
+from jaxdali import OperatorError, fn, pipeline_def
 
 N = 1000
 
@@ -74,3 +74,13 @@ def test_per_sample():
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=f"roi_random_crop.*{message}"):
         drawn(**{"crop_shape": [3, 3], "roi_start": 5, **arguments})
+
+
+def test_number_of_axes_of_the_first_batch():
+    @pipeline_def(batch_size=2, num_threads=1, device_id=None)
+    def pipeline():
+        x = fn.external_source(source=[[np.int32([2, 3])] * 2])
+        return fn.roi_random_crop(crop_shape=x * 1, roi_start=x * 4, roi_shape=x * 1)
+
+    (start,) = pipeline().run()
+    assert start.as_array().tolist() == [[8, 12]] * 2  # DALI 2.4 gives this
