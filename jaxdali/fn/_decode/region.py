@@ -19,7 +19,7 @@ from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.values import Spec, Value
 from ...types import is_float, is_number
-from .._families.cropping import Rounding, halves_away, placed
+from .._families.cropping import Rounding, float32_rounded, halves_away, placed, window_bounds
 from .._families.drawing import uniforms
 from .._families.random_windows import random_windows
 from .decode import DecodeImage
@@ -123,25 +123,7 @@ class SliceHeaders(_RegionHeaders):
     def _window_from_arguments(self, arguments: Values, extent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Start and end of each window, along the axes of `extent`, from start, end, shape and their rel_ forms."""
 
-        def get(name: str) -> np.ndarray | None:
-            x = arguments.vector(name, extent.shape[1], one_for_all=True)
-            return _round_to_float32(x) if x is not None and name.startswith("rel_") else x
-
-        start, rel_start, end, rel_end, shape, rel_shape = map(
-            get, ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
-        )
-        if start is None:
-            start = np.zeros(extent.shape) if rel_start is None else _round_to_float32(rel_start * extent)
-        if rel_end is not None:
-            end = _round_to_float32(rel_end * extent)
-        elif shape is not None:
-            end = start + shape
-        elif rel_shape is not None:
-            # DALI adds a relative start and a relative shape before it multiplies, in double precision.
-            end = (
-                start + _round_to_float32(rel_shape * extent) if rel_start is None else (rel_start + rel_shape) * extent
-            )
-        return np.broadcast_to(start, extent.shape), np.broadcast_to(extent if end is None else end, extent.shape)
+        return window_bounds(extent, lambda name: arguments.vector(name, extent.shape[1], one_for_all=True))
 
     def _window_from_inputs(
         self, ctx: HostContext, values: Sequence[Value], extent: np.ndarray
@@ -157,7 +139,7 @@ class SliceHeaders(_RegionHeaders):
         # Integers are pixels. Floats are fractions or pixels, as `normalized` says.
         if not is_float(values[1].spec.dtype):
             return anchor, anchor + shape
-        anchor, shape = _round_to_float32(anchor), _round_to_float32(shape)
+        anchor, shape = float32_rounded(anchor), float32_rounded(shape)
         if all(self.normalized):
             return anchor * extent, (anchor + shape) * extent
         start, size = (
@@ -202,11 +184,6 @@ def _dense(ctx: HostContext, value: Value, name: str) -> np.ndarray:
     """The values of an input, ``f64[N, numbers of a sample]``. `name` is that of the input, for messages."""
     a = value.dense(name, ctx.present).astype(np.float64)
     return a.reshape(len(a), -1)
-
-
-def _round_to_float32(x: np.ndarray) -> np.ndarray:
-    """Rounds to float32, which DALI uses for fractions: the nearest pixel can depend on it."""
-    return x.astype(np.float32).astype(np.float64)
 
 
 def _outside(start: np.ndarray, size: np.ndarray, extents: np.ndarray) -> str:

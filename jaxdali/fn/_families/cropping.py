@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -33,6 +33,46 @@ def rounded(x: np.ndarray) -> np.ndarray:
     are clipped so that sums of two of them still fit.
     """
     return np.clip(halves_away(x), -_FAR, _FAR).astype(np.int64)
+
+
+def float32_rounded(x: np.ndarray) -> np.ndarray:
+    """`x` rounded to float32, as ``f64``. DALI holds fractions of extents in it, and the nearest index can depend on
+    it.
+    """
+    return x.astype(np.float32).astype(np.float64)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # fractions may be infinite or NaN
+def window_bounds(extent: np.ndarray, argument: Callable[[str], np.ndarray | None]) -> tuple[np.ndarray, np.ndarray]:
+    """The first index of windows, and the index after the last one, before they are rounded, as ``f64``.
+
+    Args:
+      extent: the extents, the unit of relative arguments.
+      argument: returns the values of start, rel_start, end, rel_end, shape or rel_shape; None: it is not given.
+    """
+
+    def relative(name: str) -> np.ndarray | None:
+        x = argument(name)
+        return None if x is None else float32_rounded(x)
+
+    extent = extent.astype(np.float64)
+    start, end, shape = (argument(n) for n in ("start", "end", "shape"))
+    rel_start, rel_end, rel_shape = (relative(n) for n in ("rel_start", "rel_end", "rel_shape"))
+    # DALI multiplies in single precision, but a sum of a relative start and a relative shape in double precision.
+    begin = np.zeros(extent.shape) if start is None else start.astype(np.float64)
+    if rel_start is not None:
+        begin = float32_rounded(rel_start * extent)
+    if end is not None:
+        return begin, end.astype(np.float64)
+    if rel_end is not None:
+        return begin, float32_rounded(rel_end * extent)
+    if shape is not None:
+        return begin, begin + shape
+    if rel_shape is None:
+        return begin, extent
+    if rel_start is not None:
+        return begin, (rel_start + rel_shape) * extent
+    return begin, begin + float32_rounded(rel_shape * extent)
 
 
 def placed(position: np.ndarray, free: np.ndarray, rounding: Rounding) -> np.ndarray:

@@ -17,7 +17,7 @@ from ..._core.values import Spec, Value
 from ..._cpu import Status
 from ...types import is_float
 from .._families import DEFAULT_LAYOUTS, WindowOnHost, spec_of
-from .._families.cropping import Bounded, ByAxis, Policy, axes_of, converted, rounded
+from .._families.cropping import Bounded, ByAxis, Policy, axes_of, converted, rounded, window_bounds
 
 _NAMED_ARGUMENTS = ("start", "rel_start", "end", "rel_end", "shape", "rel_shape")
 
@@ -109,16 +109,7 @@ class Slice(Bounded):
             begin, size = (x * extent if is_relative else x for x, is_relative in zip((begin, size), relative))
             end = begin + size
         else:
-
-            def in_elements(name: str) -> np.ndarray | None:
-                """An argument, also if it is given as a fraction of the extents."""
-                x, fraction = by_axis.argument(name), by_axis.argument(f"rel_{name}")
-                return fraction * extent if fraction is not None else x
-
-            begin = in_elements("start")
-            begin = np.zeros_like(extent) if begin is None else begin
-            size, end = in_elements("shape"), in_elements("end")
-            end = begin + size if size is not None else extent if end is None else end
+            begin, end = window_bounds(extent, by_axis.argument)
         # Axes that are not listed, which are NaN, and NaN itself, mean the whole axis.
         is_given = by_axis.is_listed & ~np.isnan(begin) & ~np.isnan(end)
         start, stop = (

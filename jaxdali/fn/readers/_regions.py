@@ -14,6 +14,7 @@ from ..._core.operator import HostOperator
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families.conversion import convert
+from .._families.cropping import window_bounds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,25 +87,17 @@ def _bounds(extent: np.ndarray, values: Mapping[str, Any]) -> tuple[np.ndarray, 
       values: the values of the arguments `REGION` that were given.
     """
 
-    def get(name: str) -> np.ndarray:
-        """The argument as given, for each of the axes."""
+    def argument(window_name: str) -> np.ndarray | None:
+        """The values of roi_start for "start", and of rel_roi_start for "rel_start", for each of the axes."""
+        name = f"rel_roi_{window_name[4:]}" if window_name.startswith("rel_") else f"roi_{window_name}"
+        if name not in values:
+            return None
         x = np.asarray(values[name], np.float32 if name.startswith("rel_") else np.int64).reshape(-1)
         if len(x) not in (1, len(extent)):
             raise ValueError(f"{name} must have 1 or {len(extent)} numbers, got {x.tolist()}")
         return np.broadcast_to(x, extent.shape)
 
-    def get_absolute(name: str) -> np.ndarray:
-        """The argument in elements. DALI multiplies in single precision, which determines how halves are rounded."""
-        x = get(name)
-        return x * extent.astype(np.float32) if name.startswith("rel_") else x
-
-    low = next((get_absolute(n) for n in ("roi_start", "rel_roi_start") if n in values), np.zeros(len(extent))).astype(
-        np.float64
-    )
-    high = next((get_absolute(n) for n in ("roi_end", "rel_roi_end") if n in values), extent).astype(np.float64)
-    high = next((low + get_absolute(n) for n in ("roi_shape", "rel_roi_shape") if n in values), high)
-    if {"rel_roi_start", "rel_roi_shape"} <= values.keys():  # DALI computes this sum in double precision
-        high = (get("rel_roi_start").astype(np.float64) + get("rel_roi_shape")) * extent
+    low, high = window_bounds(extent, argument)
     if any(high < low):
         raise ValueError(f"the region ends before it starts: from {low.tolist()} to {high.tolist()}")
     low, high = (np.trunc(x + np.copysign(0.5, x)).astype(np.int64) for x in (low, high))  # halves away from zero

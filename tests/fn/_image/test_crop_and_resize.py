@@ -193,6 +193,36 @@ def test_slices_of_vectors_stay_on_the_host():
         run(lambda x: fn.slice(x, 2, 2, axes=[0]), vectors)
 
 
+def test_fractions_of_slices_round_as_in_dali():
+    """Products of fractions and extents are close to halves. The numbers are (start, extent) of DALI 2.4's slices."""
+    extents, fractions = [50, 25, 5, 10], [np.float32([f]) for f in (0.29, 0.58, 0.9, 0.35)]
+
+    def define(x, f):
+        windows = (
+            {"rel_end": f},
+            {"rel_start": f},
+            {"rel_shape": f},
+            {"start": [1], "rel_shape": f},
+            {"rel_start": 0 * f, "rel_shape": f},
+            {"rel_start": 0.01 + 0 * f, "rel_shape": f},
+            {"rel_end": [0.29]},
+        )
+        named = [fn.slice(x, axes=[0], out_of_bounds_policy="trim_to_shape", **w) for w in windows]
+        return *named, fn.slice(x, f * 0, f, axes=[0])
+
+    outputs = run(define, [np.arange(n, dtype=np.uint8) for n in extents], fractions)
+    assert [[(x[0] if x.size else None, x.size) for x in map(np.asarray, output)] for output in outputs] == [
+        [(0, 15), (0, 15), (0, 5), (0, 4)],
+        [(15, 35), (15, 10), (None, 0), (4, 6)],
+        [(0, 15), (0, 15), (0, 5), (0, 4)],
+        [(1, 15), (1, 15), (1, 4), (1, 4)],
+        [(0, 14), (0, 14), (0, 4), (0, 3)],
+        [(1, 14), (0, 15), (0, 5), (0, 4)],
+        [(0, 15), (0, 7), (0, 1), (0, 3)],
+        [(0, 14), (0, 14), (0, 4), (0, 3)],
+    ]
+
+
 def test_slices_of_sound_need_no_indices():
     """The memory of a batch is that of its results, and of one sample that stands for missing ones."""
     sound = [np.arange(n, dtype=np.float32) for n in (50_000, 60_000)]
