@@ -135,7 +135,7 @@ class Resampling(StageOperator):
                 f"with convention='pillow' the input must be uint8 or float32, and the output keeps the type, got {image.dtype} and {dtype}"
             )
         a = self.arguments(None, ())
-        for name in _FILTER_ARGUMENTS:
+        for name in FILTER_ARGUMENTS:
             if name in a and self.args.is_static(name):
                 self._check_filters(a[name])
         return layout, dtype
@@ -172,7 +172,7 @@ class Resampling(StageOperator):
 
     def _filters(self, a: Values) -> np.ndarray:
         """The kernel's operand ``i32[N, 2]``: the filters for shrinking and for enlarging."""
-        is_static = all(map(self.args.is_static, _FILTER_ARGUMENTS))
+        is_static = all(map(self.args.is_static, FILTER_ARGUMENTS))
         if is_static and a.samples in self._static_filters:
             return self._static_filters[a.samples]
         # `interp_type` counts where `min_filter` or `mag_filter` is not given.
@@ -211,7 +211,7 @@ class Resampling(StageOperator):
 
 
 # Arguments that choose a filter.
-_FILTER_ARGUMENTS = ("interp_type", "min_filter", "mag_filter")
+FILTER_ARGUMENTS = ("interp_type", "min_filter", "mag_filter")
 _ONE_OF = "exactly one of size, resize_x/resize_y/resize_z, resize_shorter and resize_longer must be given, got {}"
 
 
@@ -219,7 +219,7 @@ class Resize(Resampling):
     """Resizes to a given size."""
 
     name = "resize"
-    sizeless: ClassVar[tuple[str, ...]] = _FILTER_ARGUMENTS  # arguments that the output's size doesn't depend on
+    sizeless: ClassVar[tuple[str, ...]] = FILTER_ARGUMENTS  # arguments that the output's size doesn't depend on
     mode: str | None  # None: the default
     subpixel_scale: bool | None  # None: True with the convention "dali"
     roi_relative: bool  # whether the region is in units of the extents

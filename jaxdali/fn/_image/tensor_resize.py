@@ -18,7 +18,7 @@ from ..._core.values import Spec, Value
 from ..._cpu import ExtentRounding, Status
 from .._families import spec_of
 from .._families.cropping import axes_of
-from .resize import FLOATS, INPUT_TYPES, MAX_EXTENT, Resampling, ResizeHints, plan
+from .resize import FILTER_ARGUMENTS, FLOATS, INPUT_TYPES, MAX_EXTENT, Resampling, ResizeHints, plan
 
 
 class TensorResize(Resampling):
@@ -59,6 +59,12 @@ class TensorResize(Resampling):
             value == 1 if name == "scales" else value == image.extent(axis) or (value == 0 and self.mode == "stretch")
         )
 
+    @property
+    def _may_blur(self) -> bool:
+        """Whether a filter is GAUSSIAN, or comes per sample."""
+        names = [name for name in FILTER_ARGUMENTS if name in self.args]
+        return any(not self.args.is_static(n) or self.args.get(n) == types.INTERP_GAUSSIAN for n in names)
+
     def resampled(self, image: Spec) -> tuple[int, int]:
         """The range of axes from the first to the last one that changes, as (first axis, number of axes). The modes
         "not_larger" and "not_smaller" give all axes one scale, also those that are not listed.
@@ -66,8 +72,13 @@ class TensorResize(Resampling):
         axes = range(image.ndim)
         if self.mode not in ("not_larger", "not_smaller"):
             # The kernel needs an axis, even if none changes.
-            axes = [d for k, d in enumerate(self._axes(image)) if not self._is_unchanged(image, k, d)] or [0]
+            axes = [d for k, d in enumerate(self._axes(image)) if not self._is_unchanged(image, k, d)]
+            axes = axes or [image.ndim - 1]
         first, count = min(axes), max(axes) - min(axes) + 1
+        # DALI filters two axes at least, the next one too, or else the one before. GAUSSIAN alone changes an axis that
+        # keeps its extent.
+        if count == 1 and image.ndim > 1 and self._may_blur:
+            first, count = min(first, image.ndim - 2), 2
         if count > 3:
             raise ArgumentError(
                 f"at most 3 axes that are neighbours can be resized at once, got {first} ... {first + count - 1}; "
@@ -182,7 +193,8 @@ def tensor_resize(
 
     At most three adjacent axes can change at once. This is decided when the pipeline is built, from `axes`, scales of 1
     and sizes that equal the input's; DALI may also decide it with each batch. `alignment` refers to the axes in `axes`;
-    DALI mixes up its order when only some axes are given.
+    DALI mixes up its order when only some axes are given. `INTERP_GAUSSIAN` blurs at least two axes, as in DALI: where
+    one changes, its neighbour, too.
 
     Args:
       input: uint8, int16, uint16, float32 or (not in DALI) float16, bfloat16.

@@ -99,3 +99,39 @@ def test_errors():
                 [np.zeros((2, 4, 5, 3), np.uint8)],
                 layouts=["FHWC"],
             )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "blurred"),
+    [  # DALI 2.4 blurs these axes, of those that keep their extents
+        ({"scales": [1, 1, 1]}, [1, 2]),
+        ({"scales": [1.5, 1, 1]}, [1]),
+        ({"scales": [1, 1.5, 1]}, [2]),
+        ({"scales": [1, 1, 1.5]}, [1]),
+        ({"scales": [1.5, 1, 1.5]}, [1]),
+        ({"scales": [1, 1.5, 1.5]}, []),
+        ({"scales": [1.5], "axes": [0]}, [1]),
+        ({"scales": [1.5], "axes": [2]}, [1]),
+        ({"sizes": [0, 8, 0], "mode": "stretch"}, [2]),
+    ],
+)
+def test_gaussian_blurs_two_axes_at_least(arguments, blurred):
+    x = np.zeros((4, 5, 6), np.float32)
+    x[1, 1, 1] = 100
+    (result,) = run(lambda a: fn.tensor_resize(a, interp_type=types.INTERP_GAUSSIAN, **arguments), [x], layouts=["XYZ"])
+    y = np.asarray(result[0])
+    unchanged = [d for d in range(3) if y.shape[d] == x.shape[d]]
+    assert [d for d in unchanged if np.delete(y, 1, axis=d).any()] == blurred
+
+
+def test_gaussian_blur_of_a_kept_axis():
+    image = picture(9, 14, 3)
+    tensor, want = run(
+        lambda a: (
+            fn.tensor_resize(a, scales=[2], axis_names="H", interp_type=types.INTERP_GAUSSIAN),
+            fn.resize(a, size=(18, 14), interp_type=types.INTERP_GAUSSIAN),
+        ),
+        [image],
+        layouts=["HWC"],
+    )
+    np.testing.assert_array_equal(np.asarray(tensor[0]), np.asarray(want[0]))
