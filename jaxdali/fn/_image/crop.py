@@ -54,6 +54,8 @@ def crop(
 ) -> DataNode:
     """Cuts a window out of images, sequences or volumes.
 
+    Differs from DALI: with ``dtype=types.UINT8`` floats are rounded; DALI drops their fraction.
+
     Args:
       input: any layout with the axes H and W, e.g. HWC, CHW, FHWC, DHWC; data without a layout are HWC, DHWC or FDHWC
         by their rank. Any type.

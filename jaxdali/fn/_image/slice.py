@@ -161,6 +161,8 @@ def slice(
 ) -> DataNode:
     """Cuts a window out of a tensor.
 
+    Differs from DALI: with ``dtype=types.UINT8`` floats are rounded; DALI drops their fraction.
+
     Args:
       data: any tensor.
       anchor, shape_input: start and extents of the window along the axes, one number per axis and sample: fractions of

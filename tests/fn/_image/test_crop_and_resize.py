@@ -240,3 +240,18 @@ def test_slices_of_sound_need_no_indices():
     assert memory.most < 2 * 2 * 40_000 * 4
     for window, x in zip(windows, sound, strict=True):
         np.testing.assert_array_equal(window, x[500:40_500])
+
+
+def test_windows_of_floats_are_rounded_to_bytes():
+    """DALI 2.4 gives 98, 7, 255 and 0."""
+    x = np.float32([98.67, 7.5, 300, -1]).reshape(1, 4, 1)
+    outputs = run(
+        lambda x: (
+            fn.crop(x, crop=(1, 4), dtype=types.UINT8),
+            fn.slice(x, start=[0], shape=[4], axes=[1], dtype=types.UINT8),
+        ),
+        [x],
+        layouts=["HWC"],
+    )
+    for output in outputs:
+        assert np.asarray(output[0]).ravel().tolist() == [99, 8, 255, 0]
