@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -199,16 +200,23 @@ class BatchReader:
                         self._sources[n.id].undo()
                     raise
                 if entry["cursors"] is cursors:  # `read` itself failed, so it has not advanced them
-                    entry["cursors"] = source.after_error(cursors)
-                if isinstance(e, ArgumentError):  # our exceptions; a user's exceptions are passed on unchanged
-                    e.args = (located_message(node.op.name, node.where, e),)
-                elif isinstance(e, MemoryError) and raised_by_package(e):
-                    e = node.failure(e)
-                elif not isinstance(e, OperatorError):
-                    e.add_note(f"in {node.op.name} (created at {node.where})")
-                batch.error = batch.error or e
+                    entry["cursors"] = source.after_error(self._resources.B, cursors)
+                batch.error = batch.error or _located(e, node)
             finally:
                 self._resources.note_call(None)
+
+
+def _located(e: BaseException, node: Node) -> BaseException:
+    """An exception of a source, with its operator and the user's line, as far as its class allows."""
+    # A frozen dataclass, for example, takes no note. That must not keep the other sources from being read.
+    with contextlib.suppress(Exception):
+        if isinstance(e, ArgumentError):  # our exceptions; a user's exceptions are passed on unchanged
+            e.args = (located_message(node.op.name, node.where, e),)
+        elif isinstance(e, MemoryError) and raised_by_package(e):
+            return node.failure(e)
+        elif not isinstance(e, OperatorError):
+            e.add_note(f"in {node.op.name} (created at {node.where})")
+    return e
 
 
 def _following(state: dict) -> dict:

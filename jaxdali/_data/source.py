@@ -152,11 +152,11 @@ class Source:
         """The cursors from which the next epoch starts, after `read` raised StopIteration at `cursors`."""
         return list(cursors)
 
-    def after_error(self, cursors: Sequence[Any]) -> list[Any]:
-        """The cursors from which to continue after `read` raised an exception other than StopIteration. Its batch is
-        lost.
+    def after_error(self, batch_size: int, cursors: Sequence[Any]) -> list[Any]:
+        """The cursors after the batch that begins at `cursors`, for which `read` raised an exception other than
+        StopIteration. The batch is lost, whatever the exception was: the other sources continue with the next one, too.
         """
-        return list(cursors)
+        return self.advance(batch_size, cursors)[0]
 
     def commit(self) -> None:
         """Ends the first batch that was read and not committed: every source has given its part, or the batch is

@@ -129,11 +129,12 @@ class _BaseSource(Source):
     def after_end(self, cursors: Sequence[Any]) -> list[Any]:
         return [{"epoch": c["epoch"] + 1, "iteration": 0, "sample": 0} for c in cursors]
 
-    def after_error(self, cursors: Sequence[Any]) -> list[Any]:
-        return [
-            {"epoch": c["epoch"], "iteration": c["iteration"] + 1, "sample": c["sample"] + self._batch_size}
-            for c in cursors
-        ]
+    def after_error(self, batch_size: int, cursors: Sequence[Any]) -> list[Any]:
+        return self._cursors_after(batch_size, cursors)
+
+    def _cursors_after(self, B: int, cursors: Sequence[Any]) -> list[Any]:
+        """The cursors after the batch that begins at `cursors`."""
+        return [{"epoch": c["epoch"], "iteration": c["iteration"] + 1, "sample": c["sample"] + B} for c in cursors]
 
     def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
         """See `Source.resume`. A cursor's "state" is that of `Pull.state`."""
@@ -259,7 +260,7 @@ class _BaseSource(Source):
         # Samples that a shard's batch lacks are absent; None: all are present.
         present = None if min(counts) == B else (np.arange(B)[None] < np.array(counts)[:, None]).reshape(-1)
         ids = SampleIds(epoch, (place + start).reshape(-1).astype(np.int64), [""] * ctx.N, [""] * ctx.N, present)
-        return outputs, self.after_error(cursors), ids
+        return outputs, self._cursors_after(B, cursors), ids
 
 
 def _spec(dtype: np.dtype, ndim: int, layout: str, dims: tuple[int | None, ...] | None) -> Spec:
@@ -582,9 +583,9 @@ class _PulledSource(_BaseSource):
         while self._taken:
             self.undo()
 
-    def after_error(self, cursors: Sequence[Any]) -> list[Any]:
-        """See `Source.after_error`. The sources go on from where they stand, so the cursors get their states."""
-        self._expected = self._add_states(super().after_error(cursors))
+    def _cursors_after(self, B: int, cursors: Sequence[Any]) -> list[Any]:
+        """See `_BaseSource._cursors_after`. The sources go on from where they stand, so the cursors get their states."""
+        self._expected = self._add_states(super()._cursors_after(B, cursors))
         return self._expected
 
     def saved(self, cursors: Sequence[Any]) -> list[Saved]:

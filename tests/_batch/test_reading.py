@@ -1,0 +1,132 @@
+"""Sources that fail: all sources of a pipeline continue with the same batch."""
+
+import contextlib
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from map_style import Ends
+
+from jaxdali import fn
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+from jaxdali.plugin.jax import data_iterator
+
+
+class Stop(BaseException):
+    """No Exception."""
+
+
+class Wordless(Exception):
+    """It has no text."""
+
+    def __str__(self):
+        raise AttributeError("no text")
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    """It takes neither a note nor other arguments."""
+
+    number: int = 0
+
+
+class Numbers:
+    """The numbers 0 to `length` - 1. Item `failing` raises an error the first time."""
+
+    def __init__(self, length, error=None, failing=9):
+        self.length, self.error, self.failing = length, error, failing
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, i):
+        if i == self.failing and self.error is not None:
+            error, self.error = self.error, None
+            raise error()
+        return np.int32(i)
+
+
+def epochs(it, number):
+    """The valid samples of the first output in each batch of some epochs, or the name of the error; checks that the
+    other outputs agree.
+    """
+    lists = []
+    for _ in range(number):
+        lists.append([])
+        while True:
+            try:
+                batch = next(it)
+            except StopIteration:
+                break
+            except BaseException as e:
+                lists[-1].append(type(e).__name__)
+                continue
+            x, y, mask = (np.asarray(batch[name]) for name in ("x", "y", "mask"))
+            assert x.tolist() == y.tolist()
+            lists[-1].append(x[mask].tolist())
+        it.reset()
+    return lists
+
+
+COMPLETE = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15], [16, 17]]
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("position", [0, 1])
+@pytest.mark.parametrize("error", [ValueError, Stop, SystemExit, Wordless])
+def test_sources_stay_in_step_after_errors(error, position, depth):
+    """A failed batch counts for all readers and for the epoch, whatever the error is."""
+
+    def define(error):
+        x, y = (fn.readers.source(Numbers(18, error if k == position else None), name=f"r{k}") for k in range(2))
+        return x, y
+
+    make = data_iterator(
+        define, ["x", "y"], reader_name="r0", mask_name="mask", last_batch_policy=LastBatchPolicy.PARTIAL
+    )
+    options = {"batch_size": 4, "prefetch_queue_depth": depth, "num_threads": 1}
+    with make(error, **options) as it:
+        failed, complete = epochs(it, 2)
+        assert [x for x in failed if isinstance(x, list)] == [COMPLETE[i] for i in (0, 1, 3, 4)]
+        assert isinstance(failed[2], str)
+        assert complete == COMPLETE
+    with make(error, **options) as it, make(None, **options) as resumed:
+        for _ in range(3):
+            with contextlib.suppress(BaseException):  # raised by the third call
+                next(it)
+        resumed.set_state(json.loads(json.dumps(it.get_state())))
+        assert epochs(resumed, 2) == [COMPLETE[3:], COMPLETE]
+
+
+def test_killed_processes_keep_readers_in_step():
+    @data_iterator(output_map=["x", "y"], reader_name="x")
+    def define():
+        return fn.readers.source(Ends(), name="x", num_workers=1), fn.readers.source(Numbers(8), name="y")
+
+    with define(batch_size=2, num_threads=1) as it:
+        assert [next(it)["y"].tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+        with pytest.raises(RuntimeError, match="SIGKILL"):
+            next(it)
+        batch = next(it)
+        assert batch["x"].tolist() == batch["y"].tolist() == [6, 7]
+        with pytest.raises(StopIteration):
+            next(it)
+
+
+def test_errors_without_notes_cost_one_batch():
+    def failing(i):
+        if i == 1:
+            raise Frozen
+        return np.full(2, i, np.int32)
+
+    @data_iterator(output_map=["x", "y"])
+    def define():
+        return fn.external_source(failing), fn.external_source(np.full(2, i, np.int32) for i in range(4))
+
+    with define(batch_size=2, num_threads=1) as it:
+        next(it)
+        with pytest.raises(Frozen):
+            next(it)
+        batch = next(it)
+        assert batch["x"].tolist() == batch["y"].tolist() == [2, 2]
