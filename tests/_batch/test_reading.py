@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 from map_style import Ends
@@ -130,3 +131,36 @@ def test_errors_without_notes_cost_one_batch():
             next(it)
         batch = next(it)
         assert batch["x"].tolist() == batch["y"].tolist() == [2, 2]
+
+
+class Counter:
+    """An iterator that moves before it raises an error, once, at `failing`."""
+
+    def __init__(self, error, failing=5, first=0):
+        self.number, self.error, self.failing = first - 1, error, failing
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.number += 1
+        if self.number == self.failing:
+            raise self.error("no such luck")
+        return np.int32(self.number)
+
+
+@pytest.mark.parametrize(("parallel", "error"), [(False, ValueError), (True, ValueError), (True, SystemExit)])
+def test_iterators_of_samples_lose_whole_batches(parallel, error):
+    """Also the sources of shards after the one that failed."""
+
+    def define(num_shards=1, shard_id=0):
+        numbers = fn.external_source(Counter(error, first=32 * shard_id), batch=False, parallel=parallel)
+        return numbers, fn.readers.source(Numbers(64), name="y", num_shards=num_shards, shard_id=shard_id)
+
+    devices = jax.devices()[:2]
+    with data_iterator(define, ["x", "y"], reader_name="y", devices=devices)(batch_size=8, num_threads=1) as it:
+        assert next(it)["x"].tolist() == [[0, 1, 2, 3], [32, 33, 34, 35]]
+        with pytest.raises(error, match="no such luck"):
+            next(it)
+        batch = next(it)
+        assert batch["x"].tolist() == batch["y"].tolist() == [[8, 9, 10, 11], [40, 41, 42, 43]]

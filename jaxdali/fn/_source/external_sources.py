@@ -456,6 +456,10 @@ class _PulledSource(_BaseSource):
                     self._count_dropped(ctx, cursors, parts, rows)
                     raise
                 pull.has_ended_early = True
+            except BaseException as e:
+                if not self._is_interrupt(e):
+                    self._drop_rest(taken_batch, 1 if self._op.batch else ctx.B)
+                raise
             # A batch is a single item; samples become columns.
             if self._op.batch and rows:
                 parts.append(rows[0])
@@ -468,6 +472,33 @@ class _PulledSource(_BaseSource):
             taken_batch.items.clear()
             raise StopIteration
         return self._make_outputs(ctx, cursors, parts)
+
+    def _is_interrupt(self, e: BaseException) -> bool:
+        """Whether an exception, such as KeyboardInterrupt, is raised in the user's thread at once, so that the batch is
+        not lost but read again.
+        """
+        return self.in_caller and not isinstance(e, Exception)
+
+    def _drop_rest(self, failed_batch: _TakenBatch, num_items: int):
+        """Takes and drops what a failed batch lacks of sources that take no index, so that their next item is that of the
+        next batch. The call that failed counts as an item.
+
+        Args:
+          num_items: of a batch of one shard.
+        """
+        if self._op.arguments == 1:
+            return
+        for k, pull in enumerate(self._pulls):
+            num_taken = len(failed_batch.items[k]) if k < len(failed_batch.items) else 0
+            num_failed = int(k == len(failed_batch.items) - 1)
+            for _ in range(num_items - num_taken - num_failed):
+                try:
+                    pull.take(None)
+                except StopIteration:
+                    break
+                except BaseException as e:
+                    if self._is_interrupt(e):
+                        raise
 
     def _count_dropped(
         self, ctx: HostContext, cursors: Sequence[Any], parts: Sequence[Sequence[Any]], rows: Sequence[Any]
