@@ -121,9 +121,9 @@ class BatchReader:
             self._set_up()
         except StopIteration:
             return InFlightBatch(state, state, ended=True)
-        self._is_set_up = False  # the next batch needs a call of its own
         batch = InFlightBatch(state, _following(state))
         self._read([n for n in self._nodes if self._sources[n.id].in_caller], batch)
+        self._is_set_up = False  # the next batch needs a call of its own; one that was interrupted does not
         return batch
 
     def read(self, state: dict, begun: InFlightBatch | None = None) -> InFlightBatch:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from map_style import Ends
 
-from jaxdali import fn
+from jaxdali import Pipeline, fn
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
 
@@ -164,3 +164,52 @@ def test_iterators_of_samples_lose_whole_batches(parallel, error):
             next(it)
         batch = next(it)
         assert batch["x"].tolist() == batch["y"].tolist() == [[8, 9, 10, 11], [40, 41, 42, 43]]
+
+
+class Resumable(Counter):
+    def get_state(self):
+        return self.number
+
+    def set_state(self, state):
+        self.number = state
+        self.failing = -5
+
+
+def test_interrupted_iterators_warn_or_resume():
+    """An iterator may have moved before it was interrupted. Only its state shows where the batch begins."""
+
+    def batches(source):
+        def define():
+            return fn.external_source(source, batch=False), fn.readers.source(Numbers(64), name="y")
+
+        with data_iterator(define, ["x", "y"], prepare_first_batch=False)(batch_size=2, num_threads=1) as it:
+            with pytest.raises(KeyboardInterrupt):
+                _ = [next(it) for _ in range(3)]
+            return [(batch["x"].tolist(), batch["y"].tolist()) for batch in (next(it) for _ in range(4))]
+
+    assert all(x == y for x, y in batches(Resumable(KeyboardInterrupt)))
+    with pytest.warns(UserWarning, match="interrupted while it made this batch, and may have moved on"):
+        assert any(x != y for x, y in batches(Counter(KeyboardInterrupt)))
+
+
+def test_interrupts_repeat_no_setup():
+    calls = []
+
+    class Legacy(Pipeline):
+        def define_graph(self):
+            self.fed = fn.external_source(name="fed")
+            return self.fed, fn.external_source(Resumable(KeyboardInterrupt), batch=False)
+
+        def iter_setup(self):
+            if len(calls) == 5:
+                raise StopIteration
+            self.feed_input(self.fed, np.array([2 * len(calls), 2 * len(calls) + 1], np.int32))
+            calls.append(None)
+
+    pipe = Legacy(batch_size=2, num_threads=1)
+    results = []
+    for _ in range(9):
+        with contextlib.suppress(KeyboardInterrupt, StopIteration):
+            results.append([x.as_array().tolist() for x in pipe.run()])
+    assert results == [[[2 * i, 2 * i + 1]] * 2 for i in range(5)]
+    pipe.close()

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..._core.building import warn
 from ..._core.context import HostContext
 from ..._core.errors import ArgumentError, OutputsError, quoted
 from ..._core.jax_settings import UserSettings
@@ -317,6 +318,8 @@ class _PulledSource(_BaseSource):
         self._initial: list[Any] | None = None
         self._expected = self.initial()
         self._taken: collections.deque[_TakenBatch] = collections.deque()
+        # Whether a call of a source that takes no index was interrupted, so that the item is perhaps lost.
+        self._interrupted = False
         self._gives_rest = False  # whether samples that don't fill a batch are returned, see `give_rest`
 
     def set_used_outputs(self, outputs: frozenset[int]) -> None:
@@ -423,6 +426,8 @@ class _PulledSource(_BaseSource):
         self._batch_size = ctx.B
         taken_batch = _TakenBatch(list(cursors))
         self._taken.append(taken_batch)  # first, since `commit` or `undo` takes it, even if an exception is raised
+        if self._interrupted:
+            self._go_on_after_interrupt(cursors)
         # The sources stand where the last batch ended. After a checkpoint, the cursors are others. `is_there` is True,
         # or says for each source whether it could be set to its cursor.
         is_there = list(cursors) == self._expected or [p.seek(c.get("state")) for p, c in zip(self._pulls, cursors)]
@@ -457,8 +462,10 @@ class _PulledSource(_BaseSource):
                     raise
                 pull.has_ended_early = True
             except BaseException as e:
+                self._interrupted = self._op.arguments != 1
                 if not self._is_interrupt(e):
                     self._drop_rest(taken_batch, 1 if self._op.batch else ctx.B)
+                    self._interrupted = False
                 raise
             # A batch is a single item; samples become columns.
             if self._op.batch and rows:
@@ -478,6 +485,18 @@ class _PulledSource(_BaseSource):
         not lost but read again.
         """
         return self.in_caller and not isinstance(e, Exception)
+
+    def _go_on_after_interrupt(self, cursors: Sequence[Any]):
+        """Makes sources that have states make the interrupted batch anew. Warns if they have none."""
+        self._interrupted = False
+        if all(Pull.has_source_state(c.get("state")) for c in cursors):
+            self._expected = []  # so that they are set to their states
+            return
+        warn(
+            f"{NAME}: its source was interrupted while it made this batch, and may have moved on: from here on its data may belong to "
+            "other samples than those of other sources; begin anew with a new source. A source that takes an index, or has "
+            "get_state and set_state, continues exactly"
+        )
 
     def _drop_rest(self, failed_batch: _TakenBatch, num_items: int):
         """Takes and drops what a failed batch lacks of sources that take no index, so that their next item is that of the

@@ -79,6 +79,11 @@ class Pull:
                 state["source"] = {"unknown": f"{type(e).__name__}: {e}"}
         return state or None
 
+    @staticmethod
+    def has_source_state(state: dict[str, Any] | None) -> bool:
+        """Whether a result of `state` has the state of the source, which `seek` sets."""
+        return state is not None and "unknown" not in state.get("source", {"unknown": ""})
+
     def seek(self, state: dict[str, Any] | None) -> bool:
         """Sets the source to a result of `state`. Returns False if that is not possible."""
         can_restart = not inspect.isgenerator(self.feeder)
