@@ -72,7 +72,8 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 def in_package(file: str) -> bool:
     """Whether a source file belongs to this package."""
-    return os.path.abspath(file).startswith(_PACKAGE)
+    # A name such as "<string>" is none of a file. To make it absolute would fail without a working directory.
+    return os.path.isabs(file) and os.path.normpath(file).startswith(_PACKAGE)
 
 
 def is_self_explanatory(e: BaseException) -> bool:

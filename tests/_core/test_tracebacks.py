@@ -221,3 +221,22 @@ def test_printed_traceback(tmp_path):
     full = lines(JAXDALI_TRACEBACK="full")
     assert len(full) > 4
     assert [f for f in full if not f.startswith(PACKAGE)] == [str(tmp_path / "p.py")] * 2
+
+
+def test_errors_without_a_working_directory(tmp_path):
+    """A relative name such as "<string>", of code in no file, can't be made absolute there."""
+    program = """
+import os, sys
+os.rmdir(os.getcwd())
+from jaxdali import fn, pipeline_def
+try:
+    pipeline_def(lambda: fn.readers.file(files=["/none.jpg"])[0])(batch_size=1).run()
+except RuntimeError as e:
+    print(e)
+"""
+    (tmp_path / "gone").mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(PACKAGE).parent)}
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path / "gone", env=environment, capture_output=True, text=True
+    )
+    assert "/none.jpg: No such file or directory" in run.stdout, run.stderr
