@@ -39,6 +39,7 @@ class _Examples(ExtentRecords):
         self._outputs = op.outputs
         self.fields = tuple(self._outputs.parts.fields)
         super().__init__(self._find(op))
+        self.doubts = self._doubts(self.extents)
         # Other metadata are features, which are read a second time.
         names = [n for n in op.metadata_names if n not in self.facts()]
         self._features = FeatureMetadata(
@@ -55,6 +56,22 @@ class _Examples(ExtentRecords):
         if files.compression:
             return CompressedExtents(op.name, files, indices)
         return Extents(files, *indexed(op.name, files, indices, tfrecord_extents))
+
+    @staticmethod
+    def _doubts(extents: Extents) -> list[str]:
+        """A text for `doubts` about files whose records go on after those of the index; [] if there are none."""
+        if isinstance(extents, CompressedExtents):  # the decompressed size is not known
+            return []
+        ends = [extents.table[i:k].sum(1).max(initial=0) for i, k in zip(extents.bounds, extents.bounds[1:])]
+        partial = np.flatnonzero(np.array(ends) < extents.sizes)
+        if not len(partial):
+            return []
+        first = int(partial[0])
+        remainder = f" and {len(partial) - 1} more" if len(partial) > 1 else ""
+        return [
+            f"the index of {extents.files.path(first)}{remainder} ends before the file does, at {ends[first]} of "
+            f"{extents.sizes[first]} bytes: the records after that are left out; python -m jaxdali.index writes the index anew"
+        ]
 
     @property
     def specs(self) -> tuple[Spec, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -130,8 +147,9 @@ def tfrecord(
       path: paths of the TFRecord files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``,
         ``{000..127}``) stand for files, the matches of wildcards in byte order. A path that exists is literal.
       index_path: paths or patterns of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's
-        tfrecord2idx) writes them. Without it, the index ``X.idx`` beside a file ``X`` is used if it fits it and is not
-        older (not in DALI). A missing index is made in memory when the pipeline is built, with a warning.
+        tfrecord2idx) writes them; one that ends before its file does warns. Without it, the index ``X.idx`` beside a
+        file ``X`` is used if it fits it and is not older (not in DALI). A missing index is made in memory when the
+        pipeline is built, with a warning.
       features: the features to read, by their names in the examples, as in `parse_example`: in DALI's forms,
         `tfrecord.FixedLenFeature(shape, dtype, default)` and `tfrecord.VarLenFeature(dtype, default)`, or in those of
         TensorFlow.

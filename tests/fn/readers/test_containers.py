@@ -116,7 +116,8 @@ def test_replaced_records_are_reported(records):
 
 def test_the_index_of_another_file(records):
     c.write_tfrecord(records / "y", [c.example({"label": [2**40 + i]}) for i in range(5)], records / "y.idx")
-    values, errors, _ = labels(read(records, "y.idx"), 5)
+    with pytest.warns(UserWarning, match="ends before the file does"):
+        values, errors, _ = labels(read(records, "y.idx"), 5)
     assert values == [None] * 5
     assert all("the index is of another file, or the file is damaged" in e for e in errors)
     (records / "empty.idx").write_text("")
@@ -502,6 +503,18 @@ def test_the_index_tool(records, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert "at index" in lines[0]
     assert lines[1] == f"can't read {records}/none: No such file or directory"
+
+
+def test_the_index_of_a_grown_file(records):
+    """Its last record does not end where the file ends. The lines may have any order."""
+    lines = (records / "x.idx").read_text().splitlines(keepends=True)
+    (records / "y.idx").write_text("".join(lines[::-1]))
+    assert labels(read(records, "y.idx"), 5)[0] == [[4], [3], [2], [1], [0]]
+    (records / "y.idx").write_text("".join(lines[:4]))
+    size = (records / "x").stat().st_size
+    text = f"readers.tfrecord: the index of {records}/x ends before the file does, at 136 of {size} bytes"
+    with pytest.warns(UserWarning, match=re.escape(text)):
+        assert labels(read(records, "y.idx"), 4)[0] == [[0], [1], [2], [3]]
 
 
 def test_the_index_of_a_sparse_file(tmp_path):
