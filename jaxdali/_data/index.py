@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import zlib
 from collections.abc import Callable
@@ -136,6 +137,9 @@ def _inflated_extents(
 def write_index(path: Path, index: Path, progress: Progress = lambda n: None) -> int:
     """Writes the index of a TFRecord file or a tar archive like DALI's tfrecord2idx and wds2idx (v1.2). The index of a
     compressed TFRecord file is that of the decompressed one. Returns the number of records.
+
+    Raises:
+      RuntimeError: the file can't be read, or the index can't be written. The former index stays.
     """
     with open(path, "rb") as f:
         head = f.read(HEAD)
@@ -156,7 +160,13 @@ def write_index(path: Path, index: Path, progress: Progress = lambda n: None) ->
         )
         extents = table.tolist()
         text, count = b"".join(b"%d %d\n" % (offset, size) for offset, size in extents), len(extents)
-    with open(f"{os.fspath(index)}.new", "wb") as f:
-        f.write(text)
-    os.replace(f"{os.fspath(index)}.new", index)
+    part = f"{os.fspath(index)}.new"
+    try:
+        with open(part, "wb") as f:
+            f.write(text)
+        os.replace(part, index)
+    except OSError as e:  # that of a full disk has no name of a file
+        with contextlib.suppress(OSError):
+            os.remove(part)
+        raise RuntimeError(f"can't write {os.fspath(index)}: {e.strerror}") from None
     return count

@@ -517,6 +517,18 @@ def test_the_index_of_a_grown_file(records):
         assert labels(read(records, "y.idx"), 4)[0] == [[0], [1], [2], [3]]
 
 
+def test_unwritable_indices_are_named(records, capsys):
+    """An OSError of a full disk has no file name. The file that was begun is removed."""
+    folder = records / "nowhere"
+    assert index.main([str(records / "x"), "--output", str(folder)]) == 1
+    assert capsys.readouterr().err == f"can't write {folder}/x.idx: No such file or directory\n"
+    folder.mkdir()
+    (folder / "x.idx.new").symlink_to("/dev/full")
+    assert index.main([str(records / "x"), "--output", str(folder)]) == 1
+    assert capsys.readouterr().err == f"can't write {folder}/x.idx: No space left on device\n"
+    assert not list(folder.iterdir())
+
+
 def test_the_index_of_a_sparse_file(tmp_path):
     """A hole has only zeros, and no record begins so, even if it has no data."""
     path = c.write_tfrecord(tmp_path / "x", [b"", b"data", b""])
