@@ -4,9 +4,17 @@ import importlib
 import pathlib
 import sys
 
+# A process can load the module once: when nanobind registers its types again, it ends the process. So the module also
+# has a second name, for programs that remove this package from sys.modules and import it anew.
+_SECOND_NAME = "_jaxdali_cpu"
+_PACKAGE = __name__.partition(".")[0]
+
 try:
-    # The error of `from .. import _cpu` would speak of a circular import.
-    importlib.import_module(f"{__name__.partition('.')[0]}._cpu")
+    if _SECOND_NAME in sys.modules:
+        sys.modules[f"{_PACKAGE}._cpu"] = vars(sys.modules[_PACKAGE])["_cpu"] = sys.modules[_SECOND_NAME]
+    else:
+        # The error of `from .. import _cpu` would speak of a circular import.
+        sys.modules[_SECOND_NAME] = importlib.import_module(f"{_PACKAGE}._cpu")
 except ImportError as e:
     folder = pathlib.Path(__file__).parents[1]
     modules = sorted(p.name for p in folder.glob("_cpu*.so"))
