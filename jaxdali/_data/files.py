@@ -144,7 +144,7 @@ class Files:
             elif number == _cpu.SIZE_CHANGED:
                 text = f"{path}: its size changed while it was read"
             else:
-                text = unreadable(path, OSError(number, os.strerror(number)))
+                text = unreadable(path, native_error(number, path))
             ctx.fail(i, Status.READ_ERROR, text)
         return packed
 
@@ -184,6 +184,13 @@ class Files:
                     store.close()  # otherwise its threads would wait for more requests
                     raise RuntimeError(f"{redacted(name)}: {refusal(compression)}")
         return files
+
+
+def native_error(number: int, path: str) -> OSError:
+    """The error of native reading of a file, by its number."""
+    if number == errno.EINVAL and os.path.exists(path) and not os.path.isfile(path):  # a pipe, socket or device
+        return OSError(number, "it is no regular file")
+    return OSError(number, os.strerror(number))
 
 
 def refused_files(store: Store, sizes: np.ndarray, free_bytes: Callable[[], int]) -> dict[int, str]:

@@ -29,6 +29,7 @@ from ..._data.files import (
     check_file_arguments,
     matcher,
     names_in_list,
+    native_error,
     read_lines,
     refused_files,
     root_of,
@@ -101,10 +102,11 @@ class _Arrays(Records):
         if i in self._headers:
             return self._headers[i]
         if head is None or len(head) < min(size, header_size(head)):
-            with open(self._files.path(i), "rb") as f:
+            path = self._files.path(i)
+            size = self._files.store.size(path)  # refuses a pipe, where `open` would wait for a writer
+            with open(path, "rb") as f:
                 head = f.read(_HEAD_SIZE)
                 head += f.read(max(header_size(head) - len(head), 0))
-                size = os.fstat(f.fileno()).st_size
         start = header_size(head)
         shape, fortran, dtype, min_size = parse_header(head[:start])
         self._sizes[i] = size = max(size, len(head))
@@ -129,7 +131,8 @@ class _Arrays(Records):
         content = heads.tobytes()
         for k, (i, size, e) in enumerate(zip(unknown.tolist(), sizes.tolist(), error.tolist())):
             head = content[k * _HEAD_SIZE : k * _HEAD_SIZE + min(size, _HEAD_SIZE)]
-            heads_or_errors[i] = f"{self._files.path(i)}: {os.strerror(e)}" if e else (head, size)
+            path = self._files.path(i)
+            heads_or_errors[i] = unreadable(path, native_error(e, path)) if e else (head, size)
         headers: list[Any] = []
         for i in index.tolist():
             # A str is an error, a tuple has the arguments of `_checked_header` after `i`; (None,): the header is known.

@@ -121,6 +121,21 @@ def test_other_than_files_are_refused_at_once(data_sets, tmp_path, name, make):
         Shards(name, arguments, 0, 1)
 
 
+@pytest.mark.parametrize("reader", ["file", "numpy"])
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_pipe_in_place_of_a_file(tmp_path, reader, position):
+    paths = [tmp_path / "0.npy", tmp_path / "1.npy"]
+    os.mkfifo(paths[position])
+    np.save(paths[1 - position], np.zeros(3))
+
+    @pipeline_def(batch_size=2, num_threads=1)
+    def define():
+        return getattr(fn.readers, reader)(files=list(map(str, paths)))
+
+    with pytest.raises(RuntimeError, match=f"{paths[position]}: it is no regular file"):
+        define().run()
+
+
 LONG = "x" * 10_000_000
 IMAGE = {"id": 1, "file_name": "a.jpg", "width": 4, "height": 4}
 
