@@ -39,7 +39,7 @@ def decode_all(images: Sequence[tuple[np.ndarray, np.ndarray]], num_threads: int
     """Decodes images on `num_threads` threads (Pillow releases the GIL while it decodes).
 
     Args:
-      images: (encoded bytes u8, info row of `decode.parse_headers`) of each.
+      images: (encoded bytes u8, info row of `info_rows.parse_headers`) of each.
       num_threads: threads to use.
 
     Returns:
@@ -125,6 +125,8 @@ def _decode_by_pillow(data: bytes, kind: int, channels: int, height: int, width:
             if level:
                 im.reduce = level  # pyright: ignore[reportAttributeAccessIssue]
                 im.load()  # sets its size
+            if channels in (1, 3):  # without alpha; Pillow would warn that the transparency of a palette is lost
+                im.info.pop("transparency", None)
             whole = im if im.mode == mode else im.convert(mode)
             return np.asarray(Image.Image.reduce(whole, factor) if factor > 1 else whole)
 

@@ -1,5 +1,6 @@
 """PNG of all kinds against the pixels that the files were made of."""
 
+import io
 import struct
 import zlib
 
@@ -7,9 +8,12 @@ import numpy as np
 import png_encoder
 import pytest
 from images import decode, pillow
+from PIL import Image
 from png_encoder import GRAY, KINDS, PALETTE, RGB, chunk, encode_png
 
 from jaxdali import SampleError, _cpu, fn, types
+from jaxdali._cpu import Info
+from jaxdali.fn._decode import pillow as fallback
 
 pytestmark = pytest.mark.same_with_any_jax
 
@@ -91,6 +95,23 @@ def test_index_beyond_the_palette_is_black():
     palette = np.arange(30).reshape(10, 3) + 1
     (pixels,) = decode([encode_png(samples, PALETTE, 8, palette=palette)])
     np.testing.assert_array_equal(pixels, np.concatenate([palette, np.zeros((6, 3))]).reshape(4, 4, 3))
+
+
+def test_transparent_palette_by_pillow():
+    """Where libpng is left out, Pillow decodes. It warns that such a palette loses its transparency, and warnings are
+    errors here.
+    """
+    colors = np.random.default_rng(0).integers(0, 256, (256, 3), np.uint8)
+    indices = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    image = Image.fromarray(indices, "P")
+    image.putpalette(colors.tobytes())
+    file = io.BytesIO()
+    image.save(file, "PNG", transparency=bytes(range(256)))
+    info = np.zeros(len(Info), np.int32)
+    columns = [Info.FORMAT, Info.HEIGHT, Info.WIDTH, Info.CHANNELS, Info.DEPTH, Info.ORIENTATION]
+    info[columns] = _cpu.Format.PNG, 16, 16, 3, 8, 1
+    encoded = np.frombuffer(file.getvalue(), np.uint8)
+    np.testing.assert_array_equal(fallback.decode(encoded, info), colors[indices])
 
 
 def test_other_chunks_are_left_out():
