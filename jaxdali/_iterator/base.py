@@ -45,11 +45,25 @@ class BaseIterator:
         self.output_map = list(options.output_map)
         self._stream = stream = BatchStream(lease, options, type(self).__name__, self._instead)
         self._pipes = lease.pipelines  # they hold the lease, which has only weak references to them
-        # DALI's scripts read these two. A subclass may change them, so nothing here reads them.
-        self._num_gpus, self._last_batch_policy = len(lease.pipelines), options.last_batch_policy
-        vars(self).pop("batch_size", None)  # as DALI's constructor, it replaces what a subclass has set before
+        self._set_dali_attributes(options)
         lease.checkpoint_with(self.checkpoints)
         stream.begin(padded=padded)
+
+    def _set_dali_attributes(self, options: IteratorOptions):
+        """Sets the attributes of DALI's iterators that scripts read or set, in subclasses above all, as its constructor
+        does. `_size`, `_counter` and `batch_size` are properties. Nothing here reads them, so that setting one changes no
+        batch.
+        """
+        for name in ("_size", "_counter", "batch_size"):
+            vars(self).pop(name, None)  # it replaces what a subclass has set before
+        self._first_batch = None  # DALI's `__next__` returns another one first; here no batch is held
+        self._num_gpus, self._reader_name = len(self._pipes), options.reader_name
+        self._num_counted = len(self._pipes) if options.reader_name is None else 1  # pipelines, by `_counter`
+        self._last_batch_policy, self._last_batch_padded = options.last_batch_policy, options.last_batch_padded
+        if options.reader_name is not None and self._pipes:  # a process that loads nothing has no pipelines
+            meta = self._pipes[0].reader_meta(options.reader_name)
+            self._size_no_pad, self._shards_num = meta["epoch_size"], meta["number_of_shards"]
+            self._last_batch_padded = bool(meta["pad_last_batch"])
 
     def __repr__(self) -> str:
         if self._stream.closed:
@@ -136,7 +150,36 @@ class BaseIterator:
         size = self._stream.size
         return -1 if size is None else size
 
-    _size = size  # DALI's scripts read this
+    @size.setter
+    def size(self, value: Any):
+        raise AttributeError(
+            f"{type(self).__name__}: size can't be set, nor in DALI: the argument size, or the reader, determines it; leave the "
+            "line out, or use another name"
+        )
+
+    @property
+    def _size(self) -> int:
+        """The same as `size`. A subclass may set it; DALI then ends epochs by it, so another number is warned of."""
+        values = vars(self)
+        return values["_size"] if "_size" in values else self.size
+
+    @_size.setter
+    def _size(self, value: int):
+        if hasattr(self, "_stream") and value != self.size:
+            warn(f"{type(self).__name__}: _size = {value} changes no epoch: pass size={value} to the constructor")
+        vars(self)["_size"] = value
+
+    @property
+    def _counter(self) -> int:
+        """The number of samples of the epoch that were taken, of all pipelines, or with `reader_name` of each. A subclass
+        may set it.
+        """
+        values, stream = vars(self), self._stream
+        return values["_counter"] if "_counter" in values else stream.num_taken * stream.batch_size * self._num_counted
+
+    @_counter.setter
+    def _counter(self, value: int):
+        vars(self)["_counter"] = value
 
     @property
     def batch_size(self) -> int:

@@ -434,10 +434,12 @@ def test_profiles_name_stages_and_operators(files, tmp_path):
         assert b"jaxdali " + name in profile
 
 
+@pytest.mark.filterwarnings("ignore:.*changes no epoch")
 @pytest.mark.parametrize("is_early", [False, True])
 def test_subclasses_may_set_names(is_early):
     """Names that DALI's iterators have as plain attributes, or lack."""
     names = ("batch_size", "pipelines", "num_batches", "statistics", "_num_gpus", "_last_batch_policy")
+    names += ("_size", "_counter", "_first_batch", "_reader_name")
 
     class Subclass(DALIGenericIterator):
         def __init__(self, *args, **options):
@@ -451,10 +453,43 @@ def test_subclasses_may_set_names(is_early):
     definition = pipeline_def(lambda: fn.external_source(lambda info: np.int32(info.idx_in_epoch), batch=False))
     pipes = [definition(batch_size=2, num_threads=1) for _ in range(2)]
     with Subclass(pipes, ["x"], size=8, last_batch_policy=LastBatchPolicy.DROP) as it:
-        # DALI's constructor replaces three of them.
+        # DALI's constructor replaces those that it sets, too.
         replaced = {"batch_size": 2, "_num_gpus": 2, "_last_batch_policy": LastBatchPolicy.DROP} if is_early else {}
+        replaced |= {"_size": 8, "_counter": 0, "_first_batch": None, "_reader_name": None} if is_early else {}
         assert {n: getattr(it, n) for n in names} == {n: n for n in names} | replaced
         assert len(it) == 2
         assert "2 samples of each of 2 pipelines" in repr(it)
         assert "int32[2, 2]" in repr(it)
         assert [np.asarray(batch["x"]).tolist() for batch in it] == [[[0, 1], [0, 1]], [[2, 3], [2, 3]]]
+
+
+def test_attributes_of_dali(files):
+    """Their values are those of DALI 2.4, after the first batch."""
+    make = data_iterator(file_contents, ["x"], reader_name="reader", last_batch_policy=LastBatchPolicy.DROP)
+    with make(files[:7], batch_size=2, num_shards=2, pad=True) as it:
+        next(it)
+        assert (it._counter, it._size, it._size_no_pad, it._shards_num, it._reader_name) == (2, 3, 7, 2, "reader")
+        assert it._last_batch_padded
+    definition = pipeline_def(lambda: fn.external_source(lambda info: np.int32(info.idx_in_epoch), batch=False))
+    with DALIGenericIterator([definition(batch_size=2, num_threads=1) for _ in range(2)], ["x"], size=8) as it:
+        assert it._counter == 0
+        next(it)
+        assert (it._counter, it._size, it._num_gpus) == (4, 8, 2)
+        assert it._first_batch is it._reader_name is None
+        assert not hasattr(it, "_shards_num")
+
+
+def test_setting_size_changes_no_epoch():
+    class Early(DALIGenericIterator):
+        def __init__(self, *args, **options):
+            self.size = options["size"]
+            super().__init__(*args, **options)
+
+    definition = pipeline_def(lambda: fn.external_source(lambda info: np.int32(info.idx_in_epoch), batch=False))
+    with pytest.raises(AttributeError, match="Early: size can't be set, nor in DALI"):
+        Early(definition(batch_size=2, num_threads=1), ["x"], size=8)
+    with DALIGenericIterator(definition(batch_size=2, num_threads=1), ["x"], size=8) as it:
+        it._size = 8
+        with pytest.warns(UserWarning, match="_size = 6 changes no epoch: pass size=6 to the constructor"):
+            it._size = 6
+        assert (it._size, it.size, len(list(it))) == (6, 8, 4)

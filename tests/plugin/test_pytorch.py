@@ -553,3 +553,20 @@ def test_subclasses_may_set_batch_size():
     with Subclass(supplied(counted), 1) as it:
         assert it.batch_size == 1
         assert [len(batch[0]["x"]) for batch in it] == [2, 2, 1]
+
+
+def test_subclasses_may_look_for_a_first_batch():
+    """As many wrappers do: DALI's iterator holds the batch that its constructor makes."""
+
+    class Subclass(DALIGenericIterator):
+        def __next__(self):
+            if self._first_batch is not None:
+                batch = self._first_batch
+                self._first_batch = None
+                return batch
+            return super().__next__()
+
+    with Subclass(supplied(counted), ["x"], size=6) as it:
+        batches = [batch[0]["x"].flatten().tolist() for batch in it]
+    with DALIGenericIterator(supplied(counted), ["x"], size=6) as it:
+        assert batches == [batch[0]["x"].flatten().tolist() for batch in it]

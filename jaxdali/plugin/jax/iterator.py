@@ -259,6 +259,7 @@ class DALIGenericIterator(BaseIterator):
             return self._stream, self._metadata
 
         self._pipes = []
+        self._set_dali_attributes(options)
         self._store_options(options, loading.shards)
         stream.begin(begin)
         self._metadata, self._stream = stream.facts.metadata, stream
