@@ -365,9 +365,10 @@ class DebugSession(ApiUse):
 
     # --- batches ------------------------------------------------------------------------------------------------
 
-    def schedule(self):
-        """Schedules a batch. It is made when it is taken."""
-        self._pending += 1
+    def schedule(self, *, fill: bool = False):
+        """Schedules a batch; with `fill` only if none is scheduled. It is made when it is taken."""
+        if not (fill and self._pending):
+            self._pending += 1
 
     @property
     def empty(self) -> bool:

@@ -439,6 +439,26 @@ class Pipeline:
         """Calls `release_outputs` and `share_outputs`."""
         return self.share_outputs(cuda_stream)
 
+    # Methods of older versions of DALI, which scripts still call. DALI 2.4 has them, too.
+
+    def _prefetch(self):
+        """Schedules as many batches as are made ahead, less those that are scheduled already."""
+        self.__jaxdali.session.check_use("schedule_run()")
+        self.build()
+        self.__jaxdali.session.schedule(fill=True)
+
+    def _run(self):
+        """The same as `schedule_run`."""
+        self.schedule_run()
+
+    def _share_outputs(self) -> tuple[TensorListCPU | TensorListGPU, ...]:
+        """The same as `share_outputs`. In DALI 2.4 it returns nothing, but in the versions of these scripts it did."""
+        return self.share_outputs()
+
+    def _release_outputs(self):
+        """The same as `release_outputs`."""
+        self.release_outputs()
+
     def empty(self) -> bool:
         """Whether all batches that were scheduled have been taken."""
         return self.__jaxdali.session.empty

@@ -56,12 +56,16 @@ class Schedule:
         """The state after the batch that was taken last."""
         return self._start if self._runner is None else self._runner.state
 
-    def schedule(self):
-        """Schedules one batch; the first time, as many as are made ahead. With fed data, as many as were fed and fit."""
-        with self._exclusive_use:
-            self._schedule()
+    def schedule(self, *, fill: bool = False):
+        """Schedules one batch; the first time, as many as are made ahead. With fed data, as many as were fed and fit.
 
-    def _schedule(self):
+        Args:
+          fill: whether as many are scheduled as fit, also later.
+        """
+        with self._exclusive_use:
+            self._schedule(fill)
+
+    def _schedule(self, fill: bool):
         """Does the work of `schedule`."""
         if self._closed:
             refuse("pipeline")
@@ -73,7 +77,7 @@ class Schedule:
             # If nothing is fed and nothing is scheduled, one batch is requested: its source raises an error or waits.
             count = max(min(capacity, *(s.available for s in self._fed_sources)), int(not self._pending))
         else:
-            count = 1 if self._is_filled else self._runner.depth
+            count = max(self._runner.depth - self._pending, 0) if fill or not self._is_filled else 1
         self._is_filled = True
         self._pending += self._runner.request(count)
 

@@ -140,10 +140,10 @@ class Session(ApiUse):
             raise RuntimeError(f"this pipeline is used by an iterator: take batches from the iterator, not with {api}")
         super().check_use(api)
 
-    def schedule(self):
-        """Schedules one batch; the first time, as many as are made ahead."""
+    def schedule(self, *, fill: bool = False):
+        """Schedules one batch; the first time, or with `fill`, as many as are made ahead."""
         assert self._schedule is not None
-        self._schedule.schedule()
+        self._schedule.schedule(fill=fill)
 
     def take(self) -> tuple[TensorListCPU | TensorListGPU, ...]:
         """Returns the batch that was scheduled first."""

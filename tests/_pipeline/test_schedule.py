@@ -1,5 +1,6 @@
 """The order of calls: fed data, scheduled runs, iter_setup."""
 
+import contextlib
 import threading
 
 import numpy as np
@@ -196,6 +197,36 @@ def test_first_schedule_run_fills_the_queue(depth, scheduled):
     assert pipe.empty()
     with pytest.raises(StopIteration):
         pipe.outputs()
+    pipe.close()
+
+
+@pytest.mark.parametrize("options", [{}, {"debug": True}, {"exec_pipelined": False}, {"prefetch_queue_depth": 3}])
+def test_calls_of_older_versions(options):
+    """As iterators in older scripts make them, such as that of NVIDIA's SSD: `_prefetch` before each batch."""
+    pipe = numbers(stop=4, **options)
+    batches = []
+    pipe._prefetch()
+    with contextlib.suppress(StopIteration):
+        while True:
+            pipe._prefetch()
+            batches.append(values(pipe._share_outputs()))
+            pipe._release_outputs()
+            pipe._run()
+    assert batches == [[3 * i, 3 * i + 1, 3 * i + 2] for i in range(4)]
+    pipe.close()
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_prefetch_fills_the_queue(depth):
+    pipe = numbers(prefetch_queue_depth=depth)
+    for num_taken in (0, depth, 1):
+        for _ in range(num_taken):
+            pipe.outputs()
+        for _ in range(2):
+            pipe._prefetch()
+    for _ in range(depth):
+        pipe.outputs()
+    assert pipe.empty()
     pipe.close()
 
 
