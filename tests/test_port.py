@@ -314,6 +314,22 @@ DALIGenericIterator(pipe, ["x"], -1, "r", fill_last_batch=True)
     assert any("size= in place of reader_name fills it" in row for row in out)
 
 
+def test_devices_of_operators(tmp_path, capsys):
+    path = tmp_path / "script.py"
+    path.write_text(
+        "from nvidia.dali import fn, ops\nf = fn.python_function(1, function=len, device='gpu')\n"
+        "ops.PythonFunction(function=len, device='gpu')\nops.PythonFunction(function=len, device='cpu')\n"
+        "fn.resize(f, device='gpu')\nfn.resize(f, device='tpu')\nfn.flip(f, device=f)\n"
+        "fn.external_source(device='gpu')\nfn.decoders.image(f, device='mixed')\nfn.flip(f, device=None)\n"
+    )
+    code, out = run(capsys, path, "--lines")
+    missing = ["2: fn.python_function(device='gpu')", "3: ops.PythonFunction(device='gpu')"]
+    assert (code, out) == (1, [f"{path}:{line}" for line in missing])
+    _, out = run(capsys, path)
+    assert "call .gpu() on the outputs, or use plugin.jax.fn.jax_function" in out[1]
+    assert out[-1] == "6 of 6 names work; 2 arguments do not."
+
+
 def test_direct_storage(tmp_path, capsys):
     path = tmp_path / "script.py"
     path.write_text(
@@ -342,7 +358,7 @@ def test_one_file(tmp_path, capsys):
             "  2  fn.tomorrow",
             "  4  fn.resize(sise=)",
             "",
-            "2 of 3 names work; 1 argument is unknown.",
+            "2 of 3 names work; 1 argument does not.",
         ],
     )
     path.write_text("from nvidia.dali import fn\nfn.resize(1)\n")

@@ -56,6 +56,7 @@ from .kinds import OneOf as OneOf
 from .kinds import Range as Range
 from .kinds import Tensor as Tensor
 from .kinds import Whole as Whole
+from .names import hint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +132,8 @@ class Argument:
             if isinstance(x, (bool, int, float, str, bytes, list, tuple, dict, enum.Enum))
             else _short(x)
         )
-        advice = self._advice(x)
+        advice = hint(f"fn.{owner}(device={x!r})") if self.name == "device" else ""
+        advice = advice or self._advice(x)
         return error_type(
             f"{owner}{': ' * bool(owner)}argument {self.name} must be {self.expected}, got {shown}{'; ' * bool(advice)}{advice}"
         )

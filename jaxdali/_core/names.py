@@ -78,6 +78,10 @@ _MEMORY = "XLA manages memory, see its XLA_PYTHON_CLIENT_PREALLOCATE and XLA_PYT
 _VERSIONS = "jaxdali.show_config() shows the versions of its libraries, jax.print_environment_info() those of CUDA"
 _DEVICES = "use jax.devices() and jax.default_device"
 _WORKERS = "workers are threads (py_num_workers) or processes of readers.source: they need no pool and no pickler"
+_ON_HOST = (
+    "its function gets NumPy arrays, wherever the inputs are: leave device out, and call .gpu() on the outputs, or use "
+    "plugin.jax.fn.jax_function, whose function computes on the accelerator"
+)
 _FORMATTING = ("PipelineBatchAdapter", "PipelineTensorAdapter", "format_batch", "format_tensor")
 _IMAGE = {"": "Image", "Crop": "ImageCrop", "RandomCrop": "ImageRandomCrop", "Slice": "ImageSlice"}
 _INSTEAD = {
@@ -144,6 +148,7 @@ _INSTEAD = {
     "types.PipelineAPIType": "a pipeline knows itself how it is used; Pipeline.enable_api_check(False) allows mixing",
     "fn.experimental.readers.fits": "use astropy in readers.source, or in a decoder of one's own (jaxdali.extend.register_decoder)",
     "fn.old_color_twist": "use fn.color_twist",
+    **dict.fromkeys(("fn.python_function(device='gpu')", "ops.PythonFunction(device='gpu')"), _ON_HOST),
     "fn.optical_flow": "it needs NVIDIA's hardware engine; use OpenCV in fn.python_function, or a network in plugin.jax.fn.jax_function",
     "fn.video_reader_resize": "use fn.readers.video_resize",
     "ops.OldColorTwist": "use ops.ColorTwist",
@@ -311,7 +316,9 @@ def suggests_names(f: F, of_result: Collection[str] = ()) -> F:
 
 
 def hint(name: str) -> str:
-    """The replacement for a name of DALI, such as ``"plugin.tf"`` or a name in it; "" if there is no hint."""
+    """The replacement for a name of DALI, such as ``"plugin.tf"`` or a name in it, or for an argument, such as
+    ``"ops.Name(argument=)"`` or ``"ops.Name(argument='value')"``; "" if there is no hint.
+    """
     while name and name not in _INSTEAD:
         name = name.rpartition(".")[0]
     return _INSTEAD.get(name, "")

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import inspect
 import pathlib
+import re
 import types
 import warnings
 from typing import Any
@@ -76,6 +77,17 @@ def keywords(x: Any) -> frozenset[str] | None:
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         return names
     return names | pipeline_keywords() if x is jaxdali.pipeline_def else None
+
+
+def devices(x: Any) -> frozenset[str] | None:
+    """The values of the argument `device` of an operator's function or class; None: they are unknown."""
+    if not operator_of(x):
+        return None
+    parameter = inspect.signature(x).parameters.get("device")
+    if parameter is None or "Literal" not in str(parameter.annotation):
+        return None
+    choices = frozenset(re.findall(r"'(\w+)'", str(parameter.annotation)))
+    return choices | {"tpu"} if "gpu" in choices else choices
 
 
 def pipeline_keywords() -> frozenset[str]:

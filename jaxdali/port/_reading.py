@@ -29,7 +29,7 @@ from ._interpreter import (
     imported_module,
     is_pipeline,
 )
-from ._names import MissingName, host_reads, keywords, look_up, operator_of, pipeline_keywords
+from ._names import MissingName, devices, host_reads, keywords, look_up, operator_of, pipeline_keywords
 from ._scripts import parse, source
 
 # PyTorch's iterators, with the place of `reader_name` among their arguments.
@@ -199,14 +199,14 @@ class _Reader(Interpreter):
         self.generic_visit(node)
 
     def _check_arguments(self, node: ast.Call, callee: DaliName | DaliObject | ScriptDefinition):
-        """Records keyword arguments that jaxdali lacks. Adds a remark for ``**``, whose names are unknown."""
-        keyword_names = None
+        """Records keyword arguments that jaxdali lacks, and devices of operators. Adds a remark for ``**``, whose names are unknown."""
+        keyword_names = known_devices = None
         if isinstance(callee, ScriptDefinition):
             name, keyword_names = callee.decorator, pipeline_keywords() | callee.parameters
         else:
             name = callee.name
             with contextlib.suppress(MissingName):
-                keyword_names = keywords(look_up(callee.name))
+                keyword_names, known_devices = keywords(look_up(callee.name)), devices(look_up(callee.name))
         if keyword_names is None:
             return
         for keyword in node.keywords:
@@ -224,6 +224,10 @@ class _Reader(Interpreter):
                     )
             elif keyword.arg not in keyword_names:
                 self._add_use(f"{name}({keyword.arg}=)", keyword.value, works=False)
+            elif keyword.arg == "device" and known_devices is not None and isinstance(keyword.value, ast.Constant):
+                device = keyword.value.value
+                if isinstance(device, str) and device not in known_devices:
+                    self._add_use(f"{name}(device={device!r})", keyword.value, works=False)
 
     def _remark_ranks(self, node: ast.Call, callee: ScriptValue | None):
         """Adds a remark where a pipeline runs on the GPU with the number of its process."""

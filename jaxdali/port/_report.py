@@ -10,13 +10,13 @@ from ._findings import Remark, Use
 
 
 def summary(uses: Sequence[Use]) -> str:
-    """A sentence with the number of names that work. Uses of arguments are named ``operator(argument=)``."""
-    names = {u.name: u.works for u in uses if not u.name.endswith("=)")}
-    arguments = {u.name for u in uses if u.name.endswith("=)")}
+    """A sentence with the number of names that work. Uses of arguments are named ``operator(argument=)``, or with a
+    value ``operator(argument='value')``.
+    """
+    names = {u.name: u.works for u in uses if not u.name.endswith(")")}
+    arguments = {u.name for u in uses if u.name.endswith(")")}
     text = f"{sum(names.values())} of {len(names)} names work"
-    return text + (
-        f"; {len(arguments)} argument{'s are' if len(arguments) > 1 else ' is'} unknown" if arguments else ""
-    )
+    return text + (f"; {len(arguments)} argument{'s do' if len(arguments) > 1 else ' does'} not" if arguments else "")
 
 
 def by_line(uses: Sequence[Use]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 from pipelines import run
 
-from jaxdali import OperatorError, fn, ops, pipeline_def
+from jaxdali import ArgumentError, OperatorError, fn, ops, pipeline_def
 from jaxdali.plugin.jax import data_iterator
 
 RAGGED = [np.arange(2 * n, dtype=np.uint8).reshape(n, 2) for n in (3, 70, 1)]
@@ -150,6 +150,14 @@ def test_single_elements_as_scalars(shapes, expected):
         for h, number in zip(samples(hot), samples(x), strict=True):
             np.testing.assert_array_equal(h.reshape(-1, 4), np.eye(4, dtype=np.float32)[number.ravel()])
     pipe.close()
+
+
+@pytest.mark.parametrize("make", [fn.python_function, lambda x, **options: ops.PythonFunction(**options)(x)])
+def test_refused_accelerator(make):
+    with pytest.raises(
+        ArgumentError, match=r"must be 'cpu', got 'gpu'; .*\.gpu\(\) on the outputs, or use plugin\.jax"
+    ):
+        make(fn.random.uniform(), function=len, device="gpu")
 
 
 def test_errors():
