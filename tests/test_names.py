@@ -140,6 +140,11 @@ def test_public_modules_are_dalis():
         (jaxdali.backend, "GetSchema", r"^backend\.GetSchema of DALI is not in jaxdali: python -m jaxdali\.fn"),
         (jaxdali.backend, "PreallocateDeviceMemory", r"^backend\.Preallocate.*: XLA manages memory"),
         (types, "PipelineAPIType", r"^types\.PipelineAPIType of DALI is not in jaxdali: .*enable_api_check"),
+        (
+            jaxdali.plugin.base_iterator,
+            "_DaliBaseIterator",
+            r"^plugin\.base_iterator\._DaliBaseIterator .*derive from DALIGenericIt",
+        ),
         (ops, "HostDecoder", r"^ops\.HostDecoder of DALI is not in jaxdali: use ops\.decoders\.Image$"),
         (ops, "nvJPEGDecoderRandomCrop", r'not in jaxdali: use ops\.decoders\.ImageRandomCrop\(device="mixed"\)$'),
         (ops, "OpticalFlow", r"^ops\.OpticalFlow of DALI is not in jaxdali: it needs NVIDIA's hardware engine"),

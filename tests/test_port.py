@@ -108,6 +108,11 @@ def test_lines(tmp_path, capsys):
             ["2: plugin.jax.data_iterator(colour=)", "4: data_iterator(b=)"],
         ),
         ("import other.dali.fn as fn\nfn.tomorrow()  # nvidia", []),
+        (
+            "from nvidia.dali.pipeline import _pipeline_def_experimental as d\n@d(batch_size=4, colour=1)\ndef f(a): pass\n"
+            "p = f(a=1, num_threads=2)\np._prefetch()\np._teleport()",
+            ["2: pipeline._pipeline_def_experimental(colour=)", "6: Pipeline._teleport"],
+        ),
     ],
 )
 def test_ways_to_name(script, missing, tmp_path, capsys):
@@ -312,6 +317,17 @@ DALIGenericIterator(pipe, ["x"], -1, "r", fill_last_batch=True)
         ["  7  DALIGenericIterator", "  8  DALIClassificationIterator", "  9  DALIGenericIterator"],
     )
     assert any("size= in place of reader_name fills it" in row for row in out)
+
+
+def test_advice(tmp_path, capsys):
+    path = tmp_path / "script.py"
+    path.write_text(
+        "from nvidia.dali.plugin.base_iterator import _DaliBaseIterator\nfrom nvidia.dali.backend import TensorListCPU\n"
+        "TensorListCPU([1], is_pinned=True)\n"
+    )
+    _, out = run(capsys, path)
+    assert out[1].startswith("  1  plugin.base_iterator._DaliBaseIterator: derive from DALIGenericIterator")
+    assert out[2] == "  3  backend.TensorListCPU(is_pinned=): leave it out: XLA copies to the GPU from any memory"
 
 
 def test_devices_of_operators(tmp_path, capsys):

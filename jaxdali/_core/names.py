@@ -78,6 +78,8 @@ _MEMORY = "XLA manages memory, see its XLA_PYTHON_CLIENT_PREALLOCATE and XLA_PYT
 _VERSIONS = "jaxdali.show_config() shows the versions of its libraries, jax.print_environment_info() those of CUDA"
 _DEVICES = "use jax.devices() and jax.default_device"
 _WORKERS = "workers are threads (py_num_workers) or processes of readers.source: they need no pool and no pickler"
+_BASE_ITERATOR = "derive from DALIGenericIterator: its __next__ makes the batches, and it has no other methods for them"
+_PINNED = "leave it out: XLA copies to the GPU from any memory"
 _ON_HOST = (
     "its function gets NumPy arrays, wherever the inputs are: leave device out, and call .gpu() on the outputs, or use "
     "plugin.jax.fn.jax_function, whose function computes on the accelerator"
@@ -95,6 +97,9 @@ _INSTEAD = {
     "plugin.pytorch.experimental": "workers are threads of one process: no process needs a proxy; use plugin.pytorch",
     "plugin.pytorch.loader_evaluator": "use python -m jaxdali.benchmark",
     "plugin_manager": _EXTENSIONS,
+    **dict.fromkeys(("plugin.base_iterator._DaliBaseIterator", "plugin.pytorch._DaliBaseIterator"), _BASE_ITERATOR),
+    **dict.fromkeys(("backend.TensorListCPU(is_pinned=)", "tensors.TensorListCPU(is_pinned=)"), _PINNED),
+    **dict.fromkeys(("backend.TensorCPU(is_pinned=)", "tensors.TensorCPU(is_pinned=)"), _PINNED),
     **dict.fromkeys(("backend.LoadDirectory", "backend.LoadLibrary", "ops.Reload"), _EXTENSIONS),
     **dict.fromkeys(("ops.python_op_factory", "ops.register_cpu_op", "ops.register_gpu_op"), _EXTENSIONS),
     **dict.fromkeys(("ops.cpu_ops", "ops.gpu_ops", "ops.mixed_ops"), _LISTS),
@@ -196,7 +201,7 @@ def index(
     def missing(name: str) -> ModuleType:
         """The submodule of this name. Raises AttributeError if there is none."""
         if name.startswith("_"):
-            raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+            raise AttributeError(instead(module, name) or f"module {module!r} has no attribute {name!r}", name=name)
         message = instead(module, name)
         if not message and "__path__" in contents and importlib.util.find_spec(f"{module}.{name}"):
             try:

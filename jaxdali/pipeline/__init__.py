@@ -8,6 +8,7 @@ from .._pipeline.argument_checks import OperatorConcurrency as OperatorConcurren
 from .._pipeline.argument_checks import StreamPolicy as StreamPolicy
 from .._pipeline.conditionals import do_not_convert as do_not_convert
 from .._pipeline.pipeline import Pipeline as Pipeline
+from .._pipeline.pipeline_def import pipeline_def as _pipeline_def_experimental  # noqa: F401 - scripts import it
 from .._pipeline.pipeline_def import pipeline_def as pipeline_def
 from . import experimental as experimental
 

@@ -20,7 +20,7 @@ from ._names import MissingName, look_up, operator_of, side
 from ._scripts import module_file, parse
 
 DALI = "nvidia.dali"
-_DECORATORS = ("pipeline_def", "data_iterator", "peekable_data_iterator")
+_DECORATORS = ("pipeline_def", "_pipeline_def_experimental", "data_iterator", "peekable_data_iterator")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,7 +242,7 @@ class Interpreter(ast.NodeVisitor):
             return x  # x.gpu()
         function_value = self._resolve(node.func)
         if isinstance(function_value, ScriptDefinition):
-            return DaliObject("Pipeline") if function_value.decorator == "pipeline_def" else None
+            return DaliObject("Pipeline") if "pipeline_def" in function_value.decorator else None
         if isinstance(function_value, ScriptFunction):
             return self._function_result(function_value, node)
         if isinstance(function_value, (DaliName, DaliObject)):
