@@ -383,6 +383,23 @@ def test_one_file(tmp_path, capsys):
     assert run(capsys, path) == (0, ["It does not use DALI."])
 
 
+def test_imported_files(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import numpy, loader\nfrom package import models\nloader.Loader()\n")
+    (tmp_path / "loader.py").write_text("from nvidia.dali import fn\nclass Loader:\n  x = fn.tomorrow(1)\n")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / "package" / "models.py").write_text("import train\nfrom . import data\nfrom .broken import x\n")
+    (tmp_path / "package" / "data.py").write_text("from nvidia.dali import fn\nfn.resize(1)\n")
+    (tmp_path / "package" / "broken.py").write_text("from nvidia.dali import fn\nfn.(\n")
+    sentence = "Imported files that use DALI, too, but are not read:"
+    assert run(capsys, "train.py") == (0, ["It does not use DALI itself.", f"{sentence} loader.py, package/data.py."])
+    code, out = run(capsys, "train.py", "loader.py")
+    assert (code, out[-1]) == (1, f"{sentence} package/data.py.")
+    assert sentence not in run(capsys, ".")[1][-1]
+    assert run(capsys, "train.py", "--lines") == (0, [])
+
+
 def test_a_notebook(tmp_path, capsys):
     cells = [
         {"cell_type": "markdown", "source": ["from nvidia.dali import x"]},

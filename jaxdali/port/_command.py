@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import pathlib
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -10,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from . import _alias, _report
 from ._findings import Remark, Use
 from ._reading import read
-from ._scripts import find
+from ._scripts import find, imported
 
 _DESCRIPTION = """\
 Moves scripts from NVIDIA DALI to jaxdali.
@@ -128,6 +131,7 @@ def _report_names(paths: Sequence[str], each_line: bool) -> int:
         ranks += reading.ranks
         shapes += reading.shapes
         fills += reading.fills
+    other_files = [] if each_line else _other_files(paths, files)
     using = list(dict.fromkeys(u.file for u in uses))
     bad = {u.file for u in uses if not u.works}
     if each_line:
@@ -156,11 +160,26 @@ def _report_names(paths: Sequence[str], each_line: bool) -> int:
     if not each_line and (using or not unread):
         if not using:
             sentence = "It does not use DALI" if len(files) == 1 else f"None of {len(files)} files uses DALI"
-            print(sentence + (", as far as that is seen." if unseen else "."))
+            print(f"{sentence}{' itself' * bool(other_files)}{', as far as that is seen' * bool(unseen)}.")
         else:
             prefix = f"{len(using)} of {len(files)} files use DALI, {len(using) - len(bad)} of them only what is here. "
             print(f"{prefix if len(files) > 1 else ''}{_report.summary(uses)}.")
+    if other_files:
+        print(f"Imported files that use DALI, too, but are not read: {', '.join(other_files)}.")
     return int(bool(bad or unread))
+
+
+def _other_files(paths: Sequence[str], files: Sequence[pathlib.Path]) -> list[str]:
+    """The files that use DALI and are not among the files that are read, but imported by one of `paths`."""
+    known_paths, other_files = {f.absolute() for f in files}, []
+    for script in map(pathlib.Path, paths):
+        for path in imported(script) if script.is_file() else ():
+            if path not in known_paths:
+                known_paths.add(path)
+                with contextlib.suppress(OSError, ValueError, SyntaxError):
+                    if read(path).uses:
+                        other_files.append(os.path.relpath(path))
+    return other_files
 
 
 def _print(rows: Iterable[str]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import pathlib
@@ -56,6 +57,31 @@ def module_file(script: pathlib.Path, module: str, level: int) -> pathlib.Path |
             if path is not None and path.is_file():
                 return path
     return None
+
+
+def imported(script: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields the files in a script's folders that it imports, and those that these import. Files that can't be read
+    import nothing.
+    """
+    known_files, pending = {script.absolute()}, [script]
+    while pending:
+        path = pending.pop(0)
+        tree = ast.Module([], [])
+        with contextlib.suppress(OSError, ValueError, SyntaxError, KeyError, TypeError):
+            tree = parse(source(path)[0])
+        for node in ast.walk(tree):
+            modules: list[tuple[str, int]] = []  # with the number of dots
+            if isinstance(node, ast.Import):
+                modules = [(alias.name, 0) for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):  # what is imported may be a module itself
+                names = ["", *(f".{alias.name}" for alias in node.names)]
+                modules = [(f"{node.module or ''}{name}".lstrip("."), node.level) for name in names]
+            for module, level in modules:
+                file = module_file(path, module, level)
+                if file is not None and file not in known_files:
+                    known_files.add(file)
+                    pending.append(file)
+                    yield file
 
 
 def parse(text: str) -> ast.Module:
