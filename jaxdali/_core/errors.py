@@ -188,7 +188,7 @@ class DifferentShapes(OperatorError):
             operator,
             where,
             f"the samples of {subject} differ in shape along {'axis' if len(axes) == 1 else 'the axes'} {', '.join(map(str, axes))} "
-            f"({text}), so they can't become one jax.Array. {files}Give all batches one shape: {one_shape(distinct, layout)}. Or keep "
+            f"({text}), so they can't become one array. {files}Give all batches one shape: {one_shape(distinct, layout)}. Or keep "
             f"the shapes: a JAX iterator with ragged={{{name}: {limit}}} pads the samples and returns their lengths, with "
             f"ragged={{{name}: None}} it returns a list",
         )
