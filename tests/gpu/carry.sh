@@ -8,7 +8,7 @@
 #   tests/gpu/carry.sh              the archives that ffi/codecs.cmake names, from the addresses it names, SHA256 checked
 #   tests/gpu/carry.sh --debian     Debian's sources of the three packages and its nasm, by apt-get, which checks them
 #   tests/gpu/carry.sh FOLDER       archives that lie in a folder, of any version, and the program nasm or Debian's package of it
-#   tests/gpu/carry.sh --emulated   for a rehearsal: no archives but nasm, and the emulated kernels in place of CUDA's
+#   tests/gpu/carry.sh --emulated   for a rehearsal: as --debian, with the emulated kernels in place of CUDA's
 #   tests/gpu/carry.sh --list       only prints the names of all that travels, each with a NUL after it
 # It prints the size of all that travels, the tracked files and build/carry, and fails above 64 MiB. build/ is ignored by git: where only tracked
 # files travel, name build/carry as well. machine.txt lists the packages of the other machine, with the version of jax: a module needs the jaxlib
@@ -39,10 +39,6 @@ from=${1:-}
 kernels=(-DJAXDALI_CUDA=ON -DJAXDALI_CUDA_LINES=ON "-DJAXDALI_CUDA_REAL=${JAXDALI_CUDA_REAL:-90}")
 case $from in
   --list) list && exit ;;
-  --emulated)
-    kernels=(-DJAXDALI_CUDA=OFF -DJAXDALI_EMULATED=ON)
-    from=$work
-    ;;
   "")
     named | while read -r address sum; do
       curl --fail --location --silent --show-error --output "$work/${address##*/}" "$address"
@@ -50,7 +46,8 @@ case $from in
     done
     from=$work
     ;;
-  --debian)
+  --debian | --emulated)
+    if [ "$from" = --emulated ]; then kernels=(-DJAXDALI_CUDA=OFF -DJAXDALI_EMULATED=ON); fi
     # Its own lists: the machine's need not name sources, and stay as they are.
     mkdir -p "$work/lists/partial" "$work/parts"
     touch "$work/sources.list"
@@ -98,7 +95,7 @@ put_nasm() {
 
 mkdir -p "$carry"
 rm -rf "$carry/wheels" "$carry"/*.tar.* "$carry/nasm"
-if [ "${1:-}" != --emulated ]; then put_archives; fi
+put_archives
 put_nasm
 commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 if ! git diff --quiet HEAD 2>/dev/null; then commit+=+; fi
