@@ -146,7 +146,7 @@ class Argument:
         if enum_type is not None and isinstance(x, enum.Enum):
             return "numbers of other enums mean something else"
         if is_key(x) and "seed" in self.name:
-            return f"a seed is a number, {self.name}=0 in place of jax.random.key(0); functions of values, jaxdali.dynamic, take key="
+            return f"a seed is a number, {self.name}=0 in place of jax.random.key(0); functions of jaxdali.dynamic take key="
         if self._takes_paths and (with_zero := _path_with_zero(x)) is not None:
             return f"{quoted(with_zero)} has a zero byte, which no path has"
         if self.many and isinstance(x, (collections.abc.Iterator, collections.abc.Set, collections.abc.MappingView)):
@@ -159,7 +159,7 @@ class Argument:
             case "labels", [str(), *_]:
                 return "names of classes become numbers, [classes.index(name) for name in names]"
             case "labels", [float() | [*_], *_] | np.ndarray():
-                return "fn.readers.source(dataset) reads items with other targets"
+                return "fn.readers.source(dataset) reads items with other targets, such as floats"
             case "horizontal" | "vertical" | "depthwise" | "mirror", float() if 0 < x < 1:
                 return f"fn.random.coin_flip(probability={x}) is 1 for some samples, and 0 for the others"
             case _, [_, _] if self.per_sample and not self.many and FLOAT in self.kinds:

@@ -189,7 +189,7 @@ class DifferentShapes(OperatorError):
             where,
             f"the samples of {subject} differ in shape along {'axis' if len(axes) == 1 else 'the axes'} {', '.join(map(str, axes))} "
             f"({text}), so they can't become one array. {files}Give all batches one shape: {one_shape(distinct, layout)}. Or keep "
-            f"the shapes: a JAX iterator with ragged={{{name}: {limit}}} pads the samples and returns their lengths, with "
+            f"the shapes: a JAX iterator with ragged={{{name}: {limit}}} pads the samples and returns their shapes, with "
             f"ragged={{{name}: None}} it returns a list",
         )
         self.shapes = text

@@ -81,9 +81,7 @@ _JITTER = (
     "`fn.color_twist(x, brightness=..., contrast=..., saturation=..., hue=...)`, each a number or "
     f"`fn.random.uniform(range=...)`; {_HUE}"
 )
-_KEYS = (
-    "`jax.random.key(seed)`, as `key=` of functions of values; in a pipeline `fn.random.key()` gives each sample a key"
-)
+_KEYS = "`jax.random.key(seed)`, as `key=` of functions of `jaxdali.dynamic`; in a pipeline `fn.random.key()` gives each sample a key"
 _LETTERBOX = '`fn.resize(x, size=..., mode="not_larger")`, then `fn.crop(x, crop=..., out_of_bounds_policy="pad")`'
 _MIX = "`fn.permute_batch(x, indices=fn.batch_permutation())` gives each image a partner, `fn.random.beta(alpha=..., beta=...)` a weight"
 _MIXTURE = "`fn.readers.source([a, b], weights=[0.7, 0.3])` mixes data sets, and `weights=` of readers of containers their files"
@@ -115,8 +113,8 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "functional": "operators are functions, such as `fn.resize(x, size=...)`",
         "v2": "operators are functions, such as `fn.resize(x, size=...)`",
         "transforms": "operators are functions of `jaxdali.fn`, such as `fn.resize(x, size=...)`",
-        "Normalize": "`fn.crop_mirror_normalize(x, mean=..., std=...)`, for bytes with numbers of 0..255; `fn.normalize(x)` takes "
-        "mean and deviation of each sample",
+        "Normalize": "`fn.crop_mirror_normalize(x, mean=..., std=...)`, where both are those of 0..255; `fn.normalize(x)` "
+        "computes them from each sample",
         "center_crop": _CENTER,
         "RandomCrop": _RANDOM_CROP,
         "resized_crop": _ROI,
@@ -359,7 +357,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "randint": "`fn.random.choice(n)` draws a whole number below `n`",
         "multinomial": "`fn.random.choice(values, p=...)`",
         "randperm": _PERMUTATION,
-        "manual_seed": "`seed=` of the pipeline, or `key=` of a function of values",
+        "manual_seed": "`seed=` of the pipeline, or `key=` of a function of `jaxdali.dynamic`",
         "from_numpy": _CONSTANT,
         "as_tensor": _CONSTANT,
     },
@@ -586,8 +584,8 @@ _ARGUMENTS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "replace": {"p": "leave it out: samples are independent"},
     },
     _JAX: {
-        "key": {"seed": "`seed`, a number; functions of values, `jaxdali.dynamic`, take keys"},
-        "rng": {"seed": "`seed`, a number; functions of values, `jaxdali.dynamic`, take generators"},
+        "key": {"seed": "`seed`, a number; functions of `jaxdali.dynamic` take keys"},
+        "rng": {"seed": "`seed`, a number; functions of `jaxdali.dynamic` take generators"},
     },
 }
 

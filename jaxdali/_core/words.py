@@ -18,7 +18,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 READING = "fn.readers.file(files=...) reads files"
 _FILES = "read files first: [pathlib.Path(p).read_bytes() for p in paths], or jd.io.file.read([os.fsencode(p) for p in paths])"
 _SAMPLES = (
-    "the first axis of an array counts samples: for one image pass [x], or x[None]; for gray images pass x[..., None]"
+    "the first axis of an array counts samples: for one image pass [x], or x[None]; "
+    "gray images need an axis of channels, image[..., None]"
 )
 _TRACED = "while a function of jaxdali.dynamic.jit is traced"
 _FLAT = (

@@ -414,7 +414,7 @@ class BatchStream:
             return
         progress = f"{self.num_taken} of {self.length}" if self.length is not None else str(self.num_taken)
         event = (
-            "this loop goes on" if in_loop else "reset() before the end of the epoch is ignored; the epoch continues"
+            "this loop continues" if in_loop else "reset() before the end of the epoch is ignored; the epoch continues"
         )
         way = ""
         if all(s.metas for e in self.executors for s in e.sources.values()):  # other sources may not go back

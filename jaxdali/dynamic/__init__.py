@@ -1,5 +1,4 @@
-"""The operators of `jaxdali.fn` as functions of values: ``images = jd.resize(jd.decoders.image(files), size=(224,
-224))``.
+"""The operators of `jaxdali.fn` as functions: ``images = jd.resize(jd.decoders.image(files), size=(224, 224))``.
 
 Samples that fail: a function that is evaluated raises `jaxdali.SampleError`, whose `index` is the sample's number;
 decoders accept ``on_error="replace"``, as in pipelines. Inside `jax.jit`, the program fails when it runs, with a

@@ -136,7 +136,7 @@ def call(
         return trace.call(name, function, inputs, arguments, key, batch_size, reads_images)
     _threads.check_pool()
     if (node := next(filter(is_node, (*inputs, *arguments.values())), None)) is not None:
-        text = "jaxdali.dynamic has functions of values: in a pipeline definition, call"
+        text = "functions of jaxdali.dynamic take arrays and files: in a pipeline definition, call"
         raise ArgumentError(f"{name}: {text} jaxdali.fn.{name}. A DataNode {missing_value_reason(node.node)}")
     if name == "parse_example" and batch_size is None and (parsed := _examples.parsed(inputs, arguments)) is not None:
         return parsed
@@ -466,8 +466,9 @@ def size_of(
         lengths.add(int(batch_size))
     lengths = lengths or {n for n in counts if n is not None}
     if len(lengths) > 1:
+        numbers = " and ".join(map(str, sorted(lengths)))
         raise ArgumentError(
-            f"{name}: all batches of a call must have the same number of samples, got {' and '.join(map(str, sorted(lengths)))}"
+            f"{name}: inputs, and arguments with a value for each sample, must have the same number of samples, got {numbers}"
         )
     if 0 in lengths:
         raise ArgumentError(f"{name}: there is no sample in the batch")

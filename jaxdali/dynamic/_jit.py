@@ -34,7 +34,7 @@ def jit(function: None = None, /, *, enable_conditionals: bool = False) -> Calla
 
 
 def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
-    """Compiles the functions of values that a function calls into one program, fused like a pipeline.
+    """Compiles the functions of this module that a function calls into one program, fused like a pipeline.
 
     The function is traced once for each structure of its arguments. Inside, values are DataNodes, as in a pipeline
     definition, and functions of this module, arithmetic and subscripts work on them; ``len(x)`` is the number of
@@ -50,7 +50,7 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
       enable_conditionals: whether `if`, `and`, `or` and `not` work on values, sample by sample, as in a pipeline.
 
     Returns:
-      The function of values; a decorator if `function` is None.
+      The function that runs the program; a decorator if `function` is None.
 
     Example:
       >>> @jd.jit

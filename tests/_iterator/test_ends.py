@@ -166,7 +166,7 @@ def test_loop_in_mid_epoch_logs(folder, caplog):
     (record,) = caplog.records
     assert (
         record.getMessage()
-        == "DALIGenericIterator: this loop goes on in the middle of epoch 0 (1 of 3 batches were taken); "
+        == "DALIGenericIterator: this loop continues in the middle of epoch 0 (1 of 3 batches were taken); "
         "set_state(get_state(), restart_epoch=True) begins it anew"
     )
 

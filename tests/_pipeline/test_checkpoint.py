@@ -137,7 +137,7 @@ def test_loop_continues_a_restored_epoch(files, caplog):
         it.set_state(state)
         next(it)
         assert len(list(it)) == len(it) - 2
-        assert "this loop goes on in the middle of epoch" in caplog.text
+        assert "this loop continues in the middle of epoch" in caplog.text
 
 
 def test_taking_a_checkpoint_changes_nothing(files):

@@ -391,8 +391,12 @@ def test_text_of_traced_ragged_batches():
         (lambda: jd.batch(HWC, layout="NHWC"), ValueError, "3 dimensions: leave out N, a layout is of one sample"),
         (lambda: jd.batch(HWC, layout="HWCX"), ValueError, "3 dimensions$"),
         (lambda: [*jd.readers.File(files=["a"])], TypeError, r"not iterable: next_epoch\(batch_size=\.\.\.\) iterates"),
-        (lambda: jd.resize(HWC[..., 0], size=(3, 3)), ValueError, r"for gray images pass x\[\.\.\., None\]$"),
-        (lambda: jd.flip(HWC[..., 0]), ValueError, r"for gray images pass x\[\.\.\., None\]$"),
+        (
+            lambda: jd.resize(HWC[..., 0], size=(3, 3)),
+            ValueError,
+            r"gray images need an axis of channels, image\[\.\.\., None\]$",
+        ),
+        (lambda: jd.flip(HWC[..., 0]), ValueError, r"gray images need an axis of channels, image\[\.\.\., None\]$"),
     ],
 )
 def test_remedies(call, error, says):

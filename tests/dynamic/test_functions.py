@@ -134,7 +134,8 @@ def test_many_numbers_change_nothing_else():
 
 def test_batches_of_different_lengths_are_refused():
     with pytest.raises(
-        ValueError, match=r"rotate: all batches of a call must have the same number of samples, got 3 and 4"
+        ValueError,
+        match=r"rotate: inputs, and arguments with a value for each sample, must have the same number of samples, got 3 and 4",
     ):
         jd.rotate(images(), angle=np.zeros(3))
 
