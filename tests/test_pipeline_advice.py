@@ -79,7 +79,7 @@ def test_statistics_of_unit_images_for_bytes():
         ),  # it takes lists
         (lambda x: fn.flip(x, horizontal=0.5), r"got 0\.5; fn\.random\.coin_flip\(probability=0\.5\) is 1 for some"),
         (lambda x: fn.flip(x, horizontal=1.5), r"got 1\.5 \(called"),
-        (lambda x: fn.crop(x, crop=32), r"crop must be \(height, width\) or \(depth, height, width\), got 1 number"),
+        (lambda x: fn.crop(x, crop=32), r"must be a list of 2 or 3 .*got 32; crop=\(32, 32\) is \(height, width\)"),
         (lambda x: fn.readers.file(files=pathlib.Path().glob("*")), r"got a generator; files=list\(\.\.\.\)"),
         (lambda x: fn.readers.file(files=["a"], labels=["cat"]), r"got \['cat'\]; names of classes become numbers"),
         (

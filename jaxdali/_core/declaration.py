@@ -156,6 +156,8 @@ class Argument:
                 return "'gpu' and 'tpu' both name the accelerator that JAX has"
             case "shuffle", True:
                 return "random_shuffle=True shuffles as in DALI"
+            case "crop", int() | float():
+                return f"crop=({x:g}, {x:g}) is (height, width)"
             case "labels", [str(), *_]:
                 return "names of classes become numbers, [classes.index(name) for name in names]"
             case "labels", [float() | [*_], *_] | np.ndarray():
