@@ -21,13 +21,18 @@ PHOTOS = sorted((pathlib.Path(__file__).parent / "images").rglob("*.jpg"))
 
 
 class Files(Dataset):
-    """The bytes of each file with its number. Only the cheap work is done here."""
+    """The bytes of each file with its number and the epoch. Only the cheap work is done here."""
+
+    epoch = 0  # the loop sets it; workers, which start anew with each epoch, get a copy
 
     def __len__(self):
         return len(PHOTOS)
 
     def __getitem__(self, i):
-        return i, PHOTOS[i].read_bytes()
+        return self.epoch, i, PHOTOS[i].read_bytes()
+
+
+files = Files()
 
 
 @jd.jit
@@ -37,16 +42,17 @@ def augmented(jpegs, keys):
 
 
 def collate(samples):
-    """Gives each sample a key, so that its pixels depend neither on its worker nor on its batch."""
+    """Gives each sample a key of its epoch and number, so that worker and batch change no pixel."""
     jd.set_num_threads(1)  # the number for each worker process
-    numbers, jpegs = zip(*samples, strict=True)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), jax.numpy.array(numbers))
+    epochs, numbers, jpegs = zip(*samples, strict=True)
+    key = jax.random.fold_in(jax.random.key(0), epochs[0])
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jax.numpy.array(numbers))
     return torch.tensor(numbers), augmented(list(jpegs), keys).torch()
 
 
 def make_loader(start, workers=2):
     return DataLoader(
-        Files(),
+        files,
         batch_size=4,
         shuffle=True,
         collate_fn=collate,
@@ -61,9 +67,12 @@ if __name__ == "__main__":
     )
     parser.add_argument("--start", choices=["spawn", "fork", "forkserver"], default="spawn")
     args = parser.parse_args()
-    means = {}
-    for numbers, images in make_loader(args.start):
-        for number, image in zip(numbers, images):
-            means[int(number)] = round(float(image.mean()), 4)
-    print(f"{len(means)} images. Their means are the same whichever worker made them:")
-    print([means[number] for number in sorted(means)][:4], "...")
+    loader = make_loader(args.start)
+    print("The means of images are the same whichever worker made them, and differ between epochs:")
+    for epoch in range(2):
+        files.epoch = epoch
+        means = {}
+        for numbers, images in loader:
+            for number, image in zip(numbers, images):
+                means[int(number)] = round(float(image.mean()), 4)
+        print(f"epoch {epoch}, {len(means)} images:", [means[i] for i in range(4)], "...")
