@@ -56,7 +56,9 @@ case $from in
     done
     apt=(apt-get -q -o "Dir::Etc::sourcelist=$work/sources.list" -o "Dir::Etc::sourceparts=$work/parts" -o "Dir::State::lists=$work/lists")
     "${apt[@]}" update
-    (cd "$work" && "${apt[@]}" source --download-only --tar-only libjpeg-turbo libpng1.6 zlib)
+    # Those of the release: its security updates add patches to the same archives, and mirrors may lack them.
+    release=$(. /etc/os-release && echo "$VERSION_CODENAME")
+    (cd "$work" && "${apt[@]}" source --download-only --tar-only {libjpeg-turbo,libpng1.6,zlib}/"$release")
     from=$work
     ;;
 esac
