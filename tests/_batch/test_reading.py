@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from map_style import Ends
 
-from jaxdali import Pipeline, fn
+from jaxdali import Pipeline, fn, pipeline_def
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
 
@@ -213,3 +213,36 @@ def test_interrupts_repeat_no_setup():
             results.append([x.as_array().tolist() for x in pipe.run()])
     assert results == [[[2 * i, 2 * i + 1]] * 2 for i in range(5)]
     pipe.close()
+
+
+class TenNumbers(Counter):
+    """It begins anew when it has ended."""
+
+    def __iter__(self):
+        self.number = -1
+        return self
+
+    def __next__(self):
+        if self.number == 9:
+            self.number = -1
+            raise StopIteration
+        return super().__next__()
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("cycle", ["no", "raise"])
+@pytest.mark.parametrize("failing", [8, 9])
+def test_errors_in_incomplete_last_batches_do_not_hide_the_end(failing, cycle, parallel):
+    @pipeline_def(batch_size=4, num_threads=1, device_id=None)
+    def define():
+        return fn.external_source(TenNumbers(ValueError, failing), batch=False, cycle=cycle, parallel=parallel)
+
+    pipe = define()
+    for _ in range(2):
+        for first in (0, 4):
+            assert np.asarray(pipe.run()[0].as_array()).tolist() == list(range(first, first + 4))
+        with pytest.raises(ValueError, match="no such luck"):
+            pipe.run()
+        with pytest.raises(StopIteration):
+            pipe.run()
+        pipe.reset()

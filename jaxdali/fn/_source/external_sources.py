@@ -514,6 +514,7 @@ class _PulledSource(_BaseSource):
                 try:
                     pull.take(None)
                 except StopIteration:
+                    pull.has_ended_early = True  # or the next read begins the source anew, within this epoch
                     break
                 except BaseException as e:
                     if self._is_interrupt(e):
