@@ -246,3 +246,28 @@ def test_errors_in_incomplete_last_batches_do_not_hide_the_end(failing, cycle, p
         with pytest.raises(StopIteration):
             pipe.run()
         pipe.reset()
+
+
+class CounterOfOtherType(Counter):
+    """Number `failing` has another dtype."""
+
+    def __next__(self):
+        self.number += 1
+        return np.float32(self.number) if self.number == self.failing else np.int32(self.number)
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("failing", [5, 37])
+def test_samples_of_other_types_cost_all_shards_one_batch(failing, parallel):
+    def define(num_shards=1, shard_id=0):
+        counter = CounterOfOtherType(ValueError, failing, first=32 * shard_id)
+        numbers = fn.external_source(counter, batch=False, parallel=parallel)
+        return numbers, fn.readers.source(Numbers(64), name="y", num_shards=num_shards, shard_id=shard_id)
+
+    devices = jax.devices()[:2]
+    with data_iterator(define, ["x", "y"], reader_name="y", devices=devices)(batch_size=8, num_threads=1) as it:
+        assert next(it)["x"].tolist() == [[0, 1, 2, 3], [32, 33, 34, 35]]
+        with pytest.raises(ValueError, match="must have one dtype"):
+            next(it)
+        batch = next(it)
+        assert batch["x"].tolist() == batch["y"].tolist() == [[8, 9, 10, 11], [40, 41, 42, 43]]

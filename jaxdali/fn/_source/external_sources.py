@@ -471,13 +471,14 @@ class _PulledSource(_BaseSource):
             if self._op.batch and rows:
                 parts.append(rows[0])
                 continue
-            columns = list(map(list, zip(*rows))) if rows else [[] for _ in range(self._op.num_outputs)]
-            for column in columns[: self._op.num_arrays]:
-                check_alike(column)
-            parts.append(columns)
+            parts.append(list(map(list, zip(*rows))) if rows else [[] for _ in range(self._op.num_outputs)])
         if all(pull.has_ended_early for pull in self._pulls) and not any(len(part[0]) for part in parts):
             taken_batch.items.clear()
             raise StopIteration
+        # Only now, since an error before would leave the sources of later shards a batch behind.
+        for part in () if self._op.batch else parts:
+            for column in part[: self._op.num_arrays]:
+                check_alike(column)
         return self._make_outputs(ctx, cursors, parts)
 
     def _is_interrupt(self, e: BaseException) -> bool:
