@@ -271,3 +271,24 @@ def test_samples_of_other_types_cost_all_shards_one_batch(failing, parallel):
             next(it)
         batch = next(it)
         assert batch["x"].tolist() == batch["y"].tolist() == [[8, 9, 10, 11], [40, 41, 42, 43]]
+
+
+def test_callables_of_samples_are_not_called_after_an_error():
+    """Their error comes at once, even if each call waits for a server."""
+    calls = []
+
+    def wait():
+        calls.append(1)
+        if len(calls) > 6:
+            raise TimeoutError("no answer")
+        return np.int32(0)
+
+    @pipeline_def(batch_size=4, num_threads=1, device_id=None, prefetch_queue_depth=1)
+    def define():
+        return fn.external_source(wait, batch=False)
+
+    pipe = define()
+    pipe.run()
+    with pytest.raises(TimeoutError, match="no answer"):
+        pipe.run()
+    assert len(calls) == 7

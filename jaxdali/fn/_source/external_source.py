@@ -155,7 +155,9 @@ def external_source(
     Raises:
       TypeError, ValueError: the source or an argument is of the wrong kind.
       RuntimeError: when a batch is made, the data have another type or rank, or too many samples. Exceptions that the
-        source raises are passed on unchanged.
+        source raises are passed on unchanged. The next run then takes the next batch of all sources. Only a callable
+        without an argument goes on where it stands, so with ``batch=False`` or several shards its data may belong to
+        other samples than those of other sources.
     """
     modes = {None: "no", False: "no", "no": "no", True: "quiet", "quiet": "quiet", "raise": "raise"}
     if num_outputs is not None and source is None and name is not None:

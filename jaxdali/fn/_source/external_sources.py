@@ -500,13 +500,16 @@ class _PulledSource(_BaseSource):
         )
 
     def _drop_rest(self, failed_batch: _TakenBatch, num_items: int):
-        """Takes and drops what a failed batch lacks of sources that take no index, so that their next item is that of the
-        next batch. The call that failed counts as an item.
+        """Takes and drops what a failed batch lacks of iterables, so that their next item is that of the next batch. The
+        item that failed counts.
+
+        Callables are not called again. Those that take an index don't need it. Of the others it is not known whether a
+        call that fails moves them, and where each call waits for a server, the error would come only after all waits.
 
         Args:
           num_items: of a batch of one shard.
         """
-        if self._op.arguments == 1:
+        if self._op.arguments is not None:
             return
         for k, pull in enumerate(self._pulls):
             num_taken = len(failed_batch.items[k]) if k < len(failed_batch.items) else 0
