@@ -24,7 +24,8 @@ _MAX_PATHS = 1_000_000  # of the braces of one pattern
 def expand(path: str, exists: Callable[[str], bool], matches: Callable[[str], Sequence[str]]) -> list[str]:
     """The paths that a path or pattern names: braces in their order, the matches of wildcards in byte order.
 
-    A path that exists is literal, and so are the leading folders of a pattern that do.
+    A path that exists is literal, and so are the leading folders of a pattern that do. Wildcards that match a file ``X``
+    do not stand for ``X.idx``, which is its index.
 
     Args:
       exists: tells whether there is a file or folder of this name.
@@ -44,7 +45,9 @@ def expand(path: str, exists: Callable[[str], bool], matches: Callable[[str], Se
         matching = matches(glob.escape(head) + tail)
         if not matching:
             raise RuntimeError(f"no file matches {redacted(head + tail)}")
-        paths += sorted(matching, key=os.fsencode)
+        files = set(matching)
+        without_indices = [m for m in matching if not (m.endswith(".idx") and m.removesuffix(".idx") in files)]
+        paths += sorted(without_indices, key=os.fsencode)
     return paths
 
 

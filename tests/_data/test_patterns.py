@@ -82,6 +82,18 @@ def test_names_of_files(fill, pattern, names):
     files.store.close()
 
 
+def test_wildcards_leave_out_the_indices_of_their_files(fill):
+    root = fill("x.tar", "x.tar.idx", "y.tar", "z.idx")
+    for pattern, names in (
+        ("*", ["x.tar", "y.tar", "z.idx"]),
+        ("*.idx", ["x.tar.idx", "z.idx"]),
+        ("x.tar{,.idx}", ["x.tar", "x.tar.idx"]),
+    ):
+        files = Files.of(f"{root}/{pattern}", None)
+        assert [files.read(i).decode() for i in range(len(files))] == names
+        files.store.close()
+
+
 def test_names_of_missing_files(fill):
     root = fill("s-00.tar")
     for pattern, message in (

@@ -145,7 +145,8 @@ def tfrecord(
 
     Args:
       path: paths of the TFRecord files, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``,
-        ``{000..127}``) stand for files, the matches of wildcards in byte order. A path that exists is literal.
+        ``{000..127}``) stand for files, the matches of wildcards in byte order, without ``X.idx`` if they match ``X``. A
+        path that exists is literal.
       index_path: paths or patterns of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's
         tfrecord2idx) writes them; one that ends before its file does warns. Without it, the index ``X.idx`` beside a
         file ``X`` is used if it fits it and is not older (not in DALI). A missing index is made in memory when the

@@ -291,7 +291,8 @@ def webdataset(
 
     Args:
       paths: paths of the archives, which are read one after another. Patterns (``*``, ``?``, ``[``, ``{a,b}``,
-        ``{000..127}``) stand for files, the matches of wildcards in byte order. A path that exists is literal.
+        ``{000..127}``) stand for files, the matches of wildcards in byte order, without ``X.idx`` if they match ``X``. A
+        path that exists is literal.
       index_paths: paths or patterns of their indices, one for each or none, as ``python -m jaxdali.index`` (or DALI's
         wds2idx) writes them. Without it, the index ``X.idx`` beside an archive ``X`` is used if it fits it and is not
         older (not in DALI); otherwise one is made in memory when the pipeline is built, with a warning.

@@ -209,6 +209,16 @@ def test_the_index_beside_a_file_is_used(records, monkeypatch):
     assert labels(read(records, None), 5)[0] == [[0], [1], [2], [3], [4]]
 
 
+def test_wildcards_leave_out_indices(records):
+    assert labels(lambda: fn.readers.tfrecord(path=records / "*", features=LABEL)["label"], 5)[0] == [
+        [0],
+        [1],
+        [2],
+        [3],
+        [4],
+    ]
+
+
 def without_line(text: str, k: int) -> str:
     lines = text.splitlines(keepends=True)
     return "".join(lines[:k] + lines[k + 1 :])
