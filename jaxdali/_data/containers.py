@@ -522,7 +522,7 @@ def indexed(
             threads.shutdown(wait=False, cancel_futures=True)
     bounds = np.cumsum([0] + [len(t) for t in tables])
     if not bounds[-1]:
-        raise RuntimeError(f"there are no records in {', '.join(lacking)}")
+        raise RuntimeError(f"there are no records in {', '.join(map(files.path, range(len(files))))}")
     return np.concatenate(tables), bounds
 
 

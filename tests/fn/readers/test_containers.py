@@ -209,6 +209,15 @@ def test_the_index_beside_a_file_is_used(records, monkeypatch):
     assert labels(read(records, None), 5)[0] == [[0], [1], [2], [3], [4]]
 
 
+def test_files_without_records(tmp_path):
+    (tmp_path / "x").touch()
+    with (
+        pytest.warns(UserWarning, match="there is no index of"),
+        pytest.raises(RuntimeError, match=rf"there are no records in {tmp_path}/x$"),
+    ):
+        labels(read(tmp_path, None))
+
+
 def test_wildcards_leave_out_indices(records):
     assert labels(lambda: fn.readers.tfrecord(path=records / "*", features=LABEL)["label"], 5)[0] == [
         [0],
