@@ -481,7 +481,7 @@ def indexed(
 
     Args:
       reader: name of the reader, for the warning.
-      indices: one for each container; None: those that lie beside the containers and fit them.
+      indices: one for each container; None: those that lie beside the containers and fit them, see `own_index`.
       make: makes the index of a local container, ``i64[n, 2]``.
       num_threads: the number of threads that call `make`.
     """
@@ -494,7 +494,7 @@ def indexed(
             return ""
         table, _ = read_indices([index], files.store)
         own_tables[k] = table
-        return check_extents(index, table, None if k in files.compression else files.sizes[k])
+        return check_extents(index, table, files.sizes[k])
 
     existing: Sequence[Path | None]
     if indices is None:

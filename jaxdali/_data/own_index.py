@@ -15,7 +15,7 @@ from .storage import Store
 from .urls import is_url
 
 _THREADS = 16  # containers that are looked at at the same time
-_MAX_BYTES = 1 << 60  # of a decompressed file
+_MAKE_LOCALLY = "python -m jaxdali.index makes it from a local copy"
 
 # Returns the reason why the index of container `k` can't be used, or "". Raises RuntimeError if the index is damaged.
 Check = Callable[[int, str], str]
@@ -25,7 +25,8 @@ def own_index(files: Files, k: int, check: Check) -> tuple[str | None, str]:
     """Finds the index beside container `k`.
 
     The user has not named this file, so it is used only if it fits: it is not older than the container (remote files
-    have no times here), and `check` agrees.
+    have no times here), and `check` agrees. That of a compressed file is never used, because nothing tells where the
+    last record has to end.
 
     Returns:
       (its path, or None if there is none that can be used; the reason why it can't be used, or "").
@@ -34,6 +35,8 @@ def own_index(files: Files, k: int, check: Check) -> tuple[str | None, str]:
     index = f"{path}.idx"
     if not _exists(index, files.store):
         return None, ""
+    if k in files.compression:
+        return None, f"{redacted(index)} can't be compared with its compressed file"
     try:
         if not is_url(path) and os.stat(index).st_mtime_ns < os.stat(path).st_mtime_ns:
             return None, f"{index} is older than its file"
@@ -56,14 +59,16 @@ def own_indices(reader: str, files: Files, check: Check) -> list[str | None]:
     """
     with ThreadPoolExecutor(min(_THREADS, max(len(files), 1))) as threads:
         indices = [*threads.map(lambda k: own_index(files, k, check), range(len(files)))]
-    warn_no_index(reader, files, [files.path(k) for k, x in enumerate(indices) if x == (None, "")])
-    reasons = [reason for _, reason in indices if reason]
-    if reasons:
-        _refuse_remote(files, reasons[0])
-        remainder = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-        warn(
-            f"{reader}: {reasons[0]}{remainder}: it is made in memory each time; python -m jaxdali.index writes it anew"
-        )
+    lacking = [k for k, found in enumerate(indices) if found == (None, "")]
+    warn_no_index(reader, files, [files.path(k) for k in lacking])
+    unfit = [k for k, (_, reason) in enumerate(indices) if reason]
+    if unfit:
+        _, reason = indices[unfit[0]]
+        is_compressed = unfit[0] in files.compression
+        _refuse_remote(files, reason, "index_path= uses it" if is_compressed else _MAKE_LOCALLY)
+        remainder = f" (and {len(unfit) - 1} more)" if len(unfit) > 1 else ""
+        advice = "index_path= uses it nevertheless" if is_compressed else "python -m jaxdali.index writes it anew"
+        warn(f"{reader}: {reason}{remainder}: it is made in memory each time; {advice}")
     return [index for index, _ in indices]
 
 
@@ -72,30 +77,30 @@ def warn_no_index(reader: str, files: Files, lacking: Sequence[str]):
     remote: no index can be made of them.
     """
     if lacking:
-        _refuse_remote(files, f"there is no index of {lacking[0]}")
+        named = ", which index_path= has to name" if files.compression else ""
+        _refuse_remote(files, f"there is no index of {lacking[0]}", f"{_MAKE_LOCALLY}{named}")
         text = f"{lacking[0]}{f' and {len(lacking) - 1} more' if len(lacking) > 1 else ''}"
         warn(
-            f"{reader}: there is no index of {text}: it is made in memory each time; python -m jaxdali.index writes it to a file"
+            f"{reader}: there is no index of {text}: it is made in memory each time; "
+            f"python -m jaxdali.index writes it to a file{named}"
         )
 
 
-def _refuse_remote(files: Files, reason: str):
+def _refuse_remote(files: Files, reason: str, advice: str):
     """Raises RuntimeError if an index would have to be made of remote files."""
     if files.remote:
         files.store.close()  # otherwise its threads would wait for more requests
-        raise RuntimeError(f"{reason}: python -m jaxdali.index makes it from a local copy")
+        raise RuntimeError(f"{reason}: {advice}")
 
 
-def check_extents(index: str, table: np.ndarray, size: int | None) -> str:
-    """Returns the reason why a table of offsets and sizes, ``i64[n, 2]``, can't be that of a TFRecord file, or "". In such
-    a file records stand one after another. `size`: that of the file in bytes; None: it is not known, since the file is
-    compressed.
+def check_extents(index: str, table: np.ndarray, size: int) -> str:
+    """Returns the reason why a table of offsets and sizes, ``i64[n, 2]``, can't be that of a TFRecord file of `size`
+    bytes, or "". In such a file records stand one after another.
     """
     ends = table.sum(1)
-    is_whole = 0 < ends[-1] < _MAX_BYTES if size is None else ends[-1] == size
     # An end is negative where the sum is too large for an integer.
     fits = not table[0, 0] and (table[:, 1] > 0).all() and (ends > 0).all() and (table[1:, 0] == ends[:-1]).all()
-    return "" if fits and is_whole else f"{index} does not fit its file"
+    return "" if fits and ends[-1] == size else f"{index} does not fit its file"
 
 
 def _exists(path: str, store: Store) -> bool:

@@ -149,8 +149,8 @@ def tfrecord(
         path that exists is literal.
       index_path: paths or patterns of their indices, one for each, as ``python -m jaxdali.index`` (or DALI's
         tfrecord2idx) writes them; one that ends before its file does warns. Without it, the index ``X.idx`` beside a
-        file ``X`` is used if it fits it and is not older (not in DALI). A missing index is made in memory when the
-        pipeline is built, with a warning.
+        file ``X`` is used if it fits it and is not older (not in DALI), but not if ``X`` is compressed, because it can't
+        be compared with the file then. A missing index is made in memory when the pipeline is built, with a warning.
       features: the features to read, by their names in the examples, as in `parse_example`: in DALI's forms,
         `tfrecord.FixedLenFeature(shape, dtype, default)` and `tfrecord.VarLenFeature(dtype, default)`, or in those of
         TensorFlow.

@@ -195,6 +195,28 @@ def test_indices_equal_indices_of_plain_files(folder, tmp_path, capsys, kind):
     assert (tmp_path / f"{kind}.idx").read_text() == (folder / "x.idx").read_text()
 
 
+@pytest.mark.parametrize("count", [1, COUNT, COUNT + 1])
+def test_indices_beside_compressed_files_are_not_used(folder, tmp_path, count):
+    """Nothing tells whether one lists all records: the decompressed size is not known."""
+    (tmp_path / "x").write_bytes((folder / "GZIP").read_bytes())
+    lines = (folder / "x.idx").read_text().splitlines(keepends=True)
+    lines.append(f"{sum(map(int, lines[-1].split()))} 50\n")
+    (tmp_path / "x.idx").write_text("".join(lines[:count]))
+    message = (
+        rf"{tmp_path}/x\.idx can't be compared with its compressed file: it is made in memory.*; index_path= uses it"
+    )
+    with pytest.warns(UserWarning, match=message) as said, contextlib.closing(pipe_of(tmp_path / "x")) as pipe:
+        assert read(pipe, 2 * COUNT) == [*range(COUNT)] * 2
+    assert "jaxdali.index writes" not in "".join(str(w.message) for w in said)
+
+
+def test_advice_on_indices_of_compressed_files(folder):
+    """Without index_path=, the index that the command writes would not be used."""
+    message = r"no index of .*GZIP: .*writes it to a file, which index_path= has to name$"
+    with pytest.warns(UserWarning, match=message), contextlib.closing(pipe_of(folder / "GZIP")) as pipe:
+        pipe.build()
+
+
 def test_compressed_archives_have_no_index(tmp_path, capsys):
     c.write_tar(tmp_path / "x.tar", [("0.cls", b"1")])
     (tmp_path / "x.tar.gz").write_bytes(gzip.compress((tmp_path / "x.tar").read_bytes()))
@@ -379,4 +401,9 @@ def test_remote_files(folder, small_blocks):
             first, second = read(pipe, COUNT), read(pipe, COUNT)
         assert sorted(first) == sorted(second) == [*range(COUNT)]
     with pytest.raises(RuntimeError, match=r"no index of memory://compressed/x.gz: python -m jaxdali\.index makes it"):
+        labels(label_of(url + "x.gz"))
+    files.pipe_file("/compressed/x.gz.idx", (folder / "x.idx").read_bytes())
+    with pytest.raises(
+        RuntimeError, match=r"x\.gz\.idx can't be compared with its compressed file: index_path= uses it"
+    ):
         labels(label_of(url + "x.gz"))
