@@ -15,6 +15,7 @@ from .storage import Store
 from .urls import is_url
 
 _THREADS = 16  # containers that are looked at at the same time
+_HEADER = 512  # bytes, in a tar archive
 _MAKE_LOCALLY = "python -m jaxdali.index makes it from a local copy"
 
 # Returns the reason why the index of container `k` can't be used, or "". Raises RuntimeError if the index is damaged.
@@ -60,7 +61,7 @@ def own_indices(reader: str, files: Files, check: Check) -> list[str | None]:
     with ThreadPoolExecutor(min(_THREADS, max(len(files), 1))) as threads:
         indices = [*threads.map(lambda k: own_index(files, k, check), range(len(files)))]
     lacking = [k for k, found in enumerate(indices) if found == (None, "")]
-    warn_no_index(reader, files, [files.path(k) for k in lacking])
+    warn_no_index(reader, files, [files.path(k) for k in lacking if not _is_empty_archive(files, k)])
     unfit = [k for k, (_, reason) in enumerate(indices) if reason]
     if unfit:
         _, reason = indices[unfit[0]]
@@ -91,6 +92,16 @@ def _refuse_remote(files: Files, reason: str, advice: str):
     if files.remote:
         files.store.close()  # otherwise its threads would wait for more requests
         raise RuntimeError(f"{reason}: {advice}")
+
+
+def _is_empty_archive(files: Files, k: int) -> bool:
+    """Whether container `k` is a local archive without members, which has no index. It has only zeros."""
+    assert files.sizes is not None
+    try:
+        head = b"" if is_url(files.path(k)) else files.store.read(files.path(k), 0, min(files.sizes[k], _HEADER))
+    except OSError:  # is an error when its index is made
+        return False
+    return bool(head) and not any(head)
 
 
 def check_extents(index: str, table: np.ndarray, size: int) -> str:

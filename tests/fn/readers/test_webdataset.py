@@ -298,6 +298,16 @@ def test_indices_beside_some_archives(tmp_path, indexed):
     assert names == [f"{'ab'[i >= 70]}/{i}.cls" for i in range(90)]
 
 
+def test_archives_without_members_need_no_index(archive, recwarn):
+    """`jaxdali.index` refuses them, so no warning advises it."""
+    c.write_tar(archive / "empty.tar", [])
+    assert index.main([str(archive / "empty.tar")]) == 1
+    expected = labels(web(archive), 3)
+    paths = [archive / "empty.tar", archive / "x.tar"]
+    assert labels(lambda: fn.readers.webdataset(paths=paths, ext=["cls", "jpg"])[0], 3) == expected
+    assert not [w for w in recwarn if "index" in str(w.message)]
+
+
 def last_line_lost(text: str) -> str:
     return "v1.2 2\n" + "".join(text.splitlines(keepends=True)[1:-1])
 
