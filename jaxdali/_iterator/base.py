@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -54,7 +55,7 @@ class BaseIterator:
         does. `_size`, `_counter` and `batch_size` are properties. Nothing here reads them, so that setting one changes no
         batch.
         """
-        for name in ("_size", "_counter", "batch_size"):
+        for name in ("_size", "_counter", "_counter_difference", "batch_size"):
             vars(self).pop(name, None)  # it replaces what a subclass has set before
         self._first_batch = None  # DALI's `__next__` returns another one first; here no batch is held
         self._num_gpus, self._reader_name = len(self._pipes), options.reader_name
@@ -172,14 +173,25 @@ class BaseIterator:
     @property
     def _counter(self) -> int:
         """The number of samples of the epoch that were taken, of all pipelines, or with `reader_name` of each. A subclass
-        may set it.
+        may set it. A number goes on counting, until the epoch ends.
         """
-        values, stream = vars(self), self._stream
-        return values["_counter"] if "_counter" in values else stream.num_taken * stream.batch_size * self._num_counted
+        values = vars(self)
+        if "_counter" in values:
+            return values["_counter"]
+        stream, (difference, epoch) = self._stream, values.get("_counter_difference", (0, None))
+        num_taken = stream.num_taken * stream.batch_size * self._num_counted
+        return num_taken + difference if epoch in (None, stream.epoch) else num_taken
 
     @_counter.setter
     def _counter(self, value: int):
-        vars(self)["_counter"] = value
+        values = vars(self)
+        for name in ("_counter", "_counter_difference"):
+            values.pop(name, None)
+        # A subclass may have its own use for the name, and set it before the constructor is called.
+        if isinstance(value, numbers.Real) and hasattr(self, "_stream"):
+            values["_counter_difference"] = (value - self._counter, self._stream.epoch)
+        else:
+            values["_counter"] = value
 
     @property
     def batch_size(self) -> int:

@@ -479,6 +479,31 @@ def test_attributes_of_dali(files):
         assert not hasattr(it, "_shards_num")
 
 
+def test_set_counter_goes_on_counting(files):
+    """Until the epoch ends, also in a `reset` that sets it as DALI's does."""
+
+    class Subclass(DALIGenericIterator):
+        def reset(self):
+            self._counter = self._counter % self._size
+            super().reset()
+
+    pipe = pipeline_def(file_contents)(files[:6], batch_size=2, num_threads=1)
+    with Subclass(pipe, ["x"], reader_name="reader") as it:
+        for _ in range(3):
+            counts = [it._counter]
+            while it._counter < it._size:
+                next(it)
+                counts.append(it._counter)
+            assert counts == [0, 2, 4, 6]
+            it.reset()
+        it._counter = 100
+        next(it)
+        assert it._counter == 102
+        it._counter = 0
+        next(it)
+        assert it._counter == 2
+
+
 def test_setting_size_changes_no_epoch():
     class Early(DALIGenericIterator):
         def __init__(self, *args, **options):
