@@ -684,13 +684,13 @@ _ATTRIBUTES: Mapping[Use, Mapping[str, Mapping[str, str]]] = {
             "filter": "readers take a list without the samples, such as `files=`; no operator leaves samples out",
             "batch": _BATCH_SIZE,
             "shuffle": _SHUFFLE,
-            "shard": _SHARDS,
+            "shard": "every reader divides its samples by `num_shards` and `shard_id`",
             "prefetch": "`prefetch_queue_depth=` of the pipeline",
             "repeat": "`repeat=True` of the iterator",
-            "take": "`itertools.islice(iterator, n)` takes n batches; "
-            "`iterator.set_state(iterator.get_state(), restart_epoch=True)` begins the epoch anew",
-            "skip": "`next(iterator)` passes over a batch; `set_state(state)` continues from the position of a `get_state()`",
-            "as_numpy_iterator": "`jax.device_get(batch)` makes arrays of NumPy",
+            "take": "`itertools.islice(iterator, n)` for n batches; with `reader_name`, "
+            "`iterator.set_state(iterator.get_state(), restart_epoch=True)` then begins the epoch anew",
+            "skip": "`next(iterator)` to pass over a batch, or `set_state(state)` to continue from the position of a `get_state()`",
+            "as_numpy_iterator": "`jax.device_get(batch)`, which makes arrays of NumPy",
         },
     },
     "Tensor": {  # a NumPy array

@@ -165,6 +165,28 @@ def test_names_of_attributes(row):
     assert not hasattr(x, row.name)
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        (
+            "take",
+            "use itertools.islice(iterator, n) for n batches; with reader_name, "
+            "iterator.set_state(iterator.get_state(), restart_epoch=True) then begins the epoch anew",
+        ),
+        (
+            "skip",
+            "use next(iterator) to pass over a batch, or set_state(state) to continue from the position of a get_state()",
+        ),
+        ("shard", "every reader divides its samples by num_shards and shard_id"),
+        ("as_numpy_iterator", "use jax.device_get(batch), which makes arrays of NumPy"),
+    ],
+)
+def test_sentences_about_iterators(name, advice):
+    """The word before an answer makes a sentence with it."""
+    with pytest.raises(AttributeError, match=f"'{name}': {re.escape(advice)}$"):
+        getattr(BaseIterator(), name)
+
+
 def test_other_attributes_of_iterators():
     """Python's messages stay, also those of errors in a property of a subclass."""
 
