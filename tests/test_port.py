@@ -400,6 +400,17 @@ def test_imported_files(tmp_path, capsys, monkeypatch):
     assert run(capsys, "train.py", "--lines") == (0, [])
 
 
+def test_imported_files_that_python_refuses(tmp_path, capsys, monkeypatch):
+    """They leave the report of the script as it is: an expression that is too deep, more dots than folders."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(
+        f"from nvidia.dali import fn\nimport deep, deeper\nfrom {'.' * 99} import q\nfn.resize(1)\n"
+    )
+    (tmp_path / "deep.py").write_text(f"from nvidia.dali import fn\nx = {'+'.join('a' * 4000)}\n")
+    (tmp_path / "deeper.py").write_text(f"from nvidia.dali import fn\nx = {'-' * 100_000}1\n")
+    assert run(capsys, "train.py") == (0, ["1 of 1 names work."])
+
+
 def test_a_notebook(tmp_path, capsys):
     cells = [
         {"cell_type": "markdown", "source": ["from nvidia.dali import x"]},

@@ -176,7 +176,8 @@ def _other_files(paths: Sequence[str], files: Sequence[pathlib.Path]) -> list[st
         for path in imported(script) if script.is_file() else ():
             if path not in known_paths:
                 known_paths.add(path)
-                with contextlib.suppress(OSError, ValueError, SyntaxError):
+                # The last two are of expressions that are nested too deeply for Python's parser.
+                with contextlib.suppress(OSError, ValueError, SyntaxError, RecursionError, MemoryError):
                     if read(path).uses:
                         other_files.append(os.path.relpath(path))
     return other_files

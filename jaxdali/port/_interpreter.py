@@ -380,7 +380,7 @@ class Interpreter(ast.NodeVisitor):
             return None
         if path not in self._scopes_of_files:
             self._scopes_of_files[path] = ScriptScope()  # empty while it is being read
-            with contextlib.suppress(OSError, ValueError, SyntaxError):
+            with contextlib.suppress(OSError, ValueError, SyntaxError, RecursionError, MemoryError):
                 data = path.read_bytes()
                 if b"dali" in data.lower():
                     reader = Interpreter(path, str, self._scopes_of_files)

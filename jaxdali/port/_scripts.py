@@ -48,7 +48,8 @@ def module_file(script: pathlib.Path, module: str, level: int) -> pathlib.Path |
     parts = module.split(".") if module else []
     folder = script.absolute().parent
     # A relative import goes up a folder for each dot after the first. Others are searched for in 8 folders at most.
-    folders = [[folder, *folder.parents][level - 1]] if level else [folder, *folder.parents][:8]
+    folders = [folder, *folder.parents]
+    folders = folders[level - 1 : level] if level else folders[:8]
     for base in folders:
         for path in (
             base.joinpath(*parts).with_suffix(".py") if parts else None,
@@ -67,7 +68,7 @@ def imported(script: pathlib.Path) -> Iterator[pathlib.Path]:
     while pending:
         path = pending.pop(0)
         tree = ast.Module([], [])
-        with contextlib.suppress(OSError, ValueError, SyntaxError, KeyError, TypeError):
+        with contextlib.suppress(OSError, ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
             tree = parse(source(path)[0])
         for node in ast.walk(tree):
             modules: list[tuple[str, int]] = []  # with the number of dots
