@@ -45,7 +45,7 @@ _BEGINNINGS = (
 def path_advice(data: bytes | memoryview | np.ndarray) -> str:
     """The reason why data can't be decoded if they are the name of a file; otherwise ""."""
     text = bytes(data[: LONGEST_QUOTE + 1]).decode(errors="replace")
-    if len(data) > LONGEST_QUOTE or not text.isprintable() or not re.search(r"[^/]\.\w{2,5}$", text, re.ASCII):
+    if len(data) > LONGEST_QUOTE or not text.isprintable() or not re.search(r"[^/]\.[A-Za-z]\w{1,4}$", text, re.ASCII):
         return ""
     return f"this is the text {text!r}, not the bytes of a file: fn.io.file.read(x) reads the file of that name"
 

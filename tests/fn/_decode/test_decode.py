@@ -16,6 +16,7 @@ import jaxdali
 from jaxdali import _cpu, fn, types
 from jaxdali._cpu import Info, Status
 from jaxdali.fn._decode import pillow as _pillow
+from jaxdali.fn._decode.foreign import path_advice
 
 FILES = {p.name: p.read_bytes() for p in golden.IMAGES}
 GOOD_JPEGS = [
@@ -382,6 +383,11 @@ def test_names_in_place_of_files(decoder):
     pipe = jaxdali.pipeline_def(lambda: decoder(fn.readers.source(["img/0.jpg"])), batch_size=1, device_id=None)()
     with pytest.raises(jaxdali.SampleError, match=re.escape(text)):
         pipe.run()
+
+
+@pytest.mark.parametrize("text", ["1.50", "version 1.10", "a.5th"])
+def test_numbers_are_no_names_of_files(text):
+    assert not path_advice(text.encode())
 
 
 def test_damaged_scan_decodes_as_in_pillow():
