@@ -73,6 +73,7 @@ def test_statistics_of_unit_images_for_bytes():
             lambda x: fn.rotate(x, angle=(-20, 20)),
             r"got \(-20, 20\); fn\.random\.uniform\(range=\(low, high\)\) is a random",
         ),
+        (lambda x: fn.rotate(x, angle=["a", "b"]), r"got \['a', 'b'\] \(called"),
         (
             lambda x: fn.gaussian_blur(x, sigma=(1, 2, 3)),
             "must have 1 or 2 numbers per sample, got 3$",

@@ -164,7 +164,7 @@ class Argument:
                 return "fn.readers.source(dataset) reads items with other targets, such as floats"
             case "horizontal" | "vertical" | "depthwise" | "mirror", float() if 0 < x < 1:
                 return f"fn.random.coin_flip(probability={x}) is 1 for some samples, and 0 for the others"
-            case _, [_, _] if self.per_sample and not self.many and FLOAT in self.kinds:
+            case _, [int() | float(), int() | float()] if self.per_sample and not self.many and FLOAT in self.kinds:
                 return "fn.random.uniform(range=(low, high)) is a random number for each sample"
         return ""
 

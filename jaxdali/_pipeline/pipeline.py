@@ -443,7 +443,7 @@ class Pipeline:
 
     def _prefetch(self):
         """Schedules as many batches as are made ahead, less those that are scheduled already."""
-        self.__jaxdali.session.check_use("schedule_run()")
+        self.__jaxdali.session.check_use("schedule_run()", "_prefetch()")
         self.build()
         self.__jaxdali.session.schedule(fill=True)
 

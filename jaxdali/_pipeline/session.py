@@ -34,8 +34,8 @@ class ApiUse:
         self.allows_mixing = False
         self._used_with = ""
 
-    def check_use(self, api: str):
-        """Raises RuntimeError if batches were taken by another API before."""
+    def check_use(self, api: str, method: str = ""):
+        """Raises RuntimeError if batches were taken by another API before. `method`: see `Session.check_use`."""
         if not self.allows_mixing:
             if self._used_with not in ("", api):
                 raise RuntimeError(
@@ -134,10 +134,16 @@ class Session(ApiUse):
 
     # --- batches ------------------------------------------------------------------------------------------------
 
-    def check_use(self, api: str):
-        """Raises RuntimeError if batches were taken by another API before, or if an iterator takes them."""
+    def check_use(self, api: str, method: str = ""):
+        """Raises RuntimeError if batches were taken by another API before, or if an iterator takes them.
+
+        Args:
+          method: the method that was called, if it is not named like the API.
+        """
         if self._is_leased:
-            raise RuntimeError(f"this pipeline is used by an iterator: take batches from the iterator, not with {api}")
+            raise RuntimeError(
+                f"this pipeline is used by an iterator: take batches from the iterator, not with {method or api}"
+            )
         super().check_use(api)
 
     def schedule(self, *, fill: bool = False):

@@ -260,6 +260,8 @@ def test_mixing_calls():
     for call in (iterated.run, iterated.schedule_run, iterated.outputs):
         with pytest.raises(RuntimeError, match="iterator"):
             call()
+    with pytest.raises(RuntimeError, match=r"from the iterator, not with _prefetch\(\)$"):
+        iterated._prefetch()
     it.close()
 
 

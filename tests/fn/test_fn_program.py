@@ -50,6 +50,8 @@ def test_help(capsys):
             "; there is roi_random_crop, ssd_random_crop, random_crop_generator, decoders.image_random_crop; instead: fn.crop(",
         ),
         ("zzzzz", "\n"),
+        ("x", "\n"),
+        ("", "\n"),
     ],
 )
 def test_no_such_operator(word, text, capsys):
