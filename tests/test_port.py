@@ -400,7 +400,7 @@ def test_imported_files(tmp_path, capsys, monkeypatch):
     assert run(capsys, "train.py", "--lines") == (0, [])
 
 
-def test_imported_files_that_python_refuses(tmp_path, capsys, monkeypatch):
+def test_imported_files_refused_by_python(tmp_path, capsys, monkeypatch):
     """They leave the report of the script as it is: an expression that is too deep, more dots than folders."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(

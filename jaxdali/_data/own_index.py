@@ -11,7 +11,6 @@ import numpy as np
 from .._core.building import warn
 from .._core.redaction import redacted
 from .files import Files
-from .storage import Store
 from .urls import is_url
 
 _THREADS = 16  # containers that are looked at at the same time
@@ -34,7 +33,7 @@ def own_index(files: Files, k: int, check: Check) -> tuple[str | None, str]:
     """
     path = files.path(k)
     index = f"{path}.idx"
-    if not _exists(index, files.store):
+    if not files.store.exists(index):
         return None, ""
     if k in files.compression:
         return None, f"{redacted(index)} can't be compared with its compressed file"
@@ -60,7 +59,7 @@ def own_indices(reader: str, files: Files, check: Check) -> list[str | None]:
     """
     with ThreadPoolExecutor(min(_THREADS, max(len(files), 1))) as threads:
         indices = [*threads.map(lambda k: own_index(files, k, check), range(len(files)))]
-    lacking = [k for k, found in enumerate(indices) if found == (None, "")]
+    lacking = [k for k, index_or_reason in enumerate(indices) if index_or_reason == (None, "")]
     warn_no_index(reader, files, [files.path(k) for k in lacking if not _is_empty_archive(files, k)])
     unfit = [k for k, (_, reason) in enumerate(indices) if reason]
     if unfit:
@@ -112,11 +111,3 @@ def check_extents(index: str, table: np.ndarray, size: int) -> str:
     # An end is negative where the sum is too large for an integer.
     fits = not table[0, 0] and (table[:, 1] > 0).all() and (ends > 0).all() and (table[1:, 0] == ends[:-1]).all()
     return "" if fits and ends[-1] == size else f"{index} does not fit its file"
-
-
-def _exists(path: str, store: Store) -> bool:
-    try:
-        store.size(path)
-    except OSError:
-        return False
-    return True

@@ -213,6 +213,14 @@ class Store:
         """Size of a file in bytes. Raises OSError if it is unknown, or the path is not a file."""
         return self.sizes([path])[0] if is_url(path) else _size_of(os.stat(path), path)
 
+    def exists(self, path: str) -> bool:
+        """Whether a path is a file whose size is known."""
+        try:
+            self.size(path)
+        except OSError:
+            return False
+        return True
+
     def sizes(self, paths: Sequence[str]) -> list[int]:
         """The sizes of many files, which are requested at the same time."""
         if not any(map(is_url, paths)):

@@ -29,7 +29,7 @@ def found_extents(files: Files) -> Extents:
     def table(i: int) -> np.ndarray:
         """The places of the records of a file, ``i64[n, 2]``."""
         path = files.path(i)
-        if _exists(f"{path}.idx", store):
+        if store.exists(f"{path}.idx"):
             return read_indices([f"{path}.idx"], store)[0]
         if not is_url(path):
             return tfrecord_extents(path)
@@ -43,14 +43,6 @@ def found_extents(files: Files) -> Extents:
     with ThreadPoolExecutor(min(_THREADS, len(files))) as threads:
         tables: Sequence[np.ndarray] = [*threads.map(table, range(len(files)))]
     return Extents(files, np.concatenate(tables), np.cumsum([0, *map(len, tables)]))
-
-
-def _exists(path: str, store: Store) -> bool:
-    try:
-        store.size(path)
-    except OSError:
-        return False
-    return True
 
 
 def _remote_extents(store: Store, path: str, size: int) -> np.ndarray:

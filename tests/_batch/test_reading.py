@@ -232,7 +232,7 @@ class TenNumbers(Counter):
 @pytest.mark.parametrize("parallel", [False, True])
 @pytest.mark.parametrize("cycle", ["no", "raise"])
 @pytest.mark.parametrize("failing", [8, 9])
-def test_errors_in_incomplete_last_batches_do_not_hide_the_end(failing, cycle, parallel):
+def test_errors_in_last_batches_end_epochs(failing, cycle, parallel):
     @pipeline_def(batch_size=4, num_threads=1, device_id=None)
     def define():
         return fn.external_source(TenNumbers(ValueError, failing), batch=False, cycle=cycle, parallel=parallel)
@@ -258,7 +258,7 @@ class CounterOfOtherType(Counter):
 
 @pytest.mark.parametrize("parallel", [False, True])
 @pytest.mark.parametrize("failing", [5, 37])
-def test_samples_of_other_types_cost_all_shards_one_batch(failing, parallel):
+def test_other_types_cost_all_shards_a_batch(failing, parallel):
     def define(num_shards=1, shard_id=0):
         counter = CounterOfOtherType(ValueError, failing, first=32 * shard_id)
         numbers = fn.external_source(counter, batch=False, parallel=parallel)
@@ -273,7 +273,7 @@ def test_samples_of_other_types_cost_all_shards_one_batch(failing, parallel):
         assert batch["x"].tolist() == batch["y"].tolist() == [[8, 9, 10, 11], [40, 41, 42, 43]]
 
 
-def test_callables_of_samples_are_not_called_after_an_error():
+def test_callables_rest_after_an_error():
     """Their error comes at once, even if each call waits for a server."""
     calls = []
 

@@ -82,7 +82,7 @@ def test_names_of_files(fill, pattern, names):
     files.store.close()
 
 
-def test_wildcards_leave_out_the_indices_of_their_files(fill):
+def test_wildcards_leave_out_indices(fill):
     root = fill("x.tar", "x.tar.idx", "y.tar", "z.idx")
     for pattern, names in (
         ("*", ["x.tar", "y.tar", "z.idx"]),
