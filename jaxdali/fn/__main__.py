@@ -104,8 +104,7 @@ def no_operator(name: str) -> str:
     """
     current = [n for n, f in operators().items() if not (f.__doc__ or "").startswith("Deprecated name")]
     squashed, answer = foreign().squashed, foreign().answer
-    # The shortest first: the name itself in another spelling.
-    # Shorter words are in most names.
+    # The shortest name comes first: it may be the word in another spelling. One or two letters are in too many names.
     similar = sorted((n for n in current if len(name) >= 3 and squashed(name) in squashed(n)), key=len)
     # The table has formats of files as "readers.csv".
     answers = filter(None, (answer(f"{module}{name}") for module in ("", "readers.", "decoders.")))
