@@ -309,7 +309,7 @@ std::string ForEachSample(const std::string& path, const std::function<void()>& 
     if (!has_sample || sample_name != name.substr(0, dot)) begin();
     has_sample = true;
     sample_name = name.substr(0, dot);
-    if (dot + 1 < name.size()) member(name.substr(dot + 1), m);
+    member(name.substr(std::min(dot + 1, name.size())), m);
   }
   close(fd);
   // A size that is no multiple of the block shows that the archive was cut, even if its last member seems whole.
@@ -332,7 +332,9 @@ TarIndex IndexOf(const std::string& path, const std::function<void(int64_t)>& pr
     if (!index.text.empty()) index.text += begins_sample ? '\n' : ' ';
     begins_sample = false;
     has_space = has_space || std::any_of(m.name.begin(), m.name.end(), [](unsigned char c) { return std::isspace(c); });
-    index.text.append(extension).append(1, ' ').append(std::to_string(m.offset)).append(1, ' ');
+    // A word is never empty. No output has the extension ".".
+    index.text.append(extension.empty() ? "." : extension).append(1, ' ');
+    index.text.append(std::to_string(m.offset)).append(1, ' ');
     index.text.append(std::to_string(m.size)).append(1, ' ').append(m.name);
     const int64_t end = m.offset + m.size;
     if (end - reported_end < kStep) return;

@@ -66,8 +66,8 @@ class TarReader {
 };
 
 // Reads the samples of an archive. Consecutive members whose names are equal up to the first dot of the file name are a
-// sample. Calls `begin` before each sample, and `member` with the extension, which is the rest of the name and is not
-// empty. Skips hidden files. Returns an error message, or an empty text.
+// sample. Calls `begin` before each sample, and `member` with the extension, which is the rest of the name, empty for a
+// file without one. Skips hidden files. Returns an error message, or an empty text.
 std::string ForEachSample(const std::string& path, const std::function<void()>& begin,
                           const std::function<void(std::string_view extension, const TarMember&)>& member);
 

@@ -22,7 +22,8 @@ HEADER = 512  # bytes, before those of a member
 # Bytes that are fetched before a member's header, for a PAX header in which it may be marked as a sparse file.
 _LEAD = 4 * HEADER  # enough for most PAX headers
 _MAX_LEAD = 128 * HEADER  # for longer ones
-_MAX_TAIL = 1 << 20  # bytes behind the last sample, of zeros and members without an extension
+_MAX_TAIL = 1 << 20  # bytes behind the last sample, of zeros, folders and hidden files
+_NO_EXTENSION = b"."  # stands in an index for the extension of a file without one
 
 _WIDTHS = {b"v1.1": 3, b"v1.2": 4}  # words for each member in a line of an index, by the index's version
 
@@ -124,9 +125,8 @@ class ArchiveSamples:
         else:
             _, _, lines = next(chunks(index, self._files.store)).partition(b"\n")  # without the head
             width = self._widths[0]
-        return sorted(
-            {word.decode("utf-8", "replace") for line in lines.splitlines() for word in line.split()[::width]}
-        )
+        words = {word for line in lines.splitlines() for word in line.split()[::width]}
+        return sorted(word.decode("utf-8", "replace") for word in words - {_NO_EXTENSION})
 
     def _explained(self, error: str) -> str:
         """An error of `_samples`, which numbers members, with the extensions of a missing one, and advice if it exists
@@ -193,13 +193,12 @@ def check_index(files: Files, k: int, index: str) -> str:
 
 
 def _has_member(tail: bytes) -> bool:
-    """Whether the end of an archive has a member of a sample: a file whose name has an extension. True if it is damaged."""
+    """Whether the end of an archive has a member of a sample: a file that is not hidden. True if it is damaged."""
     try:
         with tarfile.open(fileobj=io.BytesIO(tail), mode="r:") as archive:
-            names = [m.name.rpartition("/")[2] for m in archive if m.isfile()]
+            return any(m.isfile() and not m.name.rpartition("/")[2].startswith(".") for m in archive)
     except (tarfile.TarError, ValueError, EOFError):
         return True
-    return any(name.find(".") > 0 and not name.endswith(".") for name in names)
 
 
 def _parse_index(

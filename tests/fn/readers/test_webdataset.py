@@ -332,15 +332,29 @@ def test_unfit_indices_beside_archives_are_not_used(archive, damage_text):
 
 
 def test_indices_beside_archives_with_other_members_fit(tmp_path):
-    """Behind the last sample, an archive may have folders, and files without extensions."""
+    """Behind the last sample, an archive may have folders and hidden files."""
     with tarfile.open(tmp_path / "x.tar", "w") as f:
-        for name in ("0.cls", "README", ".hidden.cls", "folder"):
+        for name in ("0.cls", ".hidden.cls", "folder"):
             info = tarfile.TarInfo(name)
             info.type = tarfile.DIRTYPE if name == "folder" else tarfile.REGTYPE
             info.size = 0 if name == "folder" else 1
             f.addfile(info, io.BytesIO(b"7"))
     assert index.main([str(tmp_path / "x.tar")]) == 0
     assert labels(lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", ext="cls"))[0] == [[ord("7")]]
+
+
+def test_files_without_extensions_end_a_sample(tmp_path):
+    """A file without an extension is a sample without members, as in DALI, whether the archive has an index or not."""
+    names = "0.cls", "README", "1.cls", "x", "1.txt", "2.", "3.cls", "LICENSE"
+    c.write_tar(tmp_path / "x.tar", [(name, b"7") for name in names])
+    read = lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", ext="cls", missing_component_behavior="empty")
+    expected = [[ord("7")], [], [ord("7")], [], [], [], [ord("7")], []]
+    with pytest.warns(UserWarning, match=r"there is no index of .*x\.tar"):
+        assert labels(read, 8)[0] == expected
+    assert index.main([str(tmp_path / "x.tar")]) == 0
+    assert labels(read, 8)[0] == expected
+    with pytest.raises(RuntimeError, match=r"no sample has all of the members 'jpg': the ext.* are cls, txt$"):
+        labels(lambda: fn.readers.webdataset(paths=tmp_path / "x.tar", ext="jpg", missing_component_behavior="skip"))
 
 
 def test_indices_beside_remote_archives_are_used(archive):
@@ -402,10 +416,11 @@ def test_the_index_of_every_kind_of_archive(tmp_path, format):
                 info.type, info.linkname = kind, "a.jpg"
                 f.addfile(info)
     with tarfile.open(tmp_path / "x.tar") as f:
-        members = [m for m in f if m.isreg() and "." in m.name]
-    groups = itertools.groupby(members, lambda m: m.name[: m.name.index(".")])
+        members = [m for m in f if m.isreg()]
+    groups = itertools.groupby(members, lambda m: m.name.partition(".")[0])
     lines = [
-        " ".join(f"{m.name.partition('.')[2]} {m.offset_data} {m.size} {m.name}" for m in group) for _, group in groups
+        " ".join(f"{m.name.partition('.')[2] or '.'} {m.offset_data} {m.size} {m.name}" for m in group)
+        for _, group in groups
     ]
     assert write_index(tmp_path / "x.tar", tmp_path / "x.idx") == len(lines)
     assert os.fsdecode((tmp_path / "x.idx").read_bytes()).splitlines() == [f"v1.2 {len(lines)}", *lines]
