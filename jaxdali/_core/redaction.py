@@ -47,9 +47,7 @@ def keep_secret(options: Mapping[str, Any]) -> None:
         """Marks the texts in `x`, at any depth, if `x` is secret or has a secret name inside."""
         if isinstance(x, Mapping):
             for name, value in x.items():
-                # All headers are secret, because any of them may identify the user to some server.
-                has_secret_name = "header" in str(name).lower() or _SECRET_NAME.search(str(name)) is not None
-                collect(value, has_secret_name or (is_secret and _OPEN_HEADER.match(str(name)) is None))
+                collect(value, _is_secret(name, is_secret))
         elif isinstance(x, (list, tuple)):
             for value in x:
                 collect(value, is_secret)
@@ -64,6 +62,36 @@ def keep_secret(options: Mapping[str, Any]) -> None:
                     collect(value, is_secret=True)
 
     collect(options, is_secret=False)
+
+
+def open_part(x: Any, is_secret: bool = False) -> Any:
+    """Options without the values of secret names, as plain values in the order of the names. An object, which may be a
+    new one in each process, is represented by its class.
+
+    Args:
+      is_secret: whether `x` is the value of a secret name.
+    """
+    if isinstance(x, Mapping):
+        parts = []
+        for name, value in x.items():
+            is_part_secret = _is_secret(name, is_secret)
+            # Azure's names the account: AccountName=x;AccountKey=x;...
+            if name == "connection_string" and isinstance(value, str):
+                value, is_part_secret = dict(re.findall("([^=;]+)=([^;]*)", value)), False
+            parts.append((str(name), open_part(value, is_part_secret)))
+        return sorted(parts, key=lambda part: part[0])
+    if isinstance(x, (list, tuple)):
+        return [open_part(value, is_secret) for value in x]
+    if is_secret:
+        return HIDDEN
+    return x if x is None or isinstance(x, (str, bytes, int, float)) else type(x).__qualname__
+
+
+def _is_secret(name: Any, within: bool) -> bool:
+    """Whether the value of an option is secret, by its name. `within`: whether it is part of a secret value."""
+    # All headers are secret, because any of them may identify the user to some server.
+    has_secret_name = "header" in str(name).lower() or _SECRET_NAME.search(str(name)) is not None
+    return has_secret_name or (within and _OPEN_HEADER.match(str(name)) is None)
 
 
 def redacted(text: str) -> str:

@@ -31,7 +31,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple
 
 from .._core.errors import LONGEST_QUOTE, ArgumentError, cut
-from .._core.redaction import HIDDEN, keep_secret, redacted, redacted_beside
+from .._core.redaction import HIDDEN, keep_secret, open_part, redacted, redacted_beside
 from .._core.system import available_memory
 from .disk_cache import DiskCache
 from .http_client import GetClient
@@ -70,7 +70,9 @@ class Storage:
         known. A body may turn out larger. Then requests fail when memory runs out.
       cache_dir: a local directory, in which fetched data are kept in a new folder ``jaxdali-cache``. Several processes
         may share it. Files are assumed not to change: if they do, empty the cache or use another one. A damaged entry
-        is removed and fetched again.
+        is removed and fetched again. An entry belongs to a URL and to `options` without credentials: it is found with a
+        new token, and not with another ``endpoint_url``. Where only credentials or variables of the environment choose
+        the server, each server needs a directory of its own.
       cache_size: largest size of that folder in bytes; the least recently used entries are removed.
       retries: how often a request is repeated before the sample fails.
       timeout: how many seconds one request may take.
@@ -337,12 +339,13 @@ class Store:
         """Bytes of a URL. A range that was announced is already being fetched."""
         return self._wait(byte_range.path, self._futures.get(byte_range) or self._submit(byte_range))
 
-    def kept(self, key: tuple[Any, ...], make: Callable[[], bytes]) -> bytes:
+    def kept(self, path: str, name: tuple[Any, ...], make: Callable[[], bytes]) -> bytes:
         """The result of ``make()``, which takes long to compute from a file. The cache on disk, if there is one, keeps
-        it under the key.
+        it under the file's path and a name.
         """
         if self._cache is None:
             return make()
+        key = self._cache_key(path, *name)
         data = self._cache.get(key)
         if data is None:
             data = make()
@@ -422,7 +425,8 @@ class Store:
             limit = max(limit, _RECORD_BYTES)
         if size is not None and size > limit:
             raise _error_with_path(too_large_error(size, limit), path)
-        if self._cache is not None and (data := self._cache.get(byte_range, size)) is not None:
+        key = self._cache_key(*byte_range)
+        if self._cache is not None and (data := self._cache.get(key, size)) is not None:
             if len(data) > limit:
                 raise _error_with_path(too_large_error(len(data), limit), path)
             self._count(cached=1)
@@ -446,7 +450,7 @@ class Store:
 
         data = self._retry(path, request, ended)
         if self._cache is not None:
-            self._cache.put(byte_range, data)
+            self._cache.put(key, data)
         return data
 
     def _retry(self, path: str, f: Callable[..., Any], ended: threading.Event) -> Any:
@@ -476,6 +480,15 @@ class Store:
             wait = min(2 * wait, _LONGEST_WAIT)
         raise OSError(errno.ECANCELED, "the reader was closed", redacted(path))
 
+    def _cache_key(self, path: str, *name: Any) -> tuple[Any, ...]:
+        """The key of a file's data in the cache on disk. On another server, the same URL is another file."""
+        return (path, *name, open_part(self._options_for(path) if is_url(path) else {}))
+
+    def _options_for(self, url: str) -> dict[str, Any]:
+        """The user's options of the filesystem. They may have credentials, so an origin that only data name gets none."""
+        is_data_only = origin(url) in self._data_origins and origin(url) not in self._user_origins
+        return {} if is_data_only else dict(self.settings.options)
+
     def _count(self, **counts: int):
         with self._lock:
             self.counts.update(counts)
@@ -486,12 +499,7 @@ class Store:
             import fsspec.core
         except ImportError as e:
             raise ImportError('URLs need fsspec: pip install "jaxdali[remote]"') from e
-        # An origin that only data name does not get the options, which may have credentials.
-        options = (
-            dict(self.settings.options)
-            if origin(url) in self._user_origins or origin(url) not in self._data_origins
-            else {}
-        )
+        options = self._options_for(url)
         if url.startswith(("s3://", "s3a://")):  # botocore's default is 10 connections
             options["config_kwargs"] = {
                 "max_pool_connections": max(self.settings.read_ahead, 10),

@@ -36,7 +36,7 @@ def found_extents(files: Files) -> Extents:
         assert files.sizes is not None
         size = files.sizes[i]
         data = store.kept(
-            ("records of a TFRecord file", path, size), lambda: _remote_extents(store, path, size).tobytes()
+            path, ("records of a TFRecord file", size), lambda: _remote_extents(store, path, size).tobytes()
         )
         return np.frombuffer(data, np.int64).reshape(-1, 2)
 

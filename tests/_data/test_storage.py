@@ -249,6 +249,39 @@ def test_the_second_epoch_comes_from_the_cache(tmp_path):
     assert not Faulty.requests
 
 
+class Endpoints(fsspec.AbstractFileSystem):
+    """``endpoints://``: a file holds the name of the server, by the option `endpoint_url`."""
+
+    protocol = "endpoints"
+
+    def cat_file(self, path, **_):
+        return self.storage_options.get("endpoint_url", "default").encode()
+
+
+fsspec.register_implementation("endpoints", Endpoints)
+
+
+@pytest.mark.parametrize(
+    ("changed", "hits"),
+    [
+        ({"token": "b"}, 1),
+        ({"headers": {"Authorization": "b"}}, 1),
+        ({"session": object()}, 1),
+        ({"connection_string": "AccountName=a;AccountKey=b"}, 1),
+        ({"connection_string": "AccountName=b;AccountKey=a"}, 0),
+        ({"endpoint_url": "b"}, 0),
+    ],
+)
+def test_cache_belongs_to_a_server(tmp_path, changed, hits):
+    options = {"token": "a", "headers": {"Authorization": "a"}, "session": object(), "endpoint_url": "a"}
+    options["connection_string"] = "AccountName=a;AccountKey=a"
+    for settings, cached in ((options, 0), (options | changed, hits), (options, 1)):
+        store = Store(jaxdali.Storage(cache_dir=tmp_path, options=settings))
+        assert store.read("endpoints://bucket/x") == settings["endpoint_url"].encode()
+        assert store.counts["cached"] == cached
+        store.close()
+
+
 def size_of(folder):
     return sum(p.stat().st_size for p in folder.rglob("*") if p.suffix == ".record")
 

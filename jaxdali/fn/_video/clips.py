@@ -162,9 +162,8 @@ class Indices:
             return make_index(files.read(i) if is_remote else path).to_bytes()
 
         # The cache may hold an index that another version of this package wrote.
-        index = VideoIndex.from_bytes(files.store.kept(("index of a video", *key), make)) or make_index(
-            files.read(i) if is_remote else path
-        )
+        content = files.store.kept(key[0], ("index of a video", *key[1:]), make)
+        index = VideoIndex.from_bytes(content) or make_index(files.read(i) if is_remote else path)
         with self._lock:
             self._index_by_file[key] = index
             while len(self._index_by_file) > _MAX_INDICES:
