@@ -88,7 +88,6 @@ class Schedule:
         with self._exclusive_use:
             if not self._pending or self._runner is None:
                 raise StopIteration
-            self._pending -= 1
             try:
                 batch = self._runner.get()
             except StopIteration:
@@ -96,6 +95,10 @@ class Schedule:
                 advice = "; with batch=True the last batch may be smaller"
                 self.executor.warn_at_end(self._runner.state["epoch"], empty=not self._num_taken, instead=advice)
                 raise
+            except Exception:  # it takes its batch; an interrupt does not
+                self._pending -= 1
+                raise
+            self._pending -= 1
             self._num_taken += 1
             return batch
 

@@ -123,8 +123,12 @@ class Reader:
         while self._num_remaining > 0:
             if self._epoch_runner is not runner:
                 raise RuntimeError(f"{self._name}: this epoch ended when another one was begun, or a state was set")
+            try:
+                batch = runner.next()
+            except Exception:  # it takes its batch; an interrupt does not
+                self._num_remaining -= runner.batch_size
+                raise
             self._num_remaining -= runner.batch_size
-            batch = runner.next()
             present = batch.ids.present
             rows = range(runner.batch_size) if present is None else np.flatnonzero(present).tolist()
             outputs: list[Any] = [

@@ -12,9 +12,11 @@ import time
 import numpy as np
 import pytest
 
+import jaxdali.dynamic as jd
 from jaxdali import Pipeline, Storage, fn, pipeline_def, types
 from jaxdali._core.system import Thread
 from jaxdali._data.storage import Store
+from jaxdali._runner.prefetch import Prefetch
 from jaxdali.plugin.jax import data_iterator
 
 
@@ -195,6 +197,40 @@ def test_interrupted_start_leaves_thread_known(monkeypatch):
         next(it)
     it.close()
     assert not started[0].is_alive()
+
+
+def batches_of_reader(data):
+    reader = jd.readers.Source(data, batch_size=1)
+    return reader.next_epoch
+
+
+def batches_of_pipeline(data):
+    pipe = pipeline_def(lambda: fn.readers.source(data))(
+        batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1
+    )
+    pipe.build()
+    for _ in data:
+        pipe.schedule_run()
+    return lambda: iter(pipe.share_outputs, None)
+
+
+@pytest.mark.parametrize("batches_of", [batches_of_reader, batches_of_pipeline])
+def test_interrupted_wait_keeps_its_batch(monkeypatch, batches_of):
+    wait, calls = Prefetch._first_finished, []
+
+    def interrupted(runner):
+        calls.append(runner)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return wait(runner)
+
+    monkeypatch.setattr(Prefetch, "_first_finished", interrupted)
+    batches, numbers = batches_of([np.int32([i]) for i in range(6)]), []
+    with pytest.raises(KeyboardInterrupt):
+        numbers.extend(int(np.asarray(x[0])[0]) for (x,) in batches())
+    assert numbers == [0, 1]
+    numbers.extend(int(np.asarray(x[0])[0]) for (x,) in batches())
+    assert numbers == [0, 1, 2, 3, 4, 5]
 
 
 def test_interrupted_join_leaves_thread_alive():
