@@ -299,18 +299,25 @@ def root_of(file_list: Path, file_root: Path | None) -> Path:
 
 
 def matcher(patterns: Sequence[str], case_sensitive: bool) -> Callable[[bytes], bool]:
-    """A predicate that tells whether a file name matches one of the glob patterns.
+    """A predicate that tells whether a file name matches one of the glob patterns. A "?" is a character, or one byte of
+    it, as in the fnmatch of glibc, which DALI calls.
 
     Args:
       case_sensitive: if False, names match in any case.
     """
-    encoded = [os.fsencode(p if case_sensitive else p.lower()) for p in patterns]
-    fold = (lambda name: name) if case_sensitive else bytes.lower
-    suffixes = tuple(p[1:] for p in encoded if p.startswith(b"*") and not re.search(rb"[*?\[]", p[1:]))
+    fold: Callable[[Any], Any] = (lambda name: name) if case_sensitive else (lambda name: name.lower())
+    texts = [fold(p) for p in patterns]
     # Patterns such as "*.jpg" only, which is the usual case: 10 times as fast as a regular expression.
-    if len(suffixes) == len(encoded):
+    if all(p.isascii() and re.fullmatch(r"\*[^*?\[]*", p) for p in texts):
+        suffixes = tuple(p[1:].encode() for p in texts)
         return lambda name: fold(name).endswith(suffixes)
-    expression = re.compile(
-        b"|".join(b"(?:%s)" % fnmatch.translate(p.decode("latin-1")).encode("latin-1") for p in encoded)
+
+    def expression(patterns: Sequence[str]) -> str:
+        return "|".join(f"(?:{fnmatch.translate(p)})" for p in patterns)
+
+    of_text = re.compile(expression(texts))
+    of_bytes = re.compile(expression([os.fsencode(p).decode("latin-1") for p in texts]).encode("latin-1"))
+    return lambda name: (
+        of_bytes.match(fold(name)) is not None
+        or (not name.isascii() and of_text.match(fold(os.fsdecode(name))) is not None)
     )
-    return lambda name: expression.match(fold(name)) is not None

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from jaxdali import _cpu
+from jaxdali._data.files import matcher
 
 READ = {
     "read_files": lambda *args: _cpu.read_files(*args[:-1], _cpu.OpenFiles(), args[-1]),
@@ -35,3 +36,23 @@ def test_missing_files_of_a_table(tmp_path, name):
                 READ[name](table, np.array([i]), data, start, size, error, pool)
     finally:
         _cpu.pool_destroy(pool)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "num_matches"),
+    [
+        ("Ärger.jpg", 2),
+        ("*ärger.JPG", 1),
+        ("ÄRGER.JP?", 1),
+        ("[ä]rger.jpg", 1),
+        ("[!ä]rger.jpg", 1),
+        ("?rger.jpg", 2),
+        ("??rger.jpg", 2),
+        ("???rger.jpg", 0),
+        ("*.jpg", 2),
+        ("*.Ä", 0),
+    ],
+)
+def test_filters_of_other_letters(pattern, num_matches):
+    """How many of both settings of `case_sensitive_filter` find the file Ärger.jpg in DALI 2.4 (in UTF-8)."""
+    assert sum(matcher([pattern], is_sensitive)("Ärger.jpg".encode()) for is_sensitive in (False, True)) == num_matches
