@@ -81,7 +81,8 @@ def dump(graph: Graph, arguments: Mapping[str, Any]) -> bytes:
     }
     if registered.names() and any(n.op.name in _DECODING for n in graph.nodes):
         tree["decoders"] = list(registered.names())  # the pipeline may need them
-    return (_format_json(signed(tree)) + "\n").encode()
+    # A name that is not UTF-8 has surrogates, which only an escape such as \udcff can stand for.
+    return (_format_json(signed(tree)) + "\n").encode(errors="backslashreplace")
 
 
 def load(text: bytes | str) -> tuple[Graph, dict[str, Any]]:

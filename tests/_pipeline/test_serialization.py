@@ -1,6 +1,8 @@
 """Pipelines as text, and back."""
 
 import json
+import os
+import pathlib
 
 import containers as c
 import numpy as np
@@ -345,6 +347,15 @@ def test_a_storage_is_written_without_credentials(folder):
     assert b'"read_ahead": 7' in text
     with pytest.raises(ValueError, match=r"argument storage: the options of a Storage, which may be credentials"):
         pipeline(Storage(options={"secret": "x"})).serialize()
+
+
+def test_names_beyond_utf8(tmp_path):
+    name = os.fsdecode(os.fsencode(tmp_path) + b"/\xc3\xa4\xff")
+    pathlib.Path(name).write_bytes(b"x")
+    pipe = pipeline_def(lambda: fn.readers.file(files=[name])[0])(batch_size=1, num_threads=1)
+    text = pipe.serialize()
+    assert "ä\\udcff".encode() in text
+    assert batches(Pipeline.deserialize(text), 1) == batches(pipe, 1)
 
 
 def test_a_changed_byte_is_noticed():
