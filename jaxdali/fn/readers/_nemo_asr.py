@@ -52,7 +52,7 @@ def read_manifest(path: str, content: bytes) -> list[tuple[ManifestEntry, Mappin
         while position < len(text):
             entry, position = decoder.raw_decode(text, re.compile(r"\s*").match(text, position).end())  # pyright: ignore[reportOptionalMemberAccess]
             offset, duration = float(entry.get("offset", 0)), float(entry.get("duration", -1))
-            os.fsencode(entry["audio_filepath"])  # raises an error if it is no path
+            os.fspath(entry["audio_filepath"])  # raises an error if it is no path
             if not math.isfinite(offset + duration):
                 raise ValueError(f"offset {offset} and duration {duration} must be finite")
             entries.append(
