@@ -28,9 +28,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from .._core.errors import LONGEST_QUOTE, ArgumentError, cut
+from .._core.declaration import Range, Whole, check_fields
+from .._core.errors import LONGEST_QUOTE, cut
 from .._core.redaction import HIDDEN, keep_secret, open_part, redacted, redacted_beside
 from .._core.system import available_memory
 from .disk_cache import DiskCache
@@ -99,29 +100,19 @@ class Storage:
       >>> jpegs, labels = fn.readers.file(file_root="s3://bucket/train", storage=storage)
     """
 
-    read_ahead: int = 128
+    read_ahead: Annotated[Whole, Range(0)] = 128
     cache_dir: Path | None = None
-    cache_size: int = 10 << 30
-    retries: int = 5
-    timeout: float = 30.0
+    cache_size: Annotated[Whole, Range(1)] = 10 << 30
+    retries: Annotated[Whole, Range(0)] = 5
+    timeout: Annotated[float, Range(0, above=True)] = 30.0
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
     allow_outside: bool = False
     allow_chained: bool = False
-    max_record_bytes: int | None = None
+    max_record_bytes: Annotated[Whole, Range(1)] | None = None
 
     def __post_init__(self):
         """Checks the settings, and hides the secrets in `options` from all texts."""
-        for name, minimum in (("read_ahead", 0), ("cache_size", 1), ("retries", 0), ("max_record_bytes", 1)):
-            value = getattr(self, name)
-            if value is None and name == "max_record_bytes":
-                continue
-            if not isinstance(value, int) or value < minimum:
-                raise ArgumentError(f"Storage: {name} must be a whole number, at least {minimum}, got {value!r}")
-        for name in ("allow_outside", "allow_chained"):
-            if not isinstance(getattr(self, name), bool):
-                raise ArgumentError(f"Storage: {name} must be True or False, got {getattr(self, name)!r}")
-        if not self.timeout > 0:
-            raise ArgumentError(f"Storage: timeout must be above 0 seconds, got {self.timeout!r}")
+        check_fields("Storage", self, {f.name for f in dataclasses.fields(self)} - {"cache_dir", "options"})
         keep_secret(self.options)
 
     def __repr__(self) -> str:

@@ -237,6 +237,16 @@ def test_patterns_name_files(tmp_path):
         files.store.close()
 
 
+@pytest.mark.parametrize("name", ["read_ahead", "cache_size", "retries", "max_record_bytes", "timeout"])
+def test_numbers_of_a_storage(name):
+    storage = jaxdali.Storage(**{name: np.int64(4)})
+    assert storage == jaxdali.Storage(**{name: 4})
+    assert not isinstance(getattr(storage, name), np.generic)
+    for value in ("3", -1, np.nan, *([] if name == "timeout" else [True])):
+        with pytest.raises((TypeError, ValueError), match=rf"Storage: argument {name} must be .*, got {value!r}"):
+            jaxdali.Storage(**{name: value})
+
+
 # --- the cache on disk ----------------------------------------------------------------------------------------------
 
 
