@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import zlib
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .. import _cpu
+from .._core.writing import write_whole
 from .compression import HEAD, WINDOW, compression_of, refusal
 from .deflate import Inflater, RestartPoint
 from .files import Path
@@ -160,13 +160,8 @@ def write_index(path: Path, index: Path, progress: Progress = lambda n: None) ->
         )
         extents = table.tolist()
         text, count = b"".join(b"%d %d\n" % (offset, size) for offset, size in extents), len(extents)
-    part = f"{os.fspath(index)}.new"
     try:
-        with open(part, "wb") as f:
-            f.write(text)
-        os.replace(part, index)
-    except OSError as e:  # that of a full disk has no name of a file
-        with contextlib.suppress(OSError):
-            os.remove(part)
+        write_whole(index, text)
+    except OSError as e:
         raise RuntimeError(f"can't write {os.fspath(index)}: {e.strerror}") from None
     return count

@@ -19,6 +19,7 @@ from .._core.errors import OperatorError
 from .._core.graph import DataNode
 from .._core.names import suggests_names, unexpected
 from .._core.tracebacks import boundaries
+from .._core.writing import write_whole
 from ..backend import TensorListCPU, TensorListGPU
 from ..types import DALIDataType, dali_type_of
 from . import argument_checks, serialization
@@ -740,17 +741,18 @@ class Pipeline:
         Sources that can't resume start over, with a warning; see `external_source`.
 
         Args:
-          filename: a file to write the result to.
+          filename: a file to write the result to. It holds the former one until the new one is complete.
 
         Raises:
           RuntimeError: `enable_checkpointing` is not on.
+          OSError: the file can't be written.
         """
         if not self.__jaxdali.settings.enable_checkpointing:
             raise RuntimeError("checkpoint() needs a pipeline with enable_checkpointing=True")
         self.build()
         data = self.__jaxdali.session.checkpoint()
         if filename is not None:
-            pathlib.Path(filename).write_bytes(data)
+            write_whole(filename, data)
         return data
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import json
+import os
 import re
 import warnings
 
@@ -368,6 +369,25 @@ def test_pipeline(files, tmp_path, ahead):
     assert not p.is_restored_from_checkpoint
     for x in (p, from_start, from_data):
         x.close()
+
+
+def test_former_file_stays_on_errors(files, tmp_path):
+    pipe = pipeline_def(lambda: definition(files))(batch_size=3, num_threads=1, enable_checkpointing=True)
+    path, link, pipe_file = (tmp_path / name for name in ("state", "link", "pipe"))
+    link.symlink_to(path)
+    state = pipe.checkpoint(link)
+    assert (path.read_bytes(), link.is_symlink()) == (state, True)
+    os.mkfifo(pipe_file)
+    with open(os.open(pipe_file, os.O_RDONLY | os.O_NONBLOCK), "rb") as f:
+        pipe.checkpoint(pipe_file)
+        assert f.read(len(state)) == state
+    pipe.run()
+    (tmp_path / "state.new").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        pipe.checkpoint(path)
+    assert path.read_bytes() == state
+    assert pipe.checkpoint(path) == path.read_bytes() != state
+    pipe.close()
 
 
 def test_separate_pipelines_of_one_iterator(files):
