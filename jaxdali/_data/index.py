@@ -141,8 +141,11 @@ def write_index(path: Path, index: Path, progress: Progress = lambda n: None) ->
     Raises:
       RuntimeError: the file can't be read, or the index can't be written. The former index stays.
     """
-    with open(path, "rb") as f:
-        head = f.read(HEAD)
+    try:
+        with open(path, "rb") as f:
+            head = f.read(HEAD)
+    except OSError as e:
+        raise RuntimeError(f"can't read {os.fspath(path)}: {e.strerror}") from None
     compression = compression_of(head)
     inflated = zlib.decompressobj(WINDOW[compression]).decompress(head, HEAD) if compression in WINDOW else b""
     if compression and (not inflated or inflated[257:262] == b"ustar"):

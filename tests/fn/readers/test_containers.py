@@ -20,7 +20,7 @@ from damaged import damage, labels
 import jaxdali
 from jaxdali import _cpu, fn, index, pipeline_def, tfrecord
 from jaxdali._core.errors import SampleError
-from jaxdali._data.index import tfrecord_extents
+from jaxdali._data.index import tfrecord_extents, write_index
 from jaxdali.fn.readers import _tfrecord
 
 DALI = json.loads((places.DATA / "readers" / "dali.json").read_text())
@@ -522,6 +522,8 @@ def test_the_index_tool(records, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert "at index" in lines[0]
     assert lines[1] == f"can't read {records}/none: No such file or directory"
+    with pytest.raises(RuntimeError, match=r"can't read .*/none: No such file"):
+        write_index(records / "none", records / "none.idx")
 
 
 def test_the_index_of_a_grown_file(records):
