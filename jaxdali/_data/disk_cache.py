@@ -1,4 +1,4 @@
-"""A cache directory of limited size for fetched data, which several processes may share."""
+"""A cache of limited size on disk, for what was fetched or took long to compute. Several processes may share it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import pathlib
 import re
 import struct
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,7 +29,7 @@ class DiskCache:
 
     A file gets its name only when it is complete, so readers need no lock. Writers lock the file ``.total``, which
     holds the total size. The header of a file has its key, length and checksum. A damaged file is removed, and treated
-    as missing.
+    as missing. A cache that this process can't write serves what it has.
 
     Args:
       directory: the cache makes its own folder in it, and removes only its own files there.
@@ -80,7 +79,8 @@ class DiskCache:
                     # The length is checked first, because a damaged file may have any size.
                     is_intact = expected == [_MAGIC, _digest(key), content_size] and size in (None, content_size)
                     if is_intact and checksum == _cpu.crc32c(content := f.read()):
-                        os.utime(path)  # the time of the last use
+                        with contextlib.suppress(OSError):  # the cache may belong to another user
+                            os.utime(path)  # the time of the last use
                         return content
         except OSError:
             return None
@@ -108,15 +108,15 @@ class DiskCache:
             # Before the file: a process that is killed here leaves a total that is too high, never too low.
             total.flush()
             path.parent.mkdir(exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self.folder, prefix=_NEW, delete=False) as f:
-                try:
+            part = self.folder / f"{_NEW}{os.urandom(8).hex()}"
+            try:
+                with open(part, "xb") as f:
                     f.write(_HEADER.pack(_MAGIC, _digest(key), len(data), _cpu.crc32c(data)))
                     f.write(data)
-                    f.flush()
-                    os.replace(f.name, path)
-                except OSError:
-                    os.unlink(f.name)
-                    raise
+                os.replace(part, path)
+            except OSError:
+                part.unlink(missing_ok=True)
+                raise
 
     def _path(self, key: Any) -> pathlib.Path:
         """The file of a key: two digits of its digest name a sub-folder, the next ones the file."""

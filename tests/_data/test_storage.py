@@ -370,6 +370,20 @@ def test_cached_ranges_of_wrong_length_are_dropped(tmp_path):
     assert not list(tmp_path.rglob("*.record"))
 
 
+def test_users_share_a_cache(tmp_path, monkeypatch):
+    """Others may read what the umask allows, but not change its times."""
+    cache = DiskCache(str(tmp_path), 10_000)
+    cache.put((0,), b"data")
+    (tmp_path / "plain").touch()
+    assert cache._path((0,)).stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+    def refused(path):
+        raise PermissionError
+
+    monkeypatch.setattr("os.utime", refused)
+    assert cache.get((0,)) == b"data"
+
+
 def test_the_cache_deletes_nothing_of_others(tmp_path):
     foreign = [
         "precious/thesis.doc",
