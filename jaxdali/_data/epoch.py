@@ -167,8 +167,6 @@ class EpochCounter:
         """Whether the epoch has ended: `reset` starts the next one."""
         return self._ended or self._num_batches >= self._batches
 
-    can_reset = is_over  # `reset` requires it
-
     def valid(self) -> tuple[int, ...]:
         """The number of samples of the next batch that belong to this epoch, for each pipeline. They are its first
         ones.

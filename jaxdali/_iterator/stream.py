@@ -391,11 +391,13 @@ class BatchStream:
     def _reset(self, level: int = logging.WARNING, *, in_loop: bool = False):
         """As `reset`. `in_loop`: whether the message is about a `for` loop."""
         if self._counter is not None:  # the samples of an epoch are counted
-            if self._counter.can_reset:
+            if self._counter.is_over:
                 for _ in range(self._counter.reset()):  # batches that belong to no epoch
                     self._runners.drop()
             elif any(self._runners.at_end):  # the data ended before the epoch
+                epoch = self._counter.epoch
                 self._counter = EpochCounter(self._counter.plan)
+                self._counter.begin(epoch + 1)
             else:
                 self._log_ignored(level, in_loop)
                 return

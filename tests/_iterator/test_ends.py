@@ -82,9 +82,10 @@ SOURCES = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("auto_reset", [True, False])
-def test_empty_epoch_warns_once(kind, source, auto_reset):
+@pytest.mark.parametrize("size", [-1, 100])
+def test_empty_epoch_warns_once(kind, source, auto_reset, size):
     make, reason = SOURCES[source]
-    it = kind(pipe(lambda: fn.external_source(make())), ["x"], auto_reset=auto_reset)
+    it = kind(pipe(lambda: fn.external_source(make())), ["x"], auto_reset=auto_reset, size=size)
     assert quietly(lambda: len(list(it))) == 3
     text, file, lengths = one_warning(lambda: [len(list(it)) for _ in range(3)])
     assert lengths == [0, 0, 0]
