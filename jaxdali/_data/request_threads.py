@@ -33,9 +33,14 @@ class RequestThreads:
         self._unanswered = 0  # requests that are not answered yet
 
     def submit(self, f: Callable[..., Any], x: Any) -> Future[Any]:
-        """Calls ``f(x, ended)`` in one of the threads. `ended` is set when the result is no longer needed."""
+        """Calls ``f(x, ended)`` in one of the threads. `ended` is set when the result is no longer needed. After `close`
+        the future is cancelled.
+        """
         future: Future[Any] = Future()
         with self._lock:
+            if self._ended.is_set():
+                future.cancel()
+                return future
             # Unless there is an idle thread, or there are as many as allowed.
             if len(self._threads) < min(self._unanswered + 1, self._max_threads):
                 thread = Thread(target=self._work, name="jaxdali-storage", daemon=True)

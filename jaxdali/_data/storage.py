@@ -26,7 +26,7 @@ import random
 import stat
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Annotated, Any, NamedTuple
 
@@ -397,7 +397,7 @@ class Store:
             return [self._wait(path, future) for path, future in futures]
 
     def _wait(self, path: str, future: Future[Any]) -> Any:
-        """The result of a request. Raises TimeoutError if it does not end."""
+        """The result of a request. Raises TimeoutError if it does not end, OSError if another thread closes the store."""
         settings = self.settings
         try:
             # Requests have their own timeout if the filesystem supports one. This is the limit for the others.
@@ -405,6 +405,8 @@ class Store:
         except FutureTimeoutError:
             text = f"no answer within {settings.timeout:g} s, also after {settings.retries} more requests"
             raise TimeoutError(errno.ETIMEDOUT, text, redacted(path)) from None
+        except CancelledError:
+            raise _closed_error(path) from None
 
     def _fetch(self, byte_range: ByteRange, ended: threading.Event) -> bytes:
         """The bytes of a range, from the cache on disk or by a request. `ended` is set when the result is no longer
@@ -469,7 +471,7 @@ class Store:
             if ended.wait(wait * random.uniform(0.5, 1)):
                 break
             wait = min(2 * wait, _LONGEST_WAIT)
-        raise OSError(errno.ECANCELED, "the reader was closed", redacted(path))
+        raise _closed_error(path)
 
     def _cache_key(self, path: str, *name: Any) -> tuple[Any, ...]:
         """The key of a file's data in the cache on disk. On another server, the same URL is another file."""
@@ -528,6 +530,11 @@ def _read_local(path: str, check: Callable[[int, str], None]) -> bytes:
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as f:
         check(_size_of(os.fstat(f.fileno()), path), path)
         return f.read()
+
+
+def _closed_error(path: str) -> OSError:
+    """The error of a request that `Store.close` has ended."""
+    return OSError(errno.ECANCELED, "the reader was closed", redacted(path))
 
 
 def _error_with_path(e: Exception, path: str, suffix: str = "") -> Exception:

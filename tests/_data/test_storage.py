@@ -15,6 +15,7 @@ from jaxdali import SampleError, fn, pipeline_def
 from jaxdali._data.disk_cache import DiskCache
 from jaxdali._data.files import Files
 from jaxdali._data.ranges import Ranges
+from jaxdali._data.request_threads import RequestThreads
 from jaxdali._data.storage import ByteRange, Store
 
 fsspec = pytest.importorskip("fsspec")
@@ -181,6 +182,23 @@ def test_hanging_requests_time_out(own_threads):
     monkey.undo()
     hanging.set()
     assert own_threads.ended("jaxdali-storage")
+
+
+def test_closing_while_a_request_begins(monkeypatch):
+    Faulty.start(CONTENT)
+    store, (name, content) = Store(jaxdali.Storage(timeout=0.1, retries=0)), next(iter(CONTENT.items()))
+    submit = RequestThreads.submit
+
+    def late(*request):
+        monkeypatch.setattr(RequestThreads, "submit", submit)
+        store.close()  # as another thread may at this moment
+        return submit(*request)
+
+    monkeypatch.setattr(RequestThreads, "submit", late)
+    with pytest.raises(OSError, match="the reader was closed"):
+        store.read(f"faulty://{name}")
+    assert store.read(f"faulty://{name}") == content
+    store.close()
 
 
 def test_closing_interrupts_retries():
