@@ -7,13 +7,14 @@ have either, are in ``_data/source_worker.py``, which imports nothing from the p
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import resource
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -307,3 +308,20 @@ def thread_pool(number: int, name: str) -> ThreadPoolExecutor:
     starter.start()
     starter.join()
     return pool
+
+
+@functools.lru_cache(maxsize=16)
+def _lasting_pool(number: int, name: str) -> ThreadPoolExecutor:
+    return thread_pool(number, name)
+
+
+def map_on_threads(function: Callable[[Any], T], items: Sequence[Any], number: int, name: str) -> list[T]:
+    """The results of a function for each item, computed on `number` threads, which stay for later calls. A single item
+    needs none.
+
+    Args:
+      name: of the threads, see `thread_pool`.
+    """
+    if len(items) <= 1 or number <= 1:
+        return list(map(function, items))
+    return list(_lasting_pool(number, name).map(function, items))

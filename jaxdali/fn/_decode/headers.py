@@ -18,6 +18,7 @@ from ..._core.context import BuildContext, HostContext
 from ..._core.errors import ArgumentError
 from ..._core.operator import HostOperator, Operator
 from ..._core.ragged import Packed, pack
+from ..._core.system import map_on_threads
 from ..._core.values import Spec, Value
 from ..._cpu import Format, Info, Status
 from ..._data.storage import Storage
@@ -391,11 +392,10 @@ class ImageHeaders(HostOperator):
         if not registered.names():
             return rasters, reasons
         present = np.flatnonzero(ctx.present).tolist()
-        for i, x in zip(
-            present,
-            registered.map_on_threads(lambda i: registered.decode_registered(source[i]), present, ctx.num_threads),
-            strict=True,
-        ):
+        decoded = map_on_threads(
+            lambda i: registered.decode_registered(source[i]), present, ctx.num_threads, registered.THREADS
+        )
+        for i, x in zip(present, decoded, strict=True):
             if x is None:
                 continue
             # The kernels decode rasters of 8 or 16 bits, with 1 to 4 channels.
@@ -436,9 +436,8 @@ class ImageHeaders(HostOperator):
         missing = [i for i in np.flatnonzero(ctx.present).tolist() if i not in cached]
         decoder = ArrayDecoder(self.images, self.max_pixels, self.storage)
         decode = decoder.frames if is_sequence(values[0].spec) else registered.decode_registered
-        results = dict(
-            zip(missing, registered.map_on_threads(lambda i: decode(source[i]), missing, ctx.num_threads), strict=True)
-        )
+        decoded = map_on_threads(lambda i: decode(source[i]), missing, ctx.num_threads, registered.THREADS)
+        results: dict[int, Any] = dict(zip(missing, decoded, strict=True))
         # None: no registered decoder takes the file. Those that do have no pages but 0.
         for i, x in results.items():
             if x is None:

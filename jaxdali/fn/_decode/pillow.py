@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from ..._core.system import thread_pool
+from ..._core.system import map_on_threads
 from ..._cpu import Format, Info, Status
 from . import tiff
 from .formats import AS_INDICES, NAMES, DecodeError, errors_of_libraries, heic_image, library, pillow_image
@@ -30,11 +28,6 @@ _USED_COLUMNS = [
 ]
 
 
-@functools.lru_cache(maxsize=8)
-def _threads(num_threads: int) -> ThreadPoolExecutor:
-    return thread_pool(num_threads, "jaxdali-pillow")
-
-
 def decode_all(images: Sequence[tuple[np.ndarray, np.ndarray]], num_threads: int) -> list[np.ndarray | DecodeError]:
     """Decodes images on `num_threads` threads (Pillow releases the GIL while it decodes).
 
@@ -46,9 +39,7 @@ def decode_all(images: Sequence[tuple[np.ndarray, np.ndarray]], num_threads: int
       For each image its stored raster, ``[H, W, C]`` as the header says, uint8 or uint16 in full range or float32, or
       the error.
     """
-    if len(images) <= 1 or num_threads <= 1:
-        return [_decode_or_error(x) for x in images]
-    return list(_threads(num_threads).map(_decode_or_error, images))
+    return map_on_threads(_decode_or_error, images, num_threads, "jaxdali-pillow")
 
 
 def _decode_or_error(image: tuple[np.ndarray, np.ndarray]) -> np.ndarray | DecodeError:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from ..._core.errors import ArgumentError, ArgumentTypeError
-from ..._core.system import thread_pool
 from ..._core.values import Spec
 from ..._cpu import Status
 from ...types import to_dali_type
 from .formats import DecodeError
 
 LAYOUTS = {3: "HWC", 4: "DHWC"}
+THREADS = "jaxdali-decoder"  # the name of the threads that call registered decoders
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,18 +152,6 @@ def decode_registered(data: np.ndarray) -> np.ndarray | DecodeError | None:
         return None if decoder is None else decoder.array(content)
     except DecodeError as e:
         return e
-
-
-@functools.lru_cache(maxsize=8)
-def _threads(num_threads: int) -> ThreadPoolExecutor:
-    return thread_pool(num_threads, "jaxdali-decoder")
-
-
-def map_on_threads(function: Callable[[Any], Any], items: Sequence[Any], num_threads: int) -> list[Any]:
-    """The results of a function for each item, computed on `num_threads` threads."""
-    if len(items) <= 1 or num_threads <= 1:
-        return list(map(function, items))
-    return list(_threads(num_threads).map(function, items))
 
 
 def first_spec(samples: Sequence[np.ndarray]) -> Spec | None:
