@@ -33,7 +33,7 @@ def own_index(files: Files, k: int, check: Check) -> tuple[str | None, str]:
     """
     path = files.path(k)
     index = f"{path}.idx"
-    if not files.store.exists(index):
+    if not files.store.is_file(index):
         return None, ""
     if k in files.compression:
         return None, f"{redacted(index)} can't be compared with its compressed file"

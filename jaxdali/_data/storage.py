@@ -206,7 +206,7 @@ class Store:
         """Size of a file in bytes. Raises OSError if it is unknown, or the path is not a file."""
         return self.sizes([path])[0] if is_url(path) else _size_of(os.stat(path), path)
 
-    def exists(self, path: str) -> bool:
+    def is_file(self, path: str) -> bool:
         """Whether a path is a file whose size is known."""
         try:
             self.size(path)
@@ -281,14 +281,15 @@ class Store:
     def _exist(self, paths: Sequence[str]) -> list[bool]:
         """Whether each URL is a file or folder. The requests run at the same time."""
 
-        def exists(fs: Any, name: str, **kw: Any) -> bool:
+        def request(fs: Any, name: str, **kw: Any) -> bool:
+            """Requests whether `name` exists in a filesystem."""
             try:
                 return fs.exists(name, **kw)
             # S3 answers so about an object that does not exist, if the user may not list the bucket.
             except PermissionError:
                 return False
 
-        return self._request_all(paths, exists)
+        return self._request_all(paths, request)
 
     # --- contents -----------------------------------------------------------------------------------------------
 

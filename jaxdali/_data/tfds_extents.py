@@ -29,7 +29,7 @@ def found_extents(files: Files) -> Extents:
     def table(i: int) -> np.ndarray:
         """The places of the records of a file, ``i64[n, 2]``."""
         path = files.path(i)
-        if store.exists(f"{path}.idx"):
+        if store.is_file(f"{path}.idx"):
             return read_indices([f"{path}.idx"], store)[0]
         if not is_url(path):
             return tfrecord_extents(path)
