@@ -306,11 +306,8 @@ class Walk(Order):
 
     def round_size(self, cursor: dict[str, Any]) -> int:
         """Number of samples that this shard reads in the whole round of a cursor, including padding."""
-        # (index, position) of what all shards together read in a round that other shards began; None: all samples.
-        remainder = self._remainder(cursor["round"], cursor.get("rest"))
-        if self.pad_last_batch:
-            return -(-(self.size if remainder is None else len(remainder[0])) // self.num_shards)
-        return self._count(cursor["round"], cursor.get("rest"))
+        number, division = cursor["round"], cursor.get("rest")
+        return self._padded_count(number, division) if self.pad_last_batch else self._count(number, division)
 
     def _round(self, number: int, division: dict[str, Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(index in the original list, position in the shuffled list) of the samples that this shard reads in a
@@ -346,21 +343,17 @@ class Walk(Order):
             entries, places = self._round(number, division)
             count = len(entries)
             if self.pad_last_batch:
-                # (index, position) of what all shards together read in a round that other shards began; None: all
-                # samples.
-                remainder = self._remainder(number, division)
-                # No sample remains for this shard: the last sample of another shard fills its batches.
-                if remainder is not None and not count:
+                # In a round that other shards began, none may remain for this shard: the last sample of another shard
+                # fills its batches.
+                if not count and (remainder := self._remainder(number, division)) is not None:
                     entries, places, count = remainder[0][-1:], remainder[1][-1:], 1
-                # The number of samples of each shard with padding.
-                padded = -(-(self.size if remainder is None else len(remainder[0])) // self.num_shards)
                 # The last sample fills up a batch that reaches the end of the padded shard.
                 count_in_batch = min(n - done, batch_size - done % batch_size)
                 stop = done + count_in_batch
                 indices = np.minimum(np.arange(offset, offset + count_in_batch), count - 1)
                 index[done:stop], position[done:stop] = entries[indices], places[indices]
                 offset += count_in_batch
-                ended = offset >= padded
+                ended = offset >= self._padded_count(number, division)
             else:
                 stop = min(n, done + count - offset)
                 new_offset = offset + stop - done
@@ -449,14 +442,19 @@ class Walk(Order):
         first, _ = shard_bounds(self.size, self.num_shards, shard)
         return number + passes * self.num_shards + shard - self._shard(number), entry - first
 
+    def _total(self, number: int, division: dict[str, Any] | None) -> int:
+        """Number of samples that all shards together read in a round, without padding."""
+        remainder = self._remainder(number, division)
+        return self.size if remainder is None else len(remainder[0])
+
     def _count(self, number: int, division: dict[str, Any] | None) -> int:
         """Number of samples that this shard reads in a round, without padding."""
-        # (index, position) of what all shards together read in a round that other shards began; None: all samples.
-        remainder = self._remainder(number, division)
-        first, end = shard_bounds(
-            self.size if remainder is None else len(remainder[0]), self.num_shards, self._shard(number)
-        )
+        first, end = shard_bounds(self._total(number, division), self.num_shards, self._shard(number))
         return end - first
+
+    def _padded_count(self, number: int, division: dict[str, Any] | None) -> int:
+        """Number of samples that each shard reads in a round, with padding."""
+        return -(-self._total(number, division) // self.num_shards)
 
     def redistributed(self, cursor: dict[str, Any], num_shards: int, shard_id: int) -> dict[str, Any]:
         """The cursor from which to continue when shard `shard_id` of another number of shards was at `cursor`.
