@@ -1,12 +1,10 @@
-"""Helpers of all runners: a lock that refuses forked processes, and the result of a queue's item."""
+"""`ExclusiveUse`: a lock that refuses forked processes."""
 
 from __future__ import annotations
 
 import os
 import threading
 from typing import Any
-
-from .._batch.batch import FinishedBatch
 
 
 class ExclusiveUse:
@@ -40,16 +38,3 @@ class ExclusiveUse:
 
     def __exit__(self, *exc: Any):
         self._lock.release()
-
-
-def result_of(kind: str, content: Any) -> FinishedBatch:
-    """Returns `content` if it is a batch. Raises it if it is an error, and StopIteration at the end of the data.
-
-    Args:
-      kind: "batch", "error" or "end".
-    """
-    if kind == "end":
-        raise StopIteration
-    if kind == "error":
-        raise content
-    return content

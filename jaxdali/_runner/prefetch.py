@@ -16,7 +16,8 @@ from .._batch.executor import Executor
 from .._core.jax_settings import own_settings
 from .._core.system import Thread
 from . import shutdown
-from .fork_guard import ExclusiveUse, result_of
+from .fork_guard import ExclusiveUse
+from .runner import result_of
 
 # An item of the queues: its kind ("batch", "error" or "end"), the batch or the error, and the state after it.
 _Item: TypeAlias = tuple[str, Any, dict]

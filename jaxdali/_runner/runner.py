@@ -1,4 +1,4 @@
-"""`Runner`: makes the batches of an executor one after the other."""
+"""`Runner`: makes the batches of an executor one after the other; and what its items stand for."""
 
 from __future__ import annotations
 
@@ -73,3 +73,16 @@ class Runner(Protocol):
     def close(self, collected: bool = False) -> None:
         """Stops the runner. `collected`: whether it was garbage-collected; otherwise the user closes it."""
         ...
+
+
+def result_of(kind: str, content: Any) -> FinishedBatch:
+    """Returns `content` if it is a batch. Raises it if it is an error, and StopIteration at the end of the data.
+
+    Args:
+      kind: "batch", "error" or "end".
+    """
+    if kind == "end":
+        raise StopIteration
+    if kind == "error":
+        raise content
+    return content

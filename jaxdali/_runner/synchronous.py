@@ -9,7 +9,8 @@ from .._batch.batch import FinishedBatch, InFlightBatch, SourceError
 from .._batch.executor import Executor
 from .._core.jax_settings import own_settings
 from . import shutdown
-from .fork_guard import ExclusiveUse, result_of
+from .fork_guard import ExclusiveUse
+from .runner import result_of
 
 
 class Synchronous:
