@@ -185,14 +185,15 @@ def fork_error(activity: str) -> RuntimeError:
 #      cache (`_program/compilation.py`); rewritten functions (`_pipeline/conditionals.py`); what was logged once
 #      (`_batch/host_pass.py`); files that kernels refuse (`fn/_decode/headers.py`); caches of images
 #      (`fn/_decode/cache.py`); registered decoders (`fn/_decode/registered.py`); indices of videos
-#      (`fn/_video/clips.py`); LMDB databases (`_data/lmdb_files.py`); shuffled lists (`_data/shuffle.py`); compiled
-#      functions of values, generators of keys and the shared pool (`dynamic/_functions.py`, `_keys.py`, `_threads.py`);
-#      tracers that refuse to become text (`plugin/jax/_tracing/snapshot.py`); lists that sources of Grain open
-#      (`plugin/grain/_source.py`).
+#      (`fn/_video/clips.py`); LMDB databases (`_data/lmdb_files.py`); shuffled lists (`_data/shuffle.py`); sources that
+#      can't be copied (`fn/_source/copies.py`); compiled functions of values, the numbers of their calls, generators of
+#      keys and the shared pool (`dynamic/_functions.py`, `_numbers.py`, `_keys.py`, `_threads.py`); tracers that refuse
+#      to become text (`plugin/jax/_tracing/snapshot.py`); lists that sources of Grain open (`plugin/grain/_source.py`).
 #    * Of an executor, whose batches several threads make: batches (`_launching`) and resources of operators
 #      (`_batch/resources.py`); statistics (`_batch/meter.py`); buffers (`_core/ragged.py`); requests
-#      (`_data/storage.py`, `request_threads.py`); groups of rows and chunks (`fn/readers/_parquet.py`,
-#      `_array_record.py`); open videos (`fn/_video/open_videos.py`); fed batches (`FedSource`); workers (`ray.py`).
+#      (`_data/storage.py`, `request_threads.py`); groups of rows, chunks and decompressed blocks
+#      (`fn/readers/_parquet.py`, `_array_record.py`, `_data/compressed_extents.py`); open videos
+#      (`fn/_video/open_videos.py`); fed batches (`FedSource`); workers (`ray.py`).
 # 2. One thread at a time, which `ExclusiveUse` (`_runner/fork_guard.py`) admits: iterators, schedules, pipelines with
 #    debug=True. The readers of `jaxdali.dynamic`, batches and checkpoints are their user's, who gives them to one
 #    thread at a time.
