@@ -143,6 +143,7 @@ class CompressedExtents(Extents):
             steps = self.table[:, 0] // self._step
             is_first = is_first_of_file.copy()
             is_first[1:] |= steps[1:] != steps[:-1]
+            # Each block needs a restart point, but for the first one of a file. Longer steps make fewer blocks.
             if np.count_nonzero(is_first & ~is_first_of_file) <= _MAX_POINTS:
                 break
             self._step *= 2

@@ -24,14 +24,8 @@ _MEMORY_STEP = 32 << 20  # bytes of such bodies after which the memory is looked
 _RESERVE = 256 << 20  # bytes of memory that are left when they fail
 # Headers that another origin may see. All others may be credentials, whatever their names.
 _PLAIN = frozenset({"accept", "accept-encoding", "accept-language", "if-range", "range", "user-agent"})
-_OF_ORIGIN = (
-    "auth",
-    "cookies",
-    "data",
-    "json",
-    "middlewares",
-    "params",
-)  # arguments of a request that only its origin gets
+# Arguments of a request that only its origin gets.
+_OF_ORIGIN = ("auth", "cookies", "data", "json", "middlewares", "params")
 
 
 @dataclasses.dataclass(frozen=True)
