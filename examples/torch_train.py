@@ -81,7 +81,9 @@ def split(folder: pathlib.Path) -> Data:
 
 @pipeline_def(num_threads=2)
 def training(files, labels):
-    jpegs, labels = fn.readers.file(files=files, labels=labels, random_shuffle=True, name="reader")
+    jpegs, labels = fn.readers.file(
+        files=files, labels=labels, random_shuffle=True, pad_last_batch=True, name="reader"
+    )
     images = fn.decoders.image(jpegs)
     images = fn.rotate(images, angle=fn.random.uniform(range=(-15.0, 15.0)), fill_value=0)
     # Resizing a window of 80 % of the image, at a random place, is a random crop.

@@ -23,8 +23,10 @@ class LastBatchPolicy(enum.Enum):
     Attributes:
       FILL: the batch is filled with repetitions of the last sample (if padded), or with the first samples of the next
         epoch.
-      DROP: an incomplete batch is left out.
-      PARTIAL: the batch is shorter. Not for JAX iterators, as JAX needs static shapes.
+      DROP: an incomplete batch is left out. Use it with ``pad_last_batch=True`` of the reader: otherwise batches read on
+        across the end of an epoch, as in DALI, so that the next epochs lack samples and have others twice.
+      PARTIAL: the batch is shorter. JAX iterators need ``mask_name``, and fill the batch; the mask says which rows are
+        samples.
     """
 
     __module__ = "jaxdali.plugin.base_iterator"  # where users find it
