@@ -13,6 +13,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 from programs import load
 
+from jaxdali import fn
+from jaxdali.plugin.base_iterator import LastBatchPolicy
+from jaxdali.plugin.jax import data_iterator
+
 GUIDE = places.EXAMPLES / "site" / "guides" / "training.md"
 
 
@@ -63,6 +67,17 @@ def test_a_stopped_run_continues(program, photos, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert printed.count("continues after step 12\n") == 1
     assert re.findall(r"of (\d+) are right", printed) == ["63"] * 8  # every photo once, without the padding
+
+
+def test_mean_and_deviation_of_photos(photos):
+    """The guide's numbers are those of all pixels as Pillow decodes them."""
+    (cell,) = re.findall(r"```\{code-cell\}\n(@data_iterator.*?)```", GUIDE.read_text(), re.DOTALL)
+    names = {"data_iterator": data_iterator, "LastBatchPolicy": LastBatchPolicy, "fn": fn, "jax": jax, "np": np}
+    names["photos"] = photos
+    exec(cell, names)
+    pixels = [np.asarray(Image.open(path)).reshape(-1, 3) for path in (photos / "train").rglob("*.jpg")]
+    pixels = np.concatenate(pixels, dtype=np.float64)
+    np.testing.assert_allclose([names["mean"], names["std"]], [pixels.mean(0), pixels.std(0)], rtol=1e-6)
 
 
 def test_other_numbers_of_devices(program, tmp_path):
