@@ -1,7 +1,7 @@
 """The guides that port other code bases, against recorded results of these.
 
-Calls of TensorFlow, JAX and Pillow gave those of tests/data/ports.py; torchvision, timm, ADM and clean-fid those of
-evaluation.py.
+Calls of TensorFlow, JAX and Pillow gave those of tests/data/ports.py; torchvision, timm, ADM, clean-fid and
+transformers those of evaluation.py.
 """
 
 import contextlib
@@ -137,6 +137,26 @@ def test_evaluation_of_bytes_by_pillow(photos):
         ("clean-fid bytes", "torchvision squashed"), run(definition, photos, layouts=["HWC"]), strict=True
     ):
         check_sums(name, [results.at(i) for i in range(100)])
+
+
+PROCESSORS = {  # mean and standard deviation of 0 to 1
+    "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+    "vit": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+}
+
+
+@pytest.mark.parametrize("convention", ["torchvision", "pillow"])
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_processors_of_a_hundred_photos(name, convention, photos):
+    """The functions of the guide to Hugging Face, which needs `datasets` for the rest."""
+    text = (places.EXAMPLES / "site" / "guides" / "huggingface.md").read_text()
+    names = {"fn": fn, "types": types}
+    exec(*re.findall(r"^def clip.*?(?=^@)", text, re.DOTALL | re.MULTILINE), names)
+    (results,) = run(lambda x: names[name](x, convention=convention), photos, layouts=["HWC"])
+    mean, std = np.float64(PROCESSORS[name])
+    levels = 255 * (np.asarray(results.as_array()).transpose(0, 2, 3, 1) * std + mean)
+    np.testing.assert_allclose(levels, levels.round(), rtol=0, atol=1e-4)
+    check_sums(f"{name} {convention}", levels.round().astype(np.uint8))
 
 
 def test_normalized_evaluation(guide):

@@ -1,6 +1,6 @@
 """Writes evaluation.npz: checksums of a hundred photos as other libraries prepare them for evaluation, and a resized array of floats.
 
-Needs torch, torchvision, timm, clean-fid and pillow, on a CPU with AVX2: python evaluation.py, in this folder.
+Needs torch, torchvision, timm, transformers, clean-fid and pillow, on a CPU with AVX2: python evaluation.py, in this folder.
 """
 
 import importlib.metadata
@@ -16,6 +16,9 @@ from PIL import Image
 from timm.data import create_transform
 from torchvision import transforms
 from torchvision.transforms.v2 import functional
+from transformers import CLIPImageProcessor, ViTImageProcessor
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import sample_photos
@@ -63,6 +66,12 @@ def tensor(size, mode, antialias=True, max_size=None):
     return transform
 
 
+def processor(processor):
+    """Bytes of an image processor, before it rescales and normalizes."""
+    arguments = {"do_rescale": False, "do_normalize": False, "return_tensors": "np"}
+    return lambda image: processor(image, **arguments)["pixel_values"][0].transpose(1, 2, 0)
+
+
 TRANSFORMS = {
     "torchvision 256": torchvision(256),
     "torchvision 232": torchvision(232),
@@ -87,6 +96,10 @@ TRANSFORMS = {
     "tensor nearest": tensor([224], "nearest"),
     "tensor bilinear, not antialiased": tensor([224], "bilinear", False),
     "tensor bicubic, not antialiased": tensor([224], "bicubic", False),
+    "clip torchvision": processor(CLIPImageProcessor()),
+    "clip pillow": processor(CLIPImageProcessorPil()),
+    "vit torchvision": processor(ViTImageProcessor()),
+    "vit pillow": processor(ViTImageProcessorPil()),
 }
 FLOATS = [(name, True, *size) for name in ("bilinear", "bicubic", "lanczos", "nearest") for size in ((17, 40), (61, 9), (37, 13))]
 FLOATS += [(name, False, *size) for name in ("bilinear", "bicubic") for size in ((17, 40), (61, 9), (37, 13))]
@@ -103,7 +116,7 @@ def main():
         mode = transforms.InterpolationMode(name)
         results[f"float {name} {antialias} {height} {width}"] = functional.resize(floats, [height, width], mode, antialias=antialias)
     sums |= {name: result.permute(1, 2, 0).numpy() for name, result in results.items()}
-    packages = ("torch", "torchvision", "timm", "clean-fid", "pillow")
+    packages = ("torch", "torchvision", "timm", "transformers", "clean-fid", "pillow")
     versions = json.dumps({name: importlib.metadata.version(name) for name in packages})
     np.savez_compressed(pathlib.Path(__file__).with_suffix(".npz"), versions=versions, **sums)
 
