@@ -19,6 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from PIL import Image
 from programs import load
 
+import jaxdali
 import jaxdali.dynamic as jd
 from jaxdali import _cpu, extend, fn, pipeline_def
 
@@ -540,6 +541,18 @@ def test_a_network_learns_from_videos(tmp_path):
     assert last < 0.7 * first
     with Image.open(picture) as image:
         assert np.asarray(image.convert("RGB")).std() > 30
+
+
+def test_volumes_of_the_guide(monkeypatch):
+    """Masks follow their scans, in which the organ is brighter than all else."""
+    text = (places.EXAMPLES / "site" / "guides" / "volumes.md").read_text()
+    monkeypatch.setattr(jaxdali, "show", lambda images: None)
+    space = {}
+    exec("".join(re.findall(r"```\{code-cell\}\n(?!:)(.*?)```", text, re.DOTALL)), space)
+    scans, masks = (np.asarray(space["batch"][name]) for name in ("scans", "masks"))
+    assert scans.shape == masks.shape == (4, 16, 24, 24, 1)
+    assert 0.1 < masks.mean() < 0.5
+    assert ((scans > 0.4) == (masks == 1)).mean() > 0.98
 
 
 def test_medical_images(tmp_path):

@@ -77,7 +77,12 @@ EXAMPLES = {
         picture="video.png",
         note="Two epochs are too few to learn the directions; the default is twelve.",
     ),
-    "medical": Example("Other data", "python examples/medical.py", "pydicom nibabel"),
+    "medical": Example(
+        "Other data",
+        "python examples/medical.py",
+        "pydicom nibabel",
+        note="The guide [Volumes](../guides/volumes.md) has more about them.",
+    ),
     "array_record_writer": Example(
         "Other data", "python examples/array_record_writer.py cat.array_record examples/images/cat/*.jpg"
     ),
