@@ -88,7 +88,8 @@ std::string Mismatch(const RecordOutput& output, const FieldInfo& field, bool is
       return "its " + output.name + (is_list ? " is a feature of the example" : " is a feature list") +
              ": pass it in " + (is_list ? "features" : "sequence_features");
     if (output.required) return "it has no " + output.name + ", for which there is no default";
-    if (output.shape != Shape::kFixed || !output.missing.empty()) return {};
+    // A record may state the shape of an image that it lacks.
+    if (output.shape != Shape::kStated && (output.shape != Shape::kFixed || !output.missing.empty())) return {};
   }
   const bool has_strings = HasStrings(output);
   const int64_t count = has_strings ? field.strings : field.count;

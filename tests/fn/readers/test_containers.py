@@ -416,6 +416,13 @@ def test_damaged_image_records(tmp_path, at, value, message):
 # --- LMDB -----------------------------------------------------------------------------------------------------------
 
 
+def test_raw_images_without_data_are_errors(tmp_path):
+    """A damaged record may state the shape of an image that it lacks."""
+    c.write_lmdb(tmp_path / "x", [c.datum(None, 1, encoded=False, shape=(3, 2, 4))])
+    _, errors, _ = labels(lambda: fn.readers.caffe(path=tmp_path / "x")[0])
+    assert "its image has 0 values, which does not match its shape" in errors[0]
+
+
 @pytest.mark.parametrize("reader", ["caffe", "caffe2"])
 def test_too_large_values_of_databases(tmp_path, reader):
     pytest.importorskip("lmdb")
