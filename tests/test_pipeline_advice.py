@@ -85,7 +85,7 @@ def test_statistics_of_unit_images_for_bytes():
         (lambda x: fn.readers.file(files=["a"], labels=["cat"]), r"got \['cat'\]; names of classes become numbers"),
         (
             lambda x: fn.readers.file(files=["a"], labels=[[0.5]]),
-            r"; fn\.readers\.source\(dataset\) reads items with other",
+            r'; fn\.readers\.source\(\{"path": files, "label": labels\}\) takes .* floats, and fn\.io\.file\.read',
         ),
     ],
 )
@@ -127,12 +127,16 @@ def test_names_of_files(names):
         made(lambda: fn.decoders.image(names))
 
 
-def test_data_set_of_names(tmp_path):
+@pytest.mark.parametrize("as_data", [list, lambda names: {"path": names}], ids=["list", "dictionary"])
+def test_data_set_of_names(tmp_path, as_data):
     path = tmp_path / "a.jpg"
     path.write_bytes(b"abc")
-    with pytest.warns(UserWarning, match=r"the items are names of files, which are read as text: fn\.readers\.file"):
-        made(lambda: fn.readers.source([str(path)]))
-    made(lambda: fn.readers.source(["a text"]))
+
+    def define():
+        texts = fn.readers.source(as_data([str(path)]))
+        return fn.io.file.read(texts["path"] if isinstance(texts, dict) else texts)
+
+    assert bytes(made(define)[0][0].at(0)) == b"abc"
 
 
 @pytest.mark.parametrize("key", [jax.random.key(0), jax.random.PRNGKey(0)], ids=["typed", "numbers"])

@@ -161,7 +161,10 @@ class Argument:
             case "labels", [str(), *_]:
                 return "names of classes become numbers, [classes.index(name) for name in names]"
             case "labels", [float() | [*_], *_] | np.ndarray():
-                return "fn.readers.source(dataset) reads items with other targets, such as floats"
+                return (
+                    'fn.readers.source({"path": files, "label": labels}) takes other ones, such as floats, and '
+                    "fn.io.file.read the files of the paths"
+                )
             case "horizontal" | "vertical" | "depthwise" | "mirror", float() if 0 < x < 1:
                 return f"fn.random.coin_flip(probability={x}) is 1 for some samples, and 0 for the others"
             case _, [int() | float(), int() | float()] if self.per_sample and not self.many and FLOAT in self.kinds:

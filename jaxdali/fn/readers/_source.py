@@ -7,13 +7,12 @@ them. `fn/_source` has external_source; `_data/source.py` is the interface of bo
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
-from ..._core.building import add, warn
+from ..._core.building import add
 from ..._core.declaration import Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
@@ -283,16 +282,6 @@ def source(
             )
         parts = dataset
     for part in parts:
-        for values in part.values() if _has_names(part) else [part]:
-            if (
-                isinstance(values, (list, tuple))
-                and values
-                and isinstance(name := values[0], (str, os.PathLike))
-                and os.path.isfile(name)
-            ):
-                warn(
-                    f"{NAME}: the items are names of files, which are read as text: fn.readers.file(files=...) reads the files"
-                )
         if (rows := _rows_of_arrays(part)) is not None:
             raise ArgumentError(
                 f"{NAME}: the data set is a {type(part).__name__} of arrays with {rows} rows each, which would be its items: "
