@@ -188,9 +188,9 @@ class DifferentShapes(OperatorError):
             operator,
             where,
             f"the samples of {subject} differ in shape along {'axis' if len(axes) == 1 else 'the axes'} {', '.join(map(str, axes))} "
-            f"({text}), so they can't become one array. {files}Give all batches one shape: {one_shape(distinct, layout)}. Or keep "
-            f"the shapes: a JAX iterator with ragged={{{name}: {limit}}} pads the samples and returns their shapes, with "
-            f"ragged={{{name}: None}} it returns a list",
+            f"({text}), so they can't become one array. {files}Give all batches one shape: "
+            f"{one_shape(distinct, layout, operator)}. Or keep the shapes: a JAX iterator with "
+            f"ragged={{{name}: {limit}}} pads the samples and returns their shapes, with ragged={{{name}: None}} it returns a list",
         )
         self.shapes = text
         self.distinct = distinct
@@ -203,15 +203,23 @@ def differing_axes(shapes: Sequence[Shape]) -> list[int]:
     return [k for k, extents in enumerate(zip(*shapes)) if len(set(extents)) > 1]
 
 
-def one_shape(shapes: Sequence[Shape], layout: str = "") -> str:
+def one_shape(shapes: Sequence[Shape], layout: str = "", operator: str = "") -> str:
     """Advice on operators that give samples one shape, for a message.
 
     Args:
       shapes: different shapes of the samples.
       layout: the layout of the samples; "" if it is not known.
+      operator: the name of the operator that made them; "": any.
     """
     axes = differing_axes(shapes)
-    pad = f"fn.pad(x, axes={axes}, shape=[{', '.join('N' * len(axes))}]) with the N of the longest sample"
+    limits = f"[{', '.join('N' * len(axes))}]"
+    pad = f"fn.pad(x, axes={axes}, shape={limits}) with the N of the longest sample"
+    if operator == "pad":  # to a shape that is too small for some samples
+        start = [0] * len(axes)
+        pad += (
+            f", as fn.pad cuts nothing; fn.slice(x, start={start}, shape={limits}, axes={axes}, "
+            'out_of_bounds_policy="pad") pads and cuts'
+        )
     # `fn.resize` takes samples of three axes without a layout as HWC.
     layout = layout or ("HWC" if shapes and len(shapes[0]) == 3 else "")
     is_resized = {layout[k] for k in axes if k < len(layout)} <= {"H", "W"} if layout else False

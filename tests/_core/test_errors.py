@@ -231,3 +231,15 @@ def test_bytes_of_different_lengths(define, is_read):
         next(DALIGenericIterator(pipeline_def(define, batch_size=2)(), ["x"]))
     advice = "If these are files, fn.decoders.image decodes images, and metadata=[key] of readers.source passes on text"
     assert (advice in str(e.value)) == is_read
+
+
+def test_padding_of_long_samples_names_slice():
+    def define(advice="x"):
+        x = fn.readers.source([np.arange(2), np.arange(1, 4)])
+        return eval(advice, {"fn": fn, "x": fn.pad(x, axes=[0], shape=[1])})
+
+    with pytest.raises(jaxdali.DifferentShapes, match=r"fn\.pad cuts nothing") as e:
+        next(DALIGenericIterator(pipeline_def(define, batch_size=2)(), ["x"]))
+    (advice,) = re.findall(r"fn\.slice\(.*?\)", str(e.value))
+    pipeline = pipeline_def(define, batch_size=2)(advice.replace("N", "1"))
+    assert next(DALIGenericIterator(pipeline, ["x"]))["x"].tolist() == [[0], [1]]
