@@ -13,7 +13,7 @@ import numpy as np
 
 from ..._core.building import add
 from ..._core.context import HostContext
-from ..._core.declaration import Range
+from ..._core.declaration import Range, Whole
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
 from ..._core.ragged import Packed, plan_offsets
@@ -330,7 +330,7 @@ def array_record(
     path: Paths,
     features: None = None,
     sequence_features: None = None,
-    group_by_length: Annotated[int, Range(0)] = 0,
+    group_by_length: Annotated[Whole, Range(0)] = 0,
     **order: Unpack[ContainerArguments],
 ) -> DataNode: ...
 
@@ -341,7 +341,7 @@ def array_record(
     path: Paths,
     features: Mapping[str, Feature] | None = None,
     sequence_features: Mapping[str, Feature] | None = None,
-    group_by_length: Annotated[int, Range(0)] = 0,
+    group_by_length: Annotated[Whole, Range(0)] = 0,
     **order: Unpack[ContainerArguments],
 ) -> dict[str, DataNode]: ...
 
@@ -352,7 +352,7 @@ def array_record(
     path: Paths,
     features: Mapping[str, Feature] | None = None,
     sequence_features: Mapping[str, Feature] | None = None,
-    group_by_length: Annotated[int, Range(0)] = 0,
+    group_by_length: Annotated[Whole, Range(0)] = 0,
     **order: Unpack[ContainerArguments],
 ) -> Any:
     """Reads the records of ArrayRecord files. Not in DALI.

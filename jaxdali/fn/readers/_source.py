@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Unpack
 import numpy as np
 
 from ..._core.building import add
-from ..._core.declaration import Range
+from ..._core.declaration import Range, Whole
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
@@ -151,7 +151,7 @@ def source(
     layout: str | Sequence[str | None] | Mapping[str, str] | None = None,
     shape: Any = None,
     lengths: Any = None,
-    group_by_length: Annotated[int, Range(0)] = 0,
+    group_by_length: Annotated[Whole, Range(0)] = 0,
     packing: Literal["none", "first_fit", "sequential"] = "none",
     length: Annotated[int | Sequence[int] | None, Range(1)] = None,
     tokens: str | Sequence[str] = "tokens",

@@ -12,7 +12,7 @@ import numpy as np
 
 from ... import types
 from ..._core.context import HostContext
-from ..._core.declaration import DType, OneOf, Range
+from ..._core.declaration import DType, OneOf, Range, Whole
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
 from ..._core.operator_function import operator_function
@@ -162,7 +162,7 @@ def tokens(
     packing: Packing = "first_fit",
     packing_seed: Annotated[int, Range(0)] | None = None,
     pad_id: int = 0,
-    group_by_length: Annotated[int, Range(0)] = 0,
+    group_by_length: Annotated[Whole, Range(0)] = 0,
     **order: Unpack[StoredArguments],
 ) -> tuple[DataNode, ...]:
     """Reads token records of ArrayRecord files and packs them into sequences of one length. Not in DALI.

@@ -348,7 +348,7 @@ class DALIGenericIterator(BaseIterator):
                 warn(
                     f"output {i} ({name!r}), of {node.op.name} (created at {node.where}), has samples of another shape in each batch: "
                     f"{', '.join(map(str, distinct))}: a jitted function that takes it compiles anew for each. Give all batches one shape: "
-                    f"{one_shape(distinct)}"
+                    f"{one_shape(distinct)}. Or make few shapes: fn.pad(x, align=64)"
                 )
                 return
 

@@ -752,6 +752,7 @@ def test_lengths_are_one_for_each_item():
         ({"lengths": [1, 2]}, "given together"),
         ({"group_by_length": 2}, "given together"),
         ({"lengths": [1, 2], "group_by_length": 2}, "each of the 3 items"),
+        ({"lengths": [1, 2, 3], "group_by_length": True}, "must be a whole number at least 0, got True"),
     ]:
         with pytest.raises(ValueError, match=rf"readers\.source: .*{message}"):
             pipeline_def(lambda: fn.readers.source([1, 2, 3], **arguments))(batch_size=1).build()  # noqa: B023
@@ -770,4 +771,4 @@ def test_aligned_padding_is_not_warned_of(align, warns):
         warnings.simplefilter("always")
         shapes = {batch["x"].shape[1] for batch in define(batch_size=4)}
     assert len(shapes) > 3
-    assert any("has samples of another shape" in str(w.message) for w in caught) == warns
+    assert any("few shapes: fn.pad(x, align=64)" in str(w.message) for w in caught) == warns
