@@ -39,7 +39,8 @@ def missing_value_reason(node: _Node | None) -> str:
     """The reason why a node has no value, and an alternative: the end of a message. None: the node is not known."""
     batch = "stands for a batch that does not exist yet"
     operators = (
-        "use operators (fn.cast, fn.stack, fn.reductions.mean, jaxdali.math.clamp, ...), or do it in a jax_function"
+        "use operators (fn.cast, fn.stack, fn.reductions.mean, jaxdali.math.clamp, ...), or do it in a jax_function, "
+        "which gets the batch: jax.vmap(f) gives f one sample"
     )
     if node is None or node.pipeline:
         return f"{batch}: {operators}"

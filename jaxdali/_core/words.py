@@ -52,7 +52,7 @@ _NODES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"a DataNode", "a batch"),
     (r"(?<![\w./\\])DataNodes\b", "batches"),
     (r"(?<![\w./\\])DataNode\b", "batch"),
-    (r", or do it in a jax_function", ", or do it with the result"),
+    (r", or do it in a jax_function, .*?one sample", ", or do it with the result"),
 )
 
 

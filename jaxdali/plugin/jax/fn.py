@@ -227,7 +227,8 @@ class _JaxFunction(Operator):
                 )
             if a.ndim == 0 or a.shape[0] != samples:
                 raise ValueError(
-                    f"output {i} must have the batch, {samples} samples, as first axis; its shape is {a.shape}"
+                    f"output {i} must have the batch, {samples} samples, as first axis; its shape is {a.shape}. The function gets "
+                    "the batch; jax.vmap(f) gives f one sample"
                 )
         return arrays
 
