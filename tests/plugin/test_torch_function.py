@@ -115,7 +115,7 @@ def test_errors():
         (lambda x: x.numpy(), {}, "must return torch.Tensors, got ndarray"),
         (lambda x: x.to(torch.complex64), {}, "must return arrays of numbers"),
         (lambda x: x.bfloat16(), {}, "BFloat16"),
-        (lambda x: (x, x), {}, "must return 1 outputs, got 2"),
+        (lambda x: (x, x), {}, "must return 1 output, got 2"),
         (
             lambda x: x if len(x) == 3 else x * 1.0,
             {},

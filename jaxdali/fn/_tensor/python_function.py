@@ -112,7 +112,9 @@ class PythonFunction(SampleOperator):
             else (result,)
         )
         if len(outputs) != self.outputs:
-            raise ValueError(f"the function must return {self.outputs} outputs, got {len(outputs)}")
+            count = f"{self.outputs} output{'s' * (self.outputs > 1)}"
+            advice = f"; num_outputs={len(outputs)} takes them all" if len(outputs) > 1 else ""
+            raise ValueError(f"the function must return {count}, got {len(outputs)}{advice}")
         return outputs
 
     @staticmethod

@@ -167,7 +167,7 @@ def test_errors():
     for function, arguments, message in (
         (raises, {}, r"KeyError: 'boo'"),
         (lambda x: None, {}, "must return arrays of numbers, got NoneType"),
-        (lambda x: (x, x), {}, "must return 1 outputs, got 2"),
+        (lambda x: (x, x), {}, "must return 1 output, got 2; num_outputs=2 takes"),
         (lambda x: x, {"num_outputs": 2}, "must return 2 outputs, got 1"),
         (
             lambda x: x if len(x) == 3 else x * 1.0,
