@@ -303,7 +303,11 @@ def subscript(node: DataNode, key: Any) -> DataNode:
             return max(-_FAR, min(_FAR, operator.index(number)))
         except TypeError:
             expected = "an integer, a slice, a whole types.Constant, an integer scalar DataNode or newaxis"
-            raise TypeError(f"an index must be {expected}, got {x!r}") from None
+            by_name = (
+                "; the outputs of readers.source have names if its items are dictionaries, those of external_source "
+                "have numbers, num_outputs=2"
+            )
+            raise TypeError(f"an index must be {expected}, got {x!r}{by_name if isinstance(x, str) else ''}") from None
 
     axes: list[IntegerIndex | SliceIndex] = []
     new: list[tuple[int, str]] = []
