@@ -74,10 +74,21 @@ def _column(x: Any, key: str, reader: str) -> np.ndarray | Sequence[Any]:
         return array if array.dtype.kind in "biuf" else x
     if not hasattr(x, "__array__") or not np.ndim(x):
         has_items = hasattr(x, "__getitem__") and hasattr(x, "__len__") and not isinstance(x, (str, bytes, np.generic))
+        advice = "; list(...) makes a list of it" if has_items else ""
+        if has_items and _has_dictionaries(x):
+            advice = f": if the dictionary has the splits of a data set, give one of them, dataset[{key!r}]"
         raise ArgumentTypeError(
             f"{reader}: a data set that is a dictionary has an array or a list for each key, with a row for each item; "
-            f"key {key!r} has a {type(x).__name__}{'; list(...) makes a list of it' if has_items else ''}"
+            f"key {key!r} has a {type(x).__name__}{advice}"
         )
     if (torch := sys.modules.get("torch")) is not None and isinstance(x, torch.Tensor):
         return source_worker.tensor_array(x, torch, f"key {key!r}")
     return np.asarray(x)
+
+
+def _has_dictionaries(x: Any) -> bool:
+    """Whether the items of a value are dictionaries, as those of a data set are."""
+    try:
+        return isinstance(x[0], Mapping)
+    except Exception:  # of a user's class
+        return False

@@ -56,7 +56,10 @@ def _array(x, subject):
         return x
     if _is_undecoded(x):
         if x["bytes"] is None:
-            raise TypeError(f"{subject} has no bytes, but the path {x['path']!r}: the data set must read that file")
+            raise TypeError(
+                f"{subject} has no bytes, but the path {x['path']!r}: the data set must read that file, or be "
+                '{"path": paths, ...}, whose files fn.io.file.read reads'
+            )
         x = x["bytes"]
     if isinstance(x, str):
         x = x.encode()

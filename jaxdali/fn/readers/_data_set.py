@@ -46,6 +46,11 @@ class DataSet:
         self.parts, self.metadata, self._tokens = tuple(parts), tuple(metadata), tuple(tokens)
         sizes = [0]
         for part in self.parts:
+            if isinstance(part, (str, bytes)):
+                raise ArgumentTypeError(
+                    f"{NAME}: a {type(part).__name__} is no data set; fn.readers.file(files=...) and other readers "
+                    "take names of files, and dict(pandas.read_csv(name)) has the columns of a table"
+                )
             if not (hasattr(part, "__len__") and hasattr(part, "__getitem__")):
                 raise ArgumentTypeError(
                     f"{NAME}: a data set needs __len__ and __getitem__, which a {type(part).__name__} does not have"

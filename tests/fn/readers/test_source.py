@@ -219,7 +219,7 @@ class Undecoded:
 
 def test_bytes_of_undecoded_images():
     pipe = pipeline(Undecoded())
-    with pytest.raises(SampleError, match=r"key 'image' has no bytes, but the path '3\.jpg'"):
+    with pytest.raises(SampleError, match=r"key 'image' has no bytes, but the path '3\.jpg'.* fn\.io\.file\.read"):
         pipe.run()
     pipe.close()
     pipe = pipeline(Undecoded(), on_error="replace")
@@ -361,6 +361,8 @@ def test_wrong_arguments():
     for dataset, arguments, text in (
         (3, {}, r"needs __len__ and __getitem__, which a int does not have \(called"),
         ((i for i in range(3)), {}, "which a generator does not have; fn.external_source takes iterables"),
+        ("labels.csv", {}, r"a str is no data set; .* dict\(pandas\.read_csv\(name\)\)"),
+        ({"train": Undecoded()}, {}, r"give one of them, dataset\['train'\]"),
         ([], {}, "is empty"),
         (Endless(), {}, "the length of the data set Endless is wrong: cannot fit 'int' into an index-sized integer"),
         ([1], {"layout": "HW"}, "describes 2 dimensions, the value has 0"),
