@@ -5,7 +5,9 @@ results.
 
 import array
 import contextvars
+import dis
 import functools
+import inspect
 import itertools
 import logging
 import multiprocessing
@@ -21,6 +23,7 @@ import pytest
 from small_images import SMALL, is_inline, run
 
 from jaxdali import fn, pipeline_def
+from jaxdali.plugin.jax._tracing import reachability
 from jaxdali.plugin.jax.fn import jax_function
 
 _counter = 0
@@ -279,6 +282,29 @@ def test_stateless_objects_are_traced_inline():
         np.testing.assert_array_equal(y, x.astype(np.int32) * 3)
     assert is_inline(pipe)
     pipe.close()
+
+
+def clip():
+    multiprocessing.active_children()
+
+
+def test_methods_are_no_globals(caplog):
+    """A function with the name of a method is not called by it."""
+    (((x, y),), pipe) = run(lambda x: (x, jax_function(lambda x: x.clip(3, 5))(x)), n=1)
+    np.testing.assert_array_equal(y, np.clip(x, 3, 5))
+    assert not caplog.records
+    pipe.close()
+
+
+def test_names_of_globals():
+    """Those that `dis` finds, of many functions, also with numbers above 255."""
+    operations = ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+    many = "def f(x):\n    global a\n    a = 1\n    del b\n" + "".join(f"    x.m{i}(g{i})\n" for i in range(300))
+    codes = [f.__code__ for f in vars(inspect).values() if inspect.isfunction(f)]
+    for code in [*codes, compile(many, "", "exec").co_consts[0]]:
+        assert reachability._globals_of(code) == {
+            i.argval for i in dis.get_instructions(code) if i.opname in operations
+        }
 
 
 def test_jit_forces_either():
