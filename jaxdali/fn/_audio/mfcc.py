@@ -34,8 +34,8 @@ def cosines(n: int, count: int, kind: int, normalize: bool, lifter: float) -> np
     if normalize:
         # The constant function (k = 0 in type 2, i = 0 in type 3) has another norm than the cosines.
         frequency = {2: k, 3: i}.get(kind, np.ones(1))
-        matrix *= np.sqrt(2 / n) * np.where(frequency == 0, {2: np.sqrt(0.5), 3: np.sqrt(2)}.get(kind, 1), 1)
-    if lifter > 0:
+        matrix *= np.sqrt(2 / max(n, 1)) * np.where(frequency == 0, {2: np.sqrt(0.5), 3: np.sqrt(2)}.get(kind, 1), 1)
+    if lifter:
         matrix *= 1 + lifter / 2 * np.sin(np.pi * (k + 1) / lifter)
     return matrix.astype(np.float32)
 
@@ -48,7 +48,7 @@ class MFCC(AlongAxis):
     dct_type: int  # 1 to 4
     normalize: bool  # whether the transform is orthogonal
     axis: int  # the axis that is transformed
-    lifter: float  # of the scale of the coefficients, see `cosines`; 0 or less: they are not scaled
+    lifter: float  # of the scale of the coefficients, see `cosines`; 0: they are not scaled
 
     def __post_init__(self):
         if self.dct_type == 1 and self.normalize:
@@ -101,7 +101,7 @@ def mfcc(
       normalize: by an orthonormal basis, as ``scipy.fft.dct(x, dct_type, norm="ortho")``; not with `dct_type` 1.
       axis: the axis that is transformed.
       lifter: coefficient i is multiplied by ``1 + lifter / 2 * sin(pi * (i + 1) / lifter)``, as in librosa. DALI does
-        the same, although its documentation has another formula. 0 or less: nothing is.
+        the same, although its documentation has another formula. 0: nothing is.
 
     Returns:
       float32, with the coefficients along `axis`, of the input's layout.

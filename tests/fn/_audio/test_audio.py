@@ -152,6 +152,13 @@ def test_mfcc(kind):
     want = (np.cos(np.pi * angle) * half) @ x * (1 + 11 * np.sin(np.pi * (k + 1) / 22))
     (outputs,) = run(lambda x: fn.mfcc(x, n_mfcc=6, dct_type=kind, lifter=22.0), [x])
     np.testing.assert_allclose(arrays(outputs)[0], want, rtol=0, atol=4e-4)
+    (negative,) = run(lambda x: fn.mfcc(x, n_mfcc=6, dct_type=kind, lifter=-22.0), [x])
+    np.testing.assert_array_equal(arrays(negative)[0], arrays(outputs)[0])  # the formula is even
+
+
+def test_mfcc_without_mels():
+    (outputs,) = run(lambda x: fn.mfcc(x, normalize=True), [np.zeros((0, 2), np.float32)])
+    assert arrays(outputs)[0].shape == (0, 2)
 
 
 def test_decibels_of_odd_numbers():
