@@ -205,7 +205,7 @@ class ReadCOCO(Reader):
             columns = read_annotations(
                 self.annotations_file,
                 store,
-                images=None if self.images is None else as_list(self.images),
+                images=as_list(self.images) if self.images else None,
                 segmentations=polygons or self.pixelwise_masks,
                 ratio=self.ratio,
                 ltrb=self.ltrb,
@@ -268,8 +268,8 @@ def coco(
       annotations_file: the JSON file.
       preprocessed_annotations: a folder that was written with `save_preprocessed_annotations` (here or in DALI),
         instead of the JSON file.
-      images: names of files as in the annotations. These are read in this order, as often as they are named. None: all
-        images, ordered by id.
+      images: names of files as in the annotations. These are read in this order, as often as they are named. None,
+        or an empty list: all images, ordered by id.
       polygon_masks: whether to also return polygons and vertices.
       pixelwise_masks: whether to also return the class of each pixel, drawn from polygons and run-length encodings
         (needs the package pycocotools, ``pip install "jaxdali[coco]"``, and a JSON file).

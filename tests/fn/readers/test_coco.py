@@ -65,7 +65,7 @@ def test_deprecated_arguments_of_coco(folder, tmp_path):
 
     file = {"annotations_file": folder / "coco.json"}
     with pytest.warns(UserWarning, match="save_img_ids is deprecated: it is image_ids now"):
-        assert labels(read_of(**file, save_img_ids=True), 4)[0] == [[3], [5], [7], [9]]
+        assert labels(read_of(**file, save_img_ids=True, images=[]), 4)[0] == [[3], [5], [7], [9]]
     with pytest.warns(
         UserWarning, match=r"dump_meta_files(_path)? is deprecated: it is save_preprocessed_annotations(_dir)? now"
     ):
