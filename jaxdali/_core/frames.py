@@ -48,9 +48,10 @@ def per_frame(op: Operator, *specs: Spec) -> Operator:
                 and not op.repeats_input
                 and not (_layout(s, a).startswith("F") and s.ndim > 1)
             ):
-                form = f"is of layout {s.layout!r}" if s.layout else f"has {s.ndim} dimensions and no layout"
+                form = f"of layout {s.layout!r}" if s.layout else f"{s.ndim}-D without a layout"
                 raise ArgumentError(
-                    f"{_subject(declarations[i])} is a sequence, of layout {layout!r}, but {_subject(a)} is not: it {form}"
+                    f"{_subject(declarations[i])} is a sequence, of layout {layout!r}, so the first axis of {_subject(a)} "
+                    f"must be that of the frames, F, too: it is {form}"
                 )
     return Frames(inner=op, sequences=sequences) if sequence_indices else op
 

@@ -126,7 +126,7 @@ def test_refused():
         run(brightness, RAGGED, [factors[0], factors[2], factors[2]], layouts=("FHWC", ""))
     with pytest.raises(
         RuntimeError,
-        match=r"brightness .*argument brightness is a sequence, of layout 'F', but the input is not: .* 'HWC'",
+        match=r"brightness .*argument brightness is a sequence, of layout 'F', so the first axis of the input .* 'HWC'",
     ):
         run(brightness, [v[0] for v in RAGGED], factors, layouts=("HWC", ""))
     with pytest.raises(RuntimeError, match=r"jitter .*argument mask is a sequence, of layout 'F': .*not per frame"):
