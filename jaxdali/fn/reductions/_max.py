@@ -40,7 +40,7 @@ def max(
       keep_dims: whether reduced axes stay, with extent 1.
 
     Returns:
-      The greatest elements, of the input's type.
+      The greatest elements, of the input's type. A NaN may hide them, or not.
 
     Raises:
       ValueError: wrong axes.

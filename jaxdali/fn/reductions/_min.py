@@ -40,7 +40,7 @@ def min(
       keep_dims: whether reduced axes stay, with extent 1.
 
     Returns:
-      The least elements, of the input's type.
+      The least elements, of the input's type. A NaN may hide them, or not.
 
     Raises:
       ValueError: wrong axes.
