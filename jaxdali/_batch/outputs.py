@@ -20,6 +20,10 @@ from .batch import EagerArrays, InFlightBatch
 from .delivery import Delivery, RaggedForm, ShardArrays
 from .resources import RunResources
 
+# A result that uses less than 1 / `_LEAST_USED` of a roomy buffer is copied out of it, up to this number of bytes. A
+# kept result would otherwise reserve `LEAST_ROOMY` elements of address space.
+_LEAST_USED, _LARGEST_COPY = 16, 1 << 16
+
 
 class Outputs:
     """Converts outputs to their final form.
@@ -52,11 +56,14 @@ class Outputs:
         if result is None:  # it was made on the host
             return value
         if isinstance(result, Ragged):
-            offsets, _ = plan_offsets(value.shapes, num_shards=1)
+            offsets, num_elements = plan_offsets(value.shapes, num_shards=1)
             if is_on_accelerator(result.data):
                 samples: Any = DeviceSamples(result.data, offsets, value.shapes)
                 return Value(value.spec, value.shapes, samples)
-            return Value(value.spec, value.shapes, Packed(np.asarray(result.data)[None], offsets, value.shapes))
+            row = np.asarray(result.data)
+            if num_elements * _LEAST_USED < len(row) and num_elements * row.itemsize <= _LARGEST_COPY:
+                row = row[:num_elements].copy()
+            return Value(value.spec, value.shapes, Packed(row[None], offsets, value.shapes))
         return Value(value.spec, value.shapes, result[0] if isinstance(result, EagerArrays) else result)
 
     def host_value(self, ref: Ref, batch: InFlightBatch) -> Value:

@@ -577,3 +577,14 @@ def test_lists_of_values_for_the_samples():
 def test_vmap_is_refused():
     with pytest.raises(ValueError, match=r"functions work on batches, so jax\.vmap can't add an axis"):
         jax.vmap(lambda x: jd.flip(x).jax())(jnp.zeros((2, 3, 4, 4, 3), jnp.uint8))
+
+
+def test_small_results_free_their_buffers():
+    """A kept result would reserve a buffer as large as the program's, with room for photos."""
+    images = [np.arange(h * 12, dtype=np.uint8).reshape(h, 4, 3) for h in (5, 6)]
+    flipped = jd.flip(images)
+    assert isinstance(flipped._data, np.ndarray)
+    assert flipped._data.base is None or flipped._data.base.nbytes < 1000
+    for x, y, z in zip(images, flipped, jd.flip(flipped), strict=True):  # which copies it into a large one
+        np.testing.assert_array_equal(y, x[:, ::-1])
+        np.testing.assert_array_equal(z, x)
