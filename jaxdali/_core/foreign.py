@@ -83,14 +83,21 @@ _JITTER = (
 )
 _KEYS = "`jax.random.key(seed)`, as `key=` of functions of `jaxdali.dynamic`; in a pipeline `fn.random.key()` gives each sample a key"
 _LETTERBOX = '`fn.resize(x, size=..., mode="not_larger")`, then `fn.crop(x, crop=..., out_of_bounds_policy="pad")`'
+_MASK = "`fn.erase(x, anchor=..., shape=..., axes=[0])` erases rows of a spectrogram, `axes=[1]` columns"
 _MIX = "`fn.permute_batch(x, indices=fn.batch_permutation())` gives each image a partner, `fn.random.beta(alpha=..., beta=...)` a weight"
 _MIXTURE = "`fn.readers.source([a, b], weights=[0.7, 0.3])` mixes data sets, and `weights=` of readers of containers their files"
 _NN, _LINEAR, _CUBIC, _LANCZOS = (f"`types.INTERP_{x}`" for x in ("NN", "LINEAR", "CUBIC", "LANCZOS3"))
 _PAIRS = "`fn.filter(x, kernel)`"
 _PERMUTATION = "`fn.batch_permutation()` permutes the samples of a batch"
+_PAD = "`fn.pad(x, axes=[0])` gives the samples of a batch one shape"
+_PROCESSOR = (
+    '`fn.resize(x, resize_shorter=..., interp_type=types.INTERP_CUBIC, convention="torchvision", '
+    'size_convention="torchvision")`, then `fn.crop_mirror_normalize(x, crop=..., rounding="truncate", mean=..., std=...)`'
+)
 _RANDOM_CROP = "`fn.crop(x, crop=..., crop_pos_x=fn.random.uniform(range=[0.0, 1.0]), crop_pos_y=fn.random.uniform(range=[0.0, 1.0]))`"
 _RANDOM_ROTATION = "`fn.rotate(x, angle=fn.random.uniform(range=[-10.0, 10.0]), keep_size=True, fill_value=0)`"
 _READ = "`fn.readers.file(files=...)` reads files, `fn.decoders.image(x)` decodes them"
+_RECORDS = "a sample of a reader stays one sample: `fn.readers.source(dataset)` takes a data set with an item for each"
 _REMAP = "`fn.experimental.remap(x, mapx, mapy)`"
 _RESIZED_CROP = (
     "`fn.random_resized_crop(x, size=...)`, or `fn.decoders.image_random_crop(x)`, which decodes only the window, and "
@@ -100,6 +107,7 @@ _ROI = "`fn.resize(x, roi_start=..., roi_end=..., size=...)`"
 _SHUFFLE = "`random_shuffle=True` of the reader"
 _SHARDS = "`fn.readers.file(num_shards=..., shard_id=...)` and all other readers divide their samples"
 _SOMETIMES = "an `if` on `fn.random.coin_flip(probability=...)`, in a pipeline with `enable_conditionals=True`"
+_TABLE = "`fn.readers.source(columns)`, where `columns` is a dictionary with an array or a list for each column"
 _TFRECORD = "`fn.readers.tfrecord(path=..., features=...)`"
 _THREADS = "`num_threads=` of the pipeline: workers are threads, but for `fn.readers.source(num_workers=...)`"
 _VIDEO = "`fn.readers.video(filenames=..., sequence_length=...)` reads and decodes files"
@@ -208,6 +216,13 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     },
     _TF: {
         "RandomFlip": _FLIP,
+        "Rescaling": _FLOATS,
+        "Normalization": "`fn.crop_mirror_normalize(x, mean=..., std=...)`, where both are those of 0..255",
+        "image_dataset_from_directory": f"{_FOLDERS}. `fn.decoders.image` decodes them",
+        "audio_dataset_from_directory": f"{_FOLDERS}. `fn.decoders.audio` decodes them",
+        "decode_wav": "`fn.decoders.audio(x, sample_rate=...)`",
+        "pad_sequences": _PAD,
+        "to_categorical": "`fn.one_hot(x, num_classes=...)`",
         "load_img": _READ,
         "read_file": "`fn.readers.file(files=...)` reads files",
         "decode_raw": "`fn.reinterpret(x, dtype=...)`",
@@ -225,12 +240,36 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "shuffle": _SHUFFLE,
         "batch": _BATCH_SIZE,
         "map": _FUNCTION,
+        "interleave": "readers take many files, and read them in threads, `num_threads=` of the pipeline",
+        "repeat": "each `for` over the iterator is an epoch, and `repeat=True` of the iterator makes them one",
+        "prefetch": "`prefetch_queue_depth=` of the pipeline",
+        "take": "`itertools.islice(iterator, n)` for n batches",
+        "skip": "`iterator.set_state(state)` continues from the position of a `get_state()`",
+        "zip": "two readers in one definition give their samples side by side, in one order if they have equal `seed=` "
+        "and shuffling",
+        "enumerate": '`metadata=["index"]` of the reader gives the number of each sample',
+        "cache": "`fn.decoders.image(x, cache_size=...)` keeps decoded images, `jaxdali.Storage(cache_dir=...)` fetched files",
+        "padded_batch": _PAD,
+        "bucket_by_sequence_length": "`fn.readers.source(dataset, lengths=..., group_by_length=...)`, then "
+        "`fn.pad(x, axes=[0], align=...)`",
+        "ragged_batch": "`ragged=` of the iterator",
+        "flat_map": _RECORDS,
+        "unbatch": _RECORDS,
+        "CsvDataset": _TABLE,
+        "make_csv_dataset": _TABLE,
+        "TextLineDataset": _DATASET,
         "AUTOTUNE": '`num_threads="auto"` and `prefetch_queue_depth="auto"` of the pipeline',
     },
     _TRANSFORMERS: {
         "load_image": _READ,
         "load_audio": "`fn.readers.file(files=...)` reads files, `fn.decoders.audio(x)` decodes them",
         "load_video": _VIDEO,
+        "CLIPImageProcessor": _PROCESSOR,
+        "ViTImageProcessor": _PROCESSOR,
+        "AutoImageProcessor": _PROCESSOR,
+        "shortest_edge": "`fn.resize(x, resize_shorter=...)`",
+        "rescale": _FLOATS,
+        "to_rgb": "`fn.decoders.image(x)` gives RGB, whatever the file has",
     },
     _ALBUMENTATIONS: {
         "Transpose": "`fn.transpose(x, perm=[1, 0, 2])`",
@@ -304,9 +343,13 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "readers.npz": "`fn.readers.source(arrays)` reads the rows of `arrays = dict(numpy.load(path))`",
         **dict.fromkeys(
             ("readers.csv", "readers.tsv", "readers.json", "readers.jsonl"),
-            "`fn.readers.source(columns)`, where `columns` is a dictionary with an array or a list for each column",
+            _TABLE,
         ),
         **dict.fromkeys(("readers.hdf5", "readers.h5", "readers.zarr", "readers.lmdb", "readers.text"), _DATASET),
+        **dict.fromkeys(
+            ("decoders.nifti", "decoders.dicom"),
+            "`jaxdali.extend.register_decoder` takes a decoder of one's own, as do the items of `fn.readers.source(dataset)`",
+        ),
         "readers.arrow": "`fn.readers.parquet(path=...)` also reads files of Arrow",
         "readers.feather": "`fn.readers.parquet(path=...)` also reads files of Arrow",
         "readers.tar": "`fn.readers.webdataset(paths=...)`",
@@ -357,6 +400,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "randint": "`fn.random.choice(n)` draws a whole number below `n`",
         "multinomial": "`fn.random.choice(values, p=...)`",
         "randperm": _PERMUTATION,
+        "pad_sequence": _PAD,
         "manual_seed": "`seed=` of the pipeline, or `key=` of a function of `jaxdali.dynamic`",
         "from_numpy": _CONSTANT,
         "as_tensor": _CONSTANT,
@@ -365,6 +409,12 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "stft": "`fn.spectrogram(x, nfft=..., window_length=..., window_step=...)`",
         "MelSpectrogram": "`fn.spectrogram(x)`, then `fn.mel_filter_bank(x)` and `fn.to_decibels(x)`",
         "AmplitudeToDB": "`fn.to_decibels(x)`",
+        "power_to_db": "`fn.to_decibels(x)`",
+        "FrequencyMasking": _MASK,
+        "TimeMasking": _MASK,
+        "SpecAugment": _MASK,
+        "load": "`fn.readers.file(files=...)` reads files; `fn.decoders.audio(x)`, `fn.decoders.image(x)` and "
+        "`fn.decoders.numpy(x)` decode them",
         "Resample": "`fn.audio_resample(x, in_rate=..., out_rate=...)`",
     },
     _NUMPY: {
