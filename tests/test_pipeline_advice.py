@@ -127,6 +127,22 @@ def test_names_of_files(names):
         made(lambda: fn.decoders.image(names))
 
 
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda x: fn.crop(x, crop=(4, 5, 3)), "crop"),
+        (lambda x: fn.crop(x, crop_d=4, crop_h=5, crop_w=3), "crop_d"),
+        (lambda x: fn.crop_mirror_normalize(x, crop=(4, 5), crop_pos_z=0.1), "crop_pos_z"),
+        (lambda x: fn.flip(x, depthwise=1), "depthwise"),
+        (lambda x: fn.rotate(x, angle=10.0, axis=(0, 0, 1)), "axis"),
+    ],
+)
+def test_depths_of_images(call, argument):
+    with pytest.warns(UserWarning, match=rf'argument {argument} is for volumes.*fn\.reshape\(x, layout="DHW"\) says'):
+        made(lambda: call(fn.external_source(lambda: HWC)))
+    made(lambda: call(fn.external_source(lambda: HWC, layout="HWC")))
+
+
 @pytest.mark.parametrize("as_data", [list, lambda names: {"path": names}], ids=["list", "dictionary"])
 def test_data_set_of_names(tmp_path, as_data):
     path = tmp_path / "a.jpg"

@@ -13,7 +13,7 @@ from ..._core.context import HostContext
 from ..._core.errors import ArgumentError
 from ..._core.values import Spec, Value
 from ..._cpu import Status
-from .layouts import LAYOUT_ADVICE, SPATIAL
+from .layouts import LAYOUT_ADVICE, SPATIAL, depth_doubt
 from .window import Part, Window
 
 Policy = Literal["error", "pad", "trim_to_shape"]
@@ -225,6 +225,17 @@ class CropWindow(Bounded):
     def layout(self, image: Spec) -> str:
         # Four axes without a layout are a volume for crops, as in DALI; for other operators they are a sequence, FHWC.
         return "DHWC" if image.ndim == 4 and not image.layout else super().layout(image)
+
+    def doubts(self, *specs: Spec) -> str:
+        """See `Operator.doubts`: about arguments for a depth."""
+        a = self.args
+        arguments = {
+            "crop": a.is_static("crop") and len(a.get("crop") or ()) == 3,
+            "crop_d": "crop_d" in a,
+            "crop_pos_z": not a.is_static("crop_pos_z") or a.get("crop_pos_z") not in (None, 0.5),
+        }
+        # Four axes are a volume, see `layout`.
+        return depth_doubt(specs[0], next((n for n, x in arguments.items() if x and specs[0].ndim == 3), ""))
 
     def crop_extents(self, image: Spec) -> list[int | None]:
         """The extents of the window that are known when the pipeline is built."""

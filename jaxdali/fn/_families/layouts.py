@@ -12,7 +12,7 @@ DEFAULT_LAYOUTS = {3: "HWC", 4: "FHWC", 5: "FDHWC"}
 SPATIAL = "DHW"  # letters of the spatial axes: depth, height, width
 # Advice for samples of two axes: gray images, or rows of an image that was taken for a batch.
 NO_LAYOUT = "gray images have an axis of channels, images[..., None]; external_source needs batch=False if its source gives samples"
-LAYOUT_ADVICE = '; fn.reshape(x, layout="HWC") gives images a layout'  # for names of axes, of data without a layout
+LAYOUT_ADVICE = '; fn.reshape(x, layout="HWC") gives images a layout, layout="DHWC" volumes'  # for names of axes, of data without a layout
 
 
 def filtered_layout(spec: Spec, reads_images: bool) -> str:
@@ -41,6 +41,23 @@ def image_layout(spec: Spec, among: Sequence[str] = ()) -> str:
     expected += f" or none ({defaults})" if defaults else ""
     advice = channels_missing(layout, among) or (f"; {NO_LAYOUT}" if not spec.layout and spec.ndim == 2 else "")
     raise ValueError(f"the input must have {expected}, got {actual}{advice}")
+
+
+def depth_doubt(image: Spec, argument: str) -> str:
+    """A warning about an argument for the depth of volumes, if the image has no layout and is read as one without depth;
+    "" if there is none.
+
+    Args:
+      argument: the name of the argument; "": it is not given.
+    """
+    layout = DEFAULT_LAYOUTS.get(image.ndim, "")
+    if not argument or image.layout or not layout or "D" in layout:
+        return ""
+    volume = "DHW" if image.ndim == 3 else "DHWC"
+    return (
+        f"argument {argument} is for volumes, but samples without a layout are read as {layout}: "
+        f'fn.reshape(x, layout="{volume}") says that they are volumes'
+    )
 
 
 def channels_missing(layout: str, accepted: Iterable[str]) -> str:

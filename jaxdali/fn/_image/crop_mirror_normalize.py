@@ -33,8 +33,10 @@ class CropMirrorNormalize(CropWindow):
     shift: float  # is added to them then
 
     def doubts(self, *specs: Spec) -> str:
-        """A warning about `mean` and `std` that look as if they were for pixels of 0 ... 1; "" if there is none."""
-        return statistics_doubts(self.args, self.scale, specs[0])
+        """A warning about `mean` and `std` that look as if they were for pixels of 0 ... 1, or about a depth; "" if
+        there is none.
+        """
+        return statistics_doubts(self.args, self.scale, specs[0]) or super().doubts(*specs)
 
     @property
     def has_fill(self) -> bool:

@@ -11,6 +11,7 @@ from ..._core.graph import DataNode
 from ..._core.operator_function import Hints, Input, PerSample, operator_function
 from ..._core.values import Spec, Value
 from .._families import Part, Window
+from .._families.layouts import depth_doubt
 
 
 class Flip(Window):
@@ -20,6 +21,10 @@ class Flip(Window):
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         return (dataclasses.replace(image, layout=self.layout(image)),)
+
+    def doubts(self, *specs: Spec) -> str:
+        is_deep = not self.args.is_static("depthwise") or self.args.get("depthwise")
+        return depth_doubt(specs[0], "depthwise" if is_deep else "")
 
     def part(self, ctx: HostContext, image: Value, a: Values) -> Part:
         window = Part.whole(image.shapes)

@@ -16,6 +16,7 @@ from ..._core.operator_function import DTypeHints, Input, ListOf, OneOrMore, Per
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import Warp
+from .._families.layouts import depth_doubt
 
 
 def radians(degrees: np.ndarray) -> np.ndarray:
@@ -121,6 +122,9 @@ class Rotate(Warp):
 
     name = "rotate"
     keep_size: bool
+
+    def doubts(self, *specs: Spec) -> str:
+        return depth_doubt(specs[0], "axis" if "axis" in self.args else "")
 
     def infer(self, image: Spec, *arguments: Spec) -> tuple[Spec, ...]:
         """The input's layout, with the extents of the canvas as far as they are the same for all samples."""
