@@ -94,7 +94,9 @@ class Spectrogram(ProgramOperator):
         """An image of frequencies and windows. The number of windows is known if the signal's length is."""
         check_floats(x)
         if not x.ndim:
-            raise ArgumentError("the input must be a signal, got a scalar")
+            raise ArgumentError(
+                "the input must be a signal, got a scalar: the first axis of an array counts samples, so x[None] has one signal"
+            )
         frames = None
         if x.shape is not None:
             if problem := self._problem(x.shape):
