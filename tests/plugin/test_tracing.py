@@ -297,7 +297,7 @@ def test_methods_are_no_globals(caplog):
 
 
 def test_names_of_globals():
-    """Those that `dis` finds, of many functions, also with numbers above 255."""
+    """`dis` finds the same in many functions, also with numbers above 255."""
     operations = ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
     many = "def f(x):\n    global a\n    a = 1\n    del b\n" + "".join(f"    x.m{i}(g{i})\n" for i in range(300))
     codes = [f.__code__ for f in vars(inspect).values() if inspect.isfunction(f)]

@@ -227,7 +227,7 @@ class CropWindow(Bounded):
         return "DHWC" if image.ndim == 4 and not image.layout else super().layout(image)
 
     def doubts(self, *specs: Spec) -> str:
-        """See `Operator.doubts`: about arguments for a depth."""
+        """A warning about arguments for a depth; "" if there is none."""
         a = self.args
         arguments = {
             "crop": a.is_static("crop") and len(a.get("crop") or ()) == 3,
