@@ -217,7 +217,8 @@ class FinishedBatch:
         `Value`.
       state: the state after this batch.
       ids: epoch, position and presence of each sample.
-      names: the source infos of the samples of each output (none with `as_arrays`), see `origins.py`.
+      names: the source infos of the samples of each output (none with `as_arrays`), see `origins.py`. They are computed
+        when they are read, which takes longer than reading small records.
       replaced: (file, reason) of each sample that was replaced or skipped.
     """
 

@@ -333,7 +333,7 @@ class Executor:
                 replaced=[*batch.unread, *batch.replaced],
             )
         infos = [source_info(batch, x, self.B) for x in self.graph.outputs]  # an item is None if nothing is known
-        names = tuple([""] * self.B if info is None else [*info] for info in infos)
+        names = tuple([""] * self.B if info is None else info for info in infos)
         values = tuple(self._outputs.value(r, batch) for r in plan.outputs)
         self._count(values)
         return FinishedBatch(values, batch.after, ids, names, [*batch.unread, *batch.replaced])

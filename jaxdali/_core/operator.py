@@ -18,6 +18,7 @@ from .arguments import NO_ARGUMENTS, Arguments, Values
 from .context import BuildContext, HostContext, LowerContext
 from .errors import ArgumentError
 from .input_warnings import image_layout_warning
+from .texts import Texts
 from .values import Spec, Value
 
 _lock = threading.RLock()  # guards which classes have been made dataclasses; making one makes its bases
@@ -32,13 +33,9 @@ def joined(names: Sequence[Names]) -> Names:
     no value has known origins.
     """
     known_names = [n for n in names if n is not None]
-    return (
-        [";".join(n for n in sample_names if n) for sample_names in zip(*known_names, strict=True)]
-        if len(known_names) > 1
-        else known_names[0]
-        if known_names
-        else None
-    )
+    if len(known_names) < 2:
+        return known_names[0] if known_names else None
+    return Texts.of(known_names, lambda i: ";".join(name for names in known_names if (name := names[i])))
 
 
 @typing.dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -180,10 +177,13 @@ class Operator:
         # The usual case: all inputs descend from one source, and share its list.
         if all(n is known_names[0] for n in known_names):
             return known_names[0] if known_names else None
-        return [
-            origins.pop() if len(origins := {*sample_names} - {""}) == 1 else ""
-            for sample_names in zip(*known_names, strict=True)
-        ]
+
+        def common(i: int) -> str:
+            """The origin that all inputs of sample `i` have."""
+            origins = {names_of_input[i] for names_of_input in known_names} - {""}
+            return origins.pop() if len(origins) == 1 else ""
+
+        return Texts.of(known_names, common)
 
     @property
     def joins(self) -> Sequence[int]:

@@ -17,6 +17,7 @@ from .._core.names import did_you_mean
 from .._core.operator import ProgramOperator
 from .._core.redaction import redacted
 from .._core.system import thread_pool
+from .._core.texts import Texts
 from .._core.values import METADATA, Spec, metadata_of
 from .._cpu import Status
 from .records import Records
@@ -26,29 +27,6 @@ from .walk import Order, Walk
 _LONGEST_NAME = 8192  # characters of the origin of a sample: more than paths have, but names in archives may have any
 
 OnError = Literal["raise", "replace", "skip"]  # the reaction to a record that can't be read, see `Reader`
-
-
-class _Texts(Sequence):
-    """Strings about the samples of a batch, for messages and source_info. Each is computed only when it is read.
-
-    Args:
-      functions: `Records.name` or `Records.full_name` of each list.
-      index: the numbers of the records, of one list after another, of each equally many.
-    """
-
-    def __init__(self, functions: Sequence[Callable[[int], str]], index: np.ndarray):
-        self._functions = functions
-        self._index = index
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-    def __getitem__(self, i):
-        if isinstance(i, slice):
-            return [self[j] for j in range(*i.indices(len(self)))]
-        i = range(len(self))[i]  # also from the end; raises IndexError
-        k = i * len(self._functions) // len(self)  # the number of the list
-        return redacted(cut(self._functions[k](int(self._index[i])), _LONGEST_NAME))
 
 
 class ListSource(Source):
@@ -158,12 +136,12 @@ class ListSource(Source):
         steps = [walk.take(cursor, B, B) for walk, cursor in zip(self.walks, cursors)]
         index, epoch, position = steps[0][:3] if len(steps) == 1 else map(np.concatenate, list(zip(*steps))[:3])
         names, paths = (
-            _Texts([r.name for r in self._records], index),
-            _Texts([r.full_name for r in self._records], index),
+            _texts([r.name for r in self._records], index),
+            _texts([r.full_name for r in self._records], index),
         )
 
         def of_output(k: int) -> Sequence[str]:
-            return _Texts([functools.partial(r.name_of_output, output=k) for r in self._records], index)
+            return _texts([functools.partial(r.name_of_output, output=k) for r in self._records], index)
 
         return index, [cursor for *_, cursor in steps], SampleIds(epoch, position, names, paths, of_output=of_output)
 
@@ -290,6 +268,17 @@ class ListSource(Source):
             self._threads = None
         for records in self._records:
             records.close()
+
+
+def _texts(functions: Sequence[Callable[[int], str]], index: np.ndarray) -> Texts:
+    """Strings about records, without the secrets in URLs.
+
+    Args:
+      functions: `Records.name` or `Records.full_name` of each list.
+      index: the numbers of the records, of one list after another, of each equally many.
+    """
+    N = len(index)
+    return Texts(lambda i: redacted(cut(functions[i * len(functions) // N](int(index[i])), _LONGEST_NAME)), N)
 
 
 def metadata_function(records: Records, name: str) -> Callable[[int], Any]:

@@ -1,12 +1,14 @@
 """source_info of the outputs of operators, compared with DALI 2.4's for the same definitions."""
 
 import io
+import pathlib
 import tarfile
 
 import numpy as np
 import pytest
 
 from jaxdali import fn, math, pipeline_def, types
+from jaxdali._data import list_source
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +100,33 @@ def test_branches(folder):
         return c, d
 
     assert names(pipeline(), folder) == [["", "", "n3", "n2"], ["n1", "n2", "n2", "n3"]]
+
+
+def test_names_are_made_when_read(folder, monkeypatch):
+    """To make the names of small records takes longer than to read them."""
+    requested = []
+    monkeypatch.setattr(list_source, "redacted", lambda text: requested.append(text) or text)
+
+    @pipeline_def(batch_size=2, num_threads=1, prefetch_queue_depth=1, enable_conditionals=True)
+    def pipeline():
+        a, b = (fn.readers.numpy(files=[str(folder / f"n{i}.npy") for i in range(4)]) for _ in range(2))
+        c = fn.copy(a) if fn.reductions.max(a) > 0 else b
+        return (
+            a,
+            a + b,
+            c,
+            fn.permute_batch(a, indices=[1, 0]),
+            fn.multi_paste(fn.reinterpret(a, layout="HWC"), in_ids=[0], output_size=[4, 4]),
+        )
+
+    pipe = pipeline()
+    pipe.build()
+    requested.clear()
+    outputs = pipe.run()
+    assert requested == []
+    infos = [[pathlib.Path(x.source_info()).stem for x in output] for output in outputs]
+    assert infos == [*3 * [["n0", "n1"]], ["n1", "n0"], ["n0", "n0"]]
+    pipe.close()
 
 
 def test_readers(tmp_path):

@@ -18,6 +18,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import Names, NativeOperator, Operator, Setup, joined
 from ..._core.operator_function import Hints, Input, ListOf, OneOrMore, PerFrame, PerSample, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.texts import Texts
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from ...types import is_number
@@ -88,13 +89,13 @@ class MultiPaste(NativeOperator):
         ids = None if is_static else data(len(images) + self.args.inputs.index("in_ids"))
         if names_of_images is None or (ids is None and not is_static):
             return None
-        pasted_names = [""] * len(names_of_images)
+        places: list[list[int]] = [[]] * len(names_of_images)  # of the images that each sample gets
         # `in_ids` are numbers of samples of the shard, without the missing ones.
         for samples in present():
             for i in samples.tolist():
                 ids_of_sample = np.ravel(self.args.get("in_ids") if ids is None else ids.sample(i)).astype(int)
-                pasted_names[i] = ";".join(name for k in ids_of_sample if (name := names_of_images[int(samples[k])]))
-        return pasted_names
+                places[i] = samples[ids_of_sample].tolist()
+        return Texts.of([names_of_images], lambda i: ";".join(name for k in places[i] if (name := names_of_images[k])))
 
     @property
     def mixes(self) -> bool:

@@ -18,6 +18,7 @@ from ..._core.errors import InputTypeError
 from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, Names, NativeOperator, Operator, SampleOperator, Setup
 from ..._core.ragged import Ragged
+from ..._core.texts import Texts
 from ..._core.values import Spec, Value
 
 # The input of a value, or (input of a predicate, tree if it is true, tree if it is false).
@@ -48,9 +49,8 @@ class Merge(HostOperator, NativeOperator):
             return super().origins(names, data, present)
         # The index among `joins` of the value that each sample took. Only the predicates need data for it.
         places = _places(self.tree, [predicates.get(i) for i in range(len(names))]).tolist()
-        return [
-            input_names[i] if (input_names := names[self.joins[k]]) is not None else "" for i, k in enumerate(places)
-        ]
+        values = [names[k] or [""] * len(places) for k in self.joins]
+        return Texts.of(values, lambda i: values[places[i]][i])
 
     def absorb(self, i: int, inner: Operator) -> Operator | None:  # see Note [Absorbing merges]
         """See `Operator.absorb`: one merge that also chooses among the values of another; None for other operators."""

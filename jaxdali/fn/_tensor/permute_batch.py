@@ -14,6 +14,7 @@ from ..._core.graph import DataNode
 from ..._core.operator import HostOperator, Names, ProgramOperator, Setup
 from ..._core.operator_function import Hints, Input, OneOrMore, PerSample, operator_function
 from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.texts import Texts
 from ..._core.values import Spec, Value
 from ..._cpu import Status
 from .._families import samples_of_blocks
@@ -44,7 +45,7 @@ class PermuteBatch(HostOperator, ProgramOperator):
         indices = None if is_static else data(1)
         if input_names is None or (indices is None and not is_static):
             return None
-        permuted = [""] * len(input_names)
+        places: list[int | None] = [None] * len(input_names)  # of the samples that take the places
         # `indices` are numbers of samples of the shard, without the missing ones: one list for the batch, or one number
         # for each sample.
         for samples in present():
@@ -54,8 +55,8 @@ class PermuteBatch(HostOperator, ProgramOperator):
                 else [np.ravel(indices.sample(i))[0] for i in samples]
             )
             for i, k in zip(samples.tolist(), sources):
-                permuted[i] = input_names[int(samples[int(k)])]
-        return permuted
+                places[i] = int(samples[int(k)])
+        return Texts.of([input_names], lambda i: "" if (place := places[i]) is None else input_names[place])
 
     def _places(self, ctx: HostContext, values: tuple[Value, ...]) -> np.ndarray:
         """The sample that replaces each sample, ``i64[N]``, counted over all shards. Absent samples stay."""

@@ -101,6 +101,29 @@ def test_reading_goes_on_anywhere(data_sets, pool, name, order, S, B, pad, batch
         x.close()
 
 
+@pytest.mark.parametrize("name", READERS)
+def test_names_outlast_the_reader(data_sets, name):
+    """They are computed when they are read: after later batches, another epoch, and the end of the pipeline."""
+
+    @pipeline_def(batch_size=3, num_threads=1)
+    def pipeline():
+        return tuple(nodes_in(getattr(fn.readers, name)(**data_sets(name), random_shuffle=True, seed=1)))
+
+    def names(outputs):
+        return [[x.source_info() for x in output] for output in outputs]
+
+    pipe = pipeline()
+    batches = [pipe.run() for _ in range(3)]
+    pipe.reset()
+    pipe.run()
+    pipe.close()
+    del pipe
+    pipe = pipeline()
+    assert [names(outputs) for outputs in batches] == [names(pipe.run()) for _ in range(3)]
+    assert any(name for output in names(batches[0]) for name in output)
+    pipe.close()
+
+
 # --- data sets of which some records can't be read --------------------------------------------------------------------
 
 # Files that are removed once the list is made, by reader.
