@@ -13,7 +13,7 @@ import numpy as np
 
 from ._core import names as _names
 from ._core.errors import ArgumentError
-from ._core.ragged import DeviceSamples
+from ._core.ragged import DeviceSamples, HostSamples
 from ._tensors.copying import copy_from_device as _copy_from_device
 from ._tensors.copying import copy_out as _copy_out
 from ._tensors.thumbnails import SHOWN as _SHOWN
@@ -235,10 +235,9 @@ class _TensorList:
         dtype: Any = None,
         ndim: int | None = None,
     ):
-        self._dense = None if isinstance(data, (list, tuple, DeviceSamples)) else data
-        self._samples: Sequence[Any] = (
-            data if isinstance(data, DeviceSamples) else list(data) if self._dense is None else ()
-        )
+        is_ragged = isinstance(data, (DeviceSamples, HostSamples))
+        self._dense = None if is_ragged or isinstance(data, (list, tuple)) else data
+        self._samples: Sequence[Any] = data if is_ragged else list(data) if self._dense is None else ()
         if self._dense is not None and self._dense.ndim == 0:
             raise ValueError(f"a {type(self).__name__} needs a batch axis, got a scalar")
         # The array of the batch, whose first axis is that of the samples, or the first sample; None: there is no sample.
@@ -247,7 +246,7 @@ class _TensorList:
             self._dtype, self._ndim = np.dtype(dtype or np.float32), ndim or 0
         else:
             self._dtype, self._ndim = np.dtype(first.dtype), first.ndim - (self._dense is not None)
-        # The samples of `DeviceSamples` have one type and rank.
+        # Those of a ragged batch have one type and rank.
         for sample in self._samples if isinstance(self._samples, list) else ():
             if sample.dtype != self._dtype or sample.ndim != self._ndim:
                 raise ValueError(
@@ -280,7 +279,7 @@ class _TensorList:
 
     def shape(self) -> list[tuple[int, ...]]:
         """The shape of each sample."""
-        if isinstance(self._samples, DeviceSamples):
+        if isinstance(self._samples, (DeviceSamples, HostSamples)):
             return list(self._samples.shapes)
         return (
             [tuple(x.shape) for x in self._samples]
@@ -419,7 +418,10 @@ class TensorListCPU(_TensorList):
         dtype: Any = None,
         ndim: int | None = None,
     ):
-        data = [np.asarray(x) for x in data] if isinstance(data, (list, tuple)) else np.asarray(data)
+        if isinstance(data, (list, tuple)):
+            data = [np.asarray(x) for x in data]
+        elif not isinstance(data, HostSamples):
+            data = np.asarray(data)
         super().__init__(data, layout, source_info=source_info, owner=owner, dtype=dtype, ndim=ndim)
 
     def _stack(self, samples: list[Any]) -> np.ndarray:

@@ -95,6 +95,30 @@ class Packed:
         return self.data[row, start : start + size].reshape(shape)
 
 
+class HostSamples(Sequence[np.ndarray]):
+    """Some samples of a ragged batch on the host, as views that are made when they are read.
+
+    Args:
+      data: the batch.
+      indices: the numbers of the samples.
+    """
+
+    def __init__(self, data: Packed, indices: Sequence[int]):
+        self._data = data
+        self._indices = indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._data[self._indices[i]]
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shape of each sample."""
+        return [tuple(s) for s in self._data.shapes[list(self._indices)].tolist()]
+
+
 def is_on_accelerator(array: Any) -> bool:
     """Whether a batch is a `jax.Array` on a device other than the CPU."""
     return isinstance(array, jax.Array) and next(iter(array.devices())).platform != "cpu"

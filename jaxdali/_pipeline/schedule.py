@@ -9,7 +9,7 @@ import numpy as np
 
 from .._batch.batch import FinishedBatch
 from .._batch.executor import Executor
-from .._core.ragged import DeviceSamples, Packed, is_on_accelerator
+from .._core.ragged import DeviceSamples, HostSamples, Packed, is_on_accelerator
 from .._core.texts import Texts
 from .._core.values import Value
 from .._data.source import Source
@@ -154,6 +154,6 @@ def _tensor_list(
     list_class = TensorListGPU if is_on_accelerator(data) else TensorListCPU
     if isinstance(data, Packed) or len(indices) < len(value):
         assert data is not None
-        samples = [data[i] for i in indices]
+        samples = HostSamples(data, indices) if isinstance(data, Packed) else [data[i] for i in indices]
         return list_class(samples, spec.layout, source_info=names, owner=data, dtype=spec.dtype, ndim=spec.ndim)
     return list_class(data, spec.layout, source_info=names)
