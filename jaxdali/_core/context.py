@@ -125,10 +125,23 @@ class HostContext:
             data = np.zeros((self.N, *self.spec.shape), self.spec.dtype)
             return data, [data[i, ...] for i in range(self.N)]
         assert shapes is not None
-        shapes = np.where(self.present[:, None], shapes, 0)
-        offsets, num_elements = plan_offsets(shapes, self.S)
-        packed = Packed(self.empty(num_elements, self.spec.dtype), offsets, shapes)
+        packed = self.packed(np.where(self.present[:, None], shapes, 0))
         return packed, [packed[i] for i in range(self.N)]
+
+    def stored(self, samples: np.ndarray) -> np.ndarray | Packed:
+        """The first output with the samples of an array ``[N, ...]``."""
+        if self.spec.shape is not None:
+            return samples
+        packed = self.packed(np.tile(np.array(samples.shape[1:], np.int64), (self.N, 1)))
+        stacked = packed.stacked()
+        for part, sample in [(stacked, samples)] if stacked is not None else zip(packed, samples, strict=True):
+            part[...] = sample
+        return packed
+
+    def packed(self, shapes: np.ndarray) -> Packed:
+        """Memory without initial values for the first output, if that is ragged. `shapes`: ``i64[N, ndim]``."""
+        offsets, num_elements = plan_offsets(shapes, self.S)
+        return Packed(self.empty(num_elements, self.spec.dtype), offsets, shapes)
 
     def batch_of(self, shard: int) -> np.ndarray:
         """Indices, among the N samples, of the samples that are present in a local shard: samples 0, 1, ... of the

@@ -94,6 +94,17 @@ class Packed:
             size *= n
         return self.data[row, start : start + size].reshape(shape)
 
+    def stacked(self) -> np.ndarray | None:
+        """All samples as a view ``[N, ...]``; None if they differ in shape, or do not follow each other."""
+        if len(self.data) > 1 or not len(self) or (self.shapes != self.shapes[0]).any():
+            return None
+        shape = self.shapes[0].tolist()
+        blocks = -(-math.prod(shape) // ALIGNMENT)  # of a sample
+        used = len(self) * blocks * ALIGNMENT
+        if used > self.data.shape[1] or not np.array_equal(self.offsets, np.arange(len(self)) * blocks):
+            return None
+        return self.data[0, :used].reshape(len(self), -1)[:, : math.prod(shape)].reshape(len(self), *shape)
+
 
 class HostSamples(Sequence[np.ndarray]):
     """Some samples of a ragged batch on the host, as views that are made when they are read.

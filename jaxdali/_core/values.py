@@ -91,6 +91,10 @@ class Value:
         assert self.data is not None
         return self.data[i]
 
+    def stacked(self) -> np.ndarray | None:
+        """A host value as one array ``[N, ...]``, without a copy; None if its samples do not lie like this."""
+        return self.data.stacked() if isinstance(self.data, Packed) else self.data
+
     def dense(self, what: str = "the input", present: np.ndarray | None = None) -> np.ndarray:
         """A host value as one array ``[N, ...]``. Raises ValueError if the samples differ in shape.
 

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jaxdali._core.ragged import ALIGNMENT, LEAST_PINNED, BufferPool, DeviceSamples, plan_offsets
+from jaxdali._core.ragged import ALIGNMENT, LEAST_PINNED, BufferPool, DeviceSamples, Packed, plan_offsets
 from jaxdali.backend import TensorListGPU
 
 TYPES = [np.uint8, np.bool_, np.int64, np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.complex64]
@@ -77,3 +77,17 @@ def test_large_buffers_are_page_locked():
     assert pool.empty((2, LEAST_PINNED), np.uint8).ctypes.data == first
     pool.empty((3, LEAST_PINNED), np.uint8)
     assert len(sizes) == 3  # the allocator had no more
+
+
+def test_stacked_samples_are_views():
+    """Samples of one shape are one array, unless another shard or sample lies between them."""
+    for shape in [(), (3, 0), (5, 7), (8, 8), (65,)]:
+        shapes = np.tile(np.array(shape, np.int64), (6, 1))
+        offsets, elements = plan_offsets(shapes, 1)
+        packed = Packed(np.arange(elements + ALIGNMENT)[None], offsets, shapes)
+        stacked = packed.stacked()
+        assert np.shares_memory(stacked, packed.data) or not stacked.size
+        np.testing.assert_array_equal(stacked, np.stack([*packed]))
+    assert Packed(packed.data, offsets[::-1], shapes).stacked() is None
+    assert Packed(packed.data.reshape(2, -1), offsets, shapes).stacked() is None
+    assert Packed(packed.data, offsets, np.arange(6)[:, None]).stacked() is None

@@ -244,3 +244,18 @@ def test_numbers_of_samples_meet_ragged_images(function):
     (outputs,) = run(lambda x, f: function(x.gpu(), f), samples, factor)
     for g, x, f in zip(outputs, samples, factor, strict=True):
         np.testing.assert_array_equal(np.array(g), function(x.astype(np.float32), f))
+
+
+@pytest.mark.parametrize("shapes", [[(3, 4)] * 6, [()] * 5, [(0, 4)] * 3, [(3, 4), (4, 3)], [(300, 500)] * 2])
+def test_small_samples_are_computed_together(shapes, monkeypatch):
+    """A call takes longer than its arithmetic. Samples of other shapes, and large ones, are computed one by one."""
+    counts, element = [], Solarize.element
+    monkeypatch.setattr(
+        Solarize, "element", lambda self, xp, x, threshold: counts.append(x.shape) or element(self, xp, x, threshold)
+    )
+    samples = [RNG.integers(0, 256, shape, np.uint8) for shape in shapes]
+    thresholds = [np.int32(20 * i) for i in range(len(shapes))]
+    (outputs,) = run(lambda x, t: solarize(x, threshold=t), samples, thresholds)
+    for y, x, t in zip(outputs, samples, thresholds, strict=True):
+        np.testing.assert_array_equal(y, np.where(x < t, x, 255 - x))
+    assert len(counts) == (1 if len({*shapes}) == 1 and np.prod(shapes[0]) < 100_000 else len(shapes)), counts

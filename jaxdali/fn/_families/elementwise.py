@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ..._core.context import HostContext, LowerContext
 from ..._core.operator import HostOperator, ProgramOperator, Setup
-from ..._core.ragged import ALIGNMENT, Ragged
+from ..._core.ragged import ALIGNMENT, Packed, Ragged
 from ..._core.values import Spec, Value
 from .ragged import aligned, fit, samples_of_blocks, shapes_of
 
@@ -57,16 +58,47 @@ class Elementwise(HostOperator, ProgramOperator):
         return lambda *data: self.element(np, *(aligned(x, ndim) for x in data), **numbers)
 
     def run(self, ctx: HostContext, *values: Value) -> tuple[Any, ...]:
-        """Computes one sample after the other. Samples that are not present become zeros, or empty."""
+        """Computes one sample after the other, or small ones together. Samples that are not present become zeros, or
+        empty.
+        """
         setup = self.setup(ctx, *values)
         # The last inputs are the arguments that come per sample.
         inputs = values[: len(values) - len(self.args.inputs)]
-        data, samples = ctx.output(setup.shapes[0])
         with np.errstate(all="ignore"):
+            if (data := self._compute_together(ctx, setup, inputs)) is not None:
+                return (data,)
+            data, samples = ctx.output(setup.shapes[0])
             for i in np.flatnonzero(ctx.present).tolist():
                 numbers = {n: np.asarray(x[i]) for n, x in setup.params.items()}
                 self._compute_sample(samples[i], [v.sample(i) for v in inputs], numbers)
         return (data,)
+
+    def _compute_together(self, ctx: HostContext, setup: Setup, inputs: Sequence[Value]) -> np.ndarray | Packed | None:
+        """The output, computed by few calls, each for several samples; None if the samples are large or differ in
+        shape. A call takes longer than the arithmetic of a small sample.
+        """
+        shapes = np.array([ctx.spec.shape]) if ctx.spec.shape is not None else setup.shapes[0]
+        assert shapes is not None
+        stacked = [v.stacked() for v in inputs]
+        if not ctx.present.all() or (shapes != shapes[:1]).any() or any(x is None for x in stacked):
+            return None
+        shape = shapes[0].tolist()
+        count = _SLAB // max(1, math.prod(shape) * ctx.spec.dtype.itemsize)  # samples in a slab
+        data = np.empty((ctx.N, *shape), ctx.spec.dtype) if ctx.spec.shape is not None else ctx.packed(shapes)
+        out = data if isinstance(data, np.ndarray) else data.stacked()
+        if count < 2 or out is None:
+            return None
+        for first in range(0, ctx.N, count):
+            slab = slice(first, first + count)
+            result = self.element(
+                np,
+                # Samples of a ragged batch have gaps between them.
+                *(aligned(np.ascontiguousarray(x[slab]), ctx.spec.ndim) for x in stacked if x is not None),
+                **{n: aligned(x[slab], ctx.spec.ndim) for n, x in setup.params.items()},
+            )
+            assert result.dtype == out.dtype, self.name
+            out[slab] = result
+        return data
 
     def _compute_sample(self, out: np.ndarray, inputs: list[np.ndarray], numbers: Mapping[str, np.ndarray]):
         """Writes one sample to `out`, in slabs along its first axis. The intermediate values of a slab stay in the

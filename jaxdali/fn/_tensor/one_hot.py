@@ -83,18 +83,24 @@ class OneHot(HostOperator, ProgramOperator):
 
     def run(self, ctx: HostContext, x: Value) -> tuple[Any, ...]:
         """Compares the indices of each sample with the numbers of all classes."""
-        place = 0 if self._is_scalar(x.spec) else self._new_axis(x.spec)
+        place = self._new_axis(x.spec)
         classes = np.arange(self.num_classes)
         on, off = self._values
 
-        def encoded(sample: np.ndarray) -> np.ndarray:
-            # A sample that is not a scalar has failed already, and only needs some number.
-            number = np.resize(sample, ()) if self._is_scalar(x.spec) else sample
-            indices = np.expand_dims(_as_index(np, number, np.dtype(np.int64)), place)
+        def encoded(numbers: np.ndarray, place: int) -> np.ndarray:
+            indices = np.expand_dims(_as_index(np, numbers, np.dtype(np.int64)), place)
             return np.where(indices == classes.reshape(-1, *(1,) * (indices.ndim - place - 1)), on, off)
 
-        samples = [encoded(x.sample(i)) for i in x.indices(ctx.present)]
-        return (np.stack(samples) if ctx.spec.shape is not None else samples,)
+        samples = x.indices(ctx.present)
+        # One number for each sample: together, because a call takes longer than to encode a number. A sample that is
+        # not a scalar has failed already, and only needs some number.
+        if self._is_scalar(x.spec):
+            numbers = x.stacked()
+            if numbers is None or numbers.size != ctx.N:
+                numbers = np.stack([np.resize(x.sample(i), ()) for i in range(ctx.N)])
+            return (encoded(numbers.reshape(ctx.N)[samples], 1),)
+        encoded_samples = [encoded(x.sample(i), place) for i in samples]
+        return (np.stack(encoded_samples) if ctx.spec.shape is not None else encoded_samples,)
 
     def setup(self, ctx: HostContext, x: Value) -> Setup:
         if ctx.spec.shape is not None:
