@@ -53,6 +53,22 @@ def test_lookup_table(samples, dtype):
             np.testing.assert_array_equal(y, np.where(x == 3, 300, np.where(x == 100, -3, 7)).astype(np.int16))
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"])
+@pytest.mark.parametrize("largest_key", [255, 65534, 65535])
+@pytest.mark.parametrize("on_device", [False, True], ids=["host", "program"])
+def test_lookup_of_the_limits_of_types(dtype, largest_key, on_device):
+    """-1 is no key, even where its bits are those of 255 or 65535."""
+    limits = np.iinfo(dtype)
+    x = np.array([limits.min, limits.max, -1 if limits.min else 0, 0, 1, 127, min(largest_key, limits.max)], dtype)
+    values = {0: 5, 127: 6, largest_key: 7}
+
+    def define(x):
+        return fn.lookup_table(x, keys=[*values], values=[*values.values()], default_value=-1, dtype=types.INT8)
+
+    ((y,),) = run(define, [x], on_device=on_device)
+    np.testing.assert_array_equal(y, [values.get(k, -1) for k in x.tolist()])
+
+
 @pytest.mark.parametrize("samples", [RAGGED, DENSE], ids=["ragged", "dense"])
 def test_color_spaces(samples):
     def define(x):

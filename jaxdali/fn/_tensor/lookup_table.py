@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Annotated, Any, Literal, Unpack
 
-import jax.numpy as jnp
 import numpy as np
 
 from ... import types
-from ..._core.context import HostContext, LowerContext
 from ..._core.declaration import DType, Range
 from ..._core.errors import ArgumentError
 from ..._core.graph import DataNode
-from ..._core.operator import HostOperator, ProgramOperator, Setup
 from ..._core.operator_function import DTypeHints, Input, OneOrMore, operator_function
-from ..._core.ragged import Ragged
-from ..._core.values import Spec, Value
+from ..._core.values import Spec
 from .._families.conversion import convert
-from .._families.ragged import fit, shapes_of
+from .._families.elementwise import Elementwise
 
 _MAX_KEY = 0xFFFF  # as in DALI
 
 
-class LookupTable(HostOperator, ProgramOperator):
+class LookupTable(Elementwise):
     """Replaces each element, which is a key, by its value."""
 
     name = "lookup_table"
@@ -38,43 +35,44 @@ class LookupTable(HostOperator, ProgramOperator):
                 f"there must be a value for each key, got {np.size(self.keys)} keys and {np.size(self.values)} values"
             )
 
-    def _table(self) -> np.ndarray:
-        """The values of the keys 0, 1, ..., and at the end the default value."""
-        keys, values = (
-            np.atleast_1d(np.asarray(self.keys, np.int64)),
-            np.atleast_1d(np.asarray(self.values, np.float32)),
-        )
-        table = np.full(keys.max(initial=-1) + 2, self.default_value, np.float32)
-        for key, value in zip(keys.tolist(), values, strict=True):  # if a key is given twice, the last one counts
-            table[key] = value
-        return convert(np, table, self.dtype)
-
     def infer(self, x: Spec) -> tuple[Spec, ...]:
         if x.dtype.kind not in "iu":
             raise TypeError(f"the input must be integers, got {x.dtype}")
         return (dataclasses.replace(x, dtype=self.dtype),)
 
-    def run(self, ctx: HostContext, x: Value) -> tuple[Any, ...]:
-        table = self._table()
-        samples = [self._look_up(np, table, x.sample(i)) for i in range(ctx.N)]
-        return (np.stack(samples) if ctx.spec.shape is not None else samples,)
+    def compute(self, N: int, *specs: Spec) -> None:
+        """None: `run` looks up slab by slab, whose indices stay in the caches."""
 
-    def setup(self, ctx: HostContext, x: Value) -> Setup:
-        return Setup((shapes_of(x),))
+    @functools.cached_property
+    def _tables(self) -> dict[np.dtype, np.ndarray]:
+        """The results of `_table`, by type."""
+        return {}
 
-    def lower(self, ctx: LowerContext, x: Any) -> tuple[Any, ...]:
-        table = jnp.asarray(self._table())
-        if not isinstance(x, Ragged):
-            return (self._look_up(jnp, table, x),)
-        x = fit(x, ctx.out[0])
-        return (dataclasses.replace(x, data=self._look_up(jnp, table, x.data)),)
+    def _table(self, dtype: np.dtype) -> np.ndarray:
+        """The values of the keys 0, 1, ..., as far as an input of this type can have them, and then the default value. All
+        256 for a type of 8 bits.
+        """
+        if (table := self._tables.get(dtype)) is None:
+            values = np.full(_MAX_KEY + 1, self.default_value, np.float32)
+            # If a key is given twice, the last one counts.
+            for key, value in zip(np.atleast_1d(self.keys).tolist(), np.atleast_1d(self.values), strict=True):
+                values[key] = value
+            values[np.iinfo(dtype).max + 1 :] = self.default_value
+            size = 256 if dtype.itemsize == 1 else int(np.max(self.keys, initial=-1)) + 2
+            values = np.append(values, np.float32(self.default_value))[:size]
+            table = self._tables[dtype] = convert(np, values, self.dtype)
+        return table
 
-    @staticmethod
-    def _look_up(xp: Any, table: Any, x: Any) -> Any:
-        # Compared as uint64, because the largest keys of an unsigned type do not fit into a signed one.
-        default = len(table) - 1
-        is_in_table = (x >= 0) & (x.astype(np.uint64) < default)
-        return xp.take(table, xp.where(is_in_table, x.astype(np.int32), default).astype(np.int32), axis=0)
+    def element(self, xp: Any, *inputs: Any) -> Any:
+        """Looks up the elements. As unsigned numbers, the negative ones are greater than all keys."""
+        (x,) = inputs
+        table = self._table(x.dtype)
+        unsigned = x.view(np.dtype(f"u{x.dtype.itemsize}"))
+        if len(table) <= np.iinfo(unsigned.dtype).max:  # otherwise the table has all numbers of the type
+            unsigned = xp.minimum(unsigned, unsigned.dtype.type(len(table) - 1))
+        # NumPy converts other indices to int64, too, and takes longer.
+        index = unsigned.astype(np.int64 if xp is np else np.int32)
+        return xp.take(xp.asarray(table), index, mode="clip")
 
 
 @operator_function(LookupTable)
