@@ -226,17 +226,14 @@ class Standardize(HostOperator, ProgramOperator):
         return Setup((shapes_of(values[0]),))
 
     def run(self, ctx: HostContext, x: Value, *statistics: Value) -> tuple[Any, ...]:
-        """Normalises sample by sample. A sample that is not present becomes zeros."""
+        """Normalises sample by sample. A sample that is not present becomes zeros, or empty."""
         _check(ctx, x, statistics)
-        out = []
+        data, samples = ctx.output(x.shapes)
         with np.errstate(all="ignore"):
-            for i in range(ctx.N):
-                if not ctx.present[i]:
-                    out.append(np.zeros(x.shapes[i], self.dtype))
-                    continue
+            for i in np.flatnonzero(ctx.present).tolist():
                 mean, factor = self._parameters(np, [s.sample(i) for s in statistics])
-                out.append(self._applied(np, x.sample(i), mean, factor))
-        return (np.stack(out) if ctx.spec.shape is not None else out,)
+                samples[i][...] = self._applied(np, x.sample(i), mean, factor)
+        return (data,)
 
     def lower(self, ctx: LowerContext, x: Any, *statistics: Any) -> Any:
         if not isinstance(x, Ragged):
@@ -259,7 +256,12 @@ class Standardize(HostOperator, ProgramOperator):
         )
 
     def _applied(self, xp: Any, x: Any, mean: Any, factor: Any) -> Any:
-        return convert(xp, (x.astype(np.float32) - mean) * factor + np.float32(self.shift), self.dtype)
+        # In place with NumPy, because the memory of new arrays costs more than the arithmetic.
+        y = x.astype(np.float32)
+        y -= mean
+        y *= factor
+        y += np.float32(self.shift)
+        return convert(xp, y, self.dtype)
 
 
 class _ByChannel(Standardize, NativeOperator):
