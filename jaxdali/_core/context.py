@@ -134,7 +134,9 @@ class HostContext:
             return samples
         packed = self.packed(np.tile(np.array(samples.shape[1:], np.int64), (self.N, 1)))
         stacked = packed.stacked()
-        for part, sample in [(stacked, samples)] if stacked is not None else zip(packed, samples, strict=True):
+        for part, sample in (
+            [(stacked, samples)] if stacked is not None else zip(map(packed.__getitem__, range(self.N)), samples)
+        ):
             part[...] = sample
         return packed
 

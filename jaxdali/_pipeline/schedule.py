@@ -146,14 +146,14 @@ def _tensor_list(
     spec = value.spec
     data: Any = value.data
     indices = range(len(value)) if present is None else np.flatnonzero(present).tolist()
-    all_names, names = names, Texts(lambda i: all_names[indices[i]], len(indices))
+    infos = Texts(lambda i: names[int(indices[i])], len(indices))
     if spec.is_metadata:
         return [data[i] for i in indices]
     if isinstance(data, DeviceSamples):
-        return TensorListGPU(data.of(indices), spec.layout, source_info=names, dtype=spec.dtype, ndim=spec.ndim)
+        return TensorListGPU(data.of(indices), spec.layout, source_info=infos, dtype=spec.dtype, ndim=spec.ndim)
     list_class = TensorListGPU if is_on_accelerator(data) else TensorListCPU
     if isinstance(data, Packed) or len(indices) < len(value):
         assert data is not None
         samples = HostSamples(data, indices) if isinstance(data, Packed) else [data[i] for i in indices]
-        return list_class(samples, spec.layout, source_info=names, owner=data, dtype=spec.dtype, ndim=spec.ndim)
-    return list_class(data, spec.layout, source_info=names)
+        return list_class(samples, spec.layout, source_info=infos, owner=data, dtype=spec.dtype, ndim=spec.ndim)
+    return list_class(data, spec.layout, source_info=infos)

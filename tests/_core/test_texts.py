@@ -17,7 +17,7 @@ def test_elements_equal_a_list():
 
 def test_deep_graphs_of_texts_are_read():
     """A graph may be deeper than Python's stack, and each of its values may be made of the two before it."""
-    before, last = Texts(lambda i: "a", 1), Texts(lambda i: "b", 1)
+    x, y = Texts(lambda i: "a", 1), Texts(lambda i: "b", 1)
     for _ in range(5000):
-        before, last = last, Texts.of([before, last], lambda i, x=before, y=last: max(x[i], y[i]))
-    assert [*last] == ["b"]
+        x, y = y, Texts.of([x, y], lambda i, x=x, y=y: max(x[i], y[i]))
+    assert [*y] == ["b"]
