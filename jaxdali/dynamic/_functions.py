@@ -339,7 +339,7 @@ def evaluate(cache: CompiledCache, function_key: Any, name: str, function: Calla
         if isinstance(dense := dense_on(device_of("cpu")), Dense):
             dense.warnings.warn()
         # JAX tells the platform only when it lowers the program, see Note [Platforms of programs].
-        return bind_in_program(name, lambda platform: dense_on(device_of(platform)), arrays, keys, user_line())
+        return bind_in_program(name, _OnPlatform(dense_on, cache, call_key), arrays, keys, user_line())
     device = _device(batches, inputs.device)
     if any(not x.is_fully_addressable and not x.is_fully_replicated for x in shared_arrays):
         raise ArgumentError(
@@ -389,6 +389,29 @@ def evaluate(cache: CompiledCache, function_key: Any, name: str, function: Calla
     # JAX may trace the function that makes this call, such as that of `jax.jit`. No value of the trace takes part, so the
     # results are constants.
     return run_untraced(run)
+
+
+class _OnPlatform:
+    """Returns the function of a call as it runs in programs of a platform, such as "cpu".
+
+    Equal for equal calls, so that two traces of a user's function, which have it as a parameter, are equal.
+
+    Args:
+      dense_on: returns the function as it runs on a device.
+      cache, call_key: identify the call.
+    """
+
+    def __init__(self, dense_on: Callable[[Any], Dense | NotDense], cache: CompiledCache, call_key: Any):
+        self._dense_on, self._cache, self._call_key = dense_on, cache, call_key
+
+    def __call__(self, platform: str) -> Dense | NotDense:
+        return self._dense_on(device_of(platform))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _OnPlatform) and other._cache is self._cache and other._call_key == self._call_key
+
+    def __hash__(self) -> int:
+        return hash(self._call_key)
 
 
 def _formats(batches: Sequence[Batch]) -> tuple[Any, ...]:

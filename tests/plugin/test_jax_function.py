@@ -305,25 +305,44 @@ def test_global_functions_without_outputs_run_eagerly(capsys):
     assert set(capsys.readouterr().out.split()) == {"False"}
 
 
-def test_shards_with_different_functions_run_eagerly(caplog):
-    with (
-        caplog.at_level(logging.WARNING),
-        sharded(
-            lambda x, shard: jax_function(lambda x: jnp.full((2,), float(shard)))(
-                fn.cast(fn.shapes(x), dtype=types.FLOAT)
-            )
-        ) as it,
-    ):
-        assert next(it)["y"].tolist() == [float(i // 2) for i in range(16)]
+def _sizes(x):
+    """``f32[2, 2]``, the shape of each sample."""
+    return fn.cast(fn.shapes(x), dtype=types.FLOAT)
+
+
+@pytest.mark.parametrize("decorate", [lambda f: f, jax.jit])
+def test_shards_with_different_functions_run_eagerly(decorate, caplog):
+    def numbered(x, shard):
+        numbers = np.full((2, 2), shard, np.float32)
+        return jax_function(decorate(lambda x: x * 0 + numbers))(_sizes(x))
+
+    with caplog.at_level(logging.WARNING), sharded(numbered) as it:
+        np.testing.assert_array_equal(np.asarray(next(it)["y"])[:, 0], [i // 2 for i in range(16)])
     assert "different things" in caplog.text
+
+
+def test_shards_with_equal_functions_run_inline(caplog):
+    def scaled(x, shard):
+        factor = np.full((2, 2), 3, np.float32)
+        inner = jax.jit(lambda x: jax.nn.relu(x * factor))
+        return jax_function(lambda x: jax.pure_callback(lambda x: x + 1, x, inner(x)))(_sizes(x))
+
+    with caplog.at_level(logging.WARNING), sharded(scaled) as it:
+        np.testing.assert_array_equal(np.asarray(next(it)["y"]), [[7, 13]] * 16)
+    assert "eagerly" not in caplog.text
 
 
 def test_a_second_iterator_compiles_nothing():
     def make():
         scale = np.float32(2)
-        with data_iterator(
-            lambda: jax_function(lambda x: x * scale)(fn.resize(images(), size=(5, 5), dtype=types.FLOAT)), ["x"]
-        )(batch_size=4) as it:
+        inner = jax.jit(lambda x: x * np.full((1, 1, 1, 3), scale))
+
+        def scaled(x):
+            return jax.nn.relu(inner(jax.pure_callback(lambda y: y * scale, x, x)))
+
+        with data_iterator(lambda: jax_function(scaled)(fn.resize(images(), size=(5, 5), dtype=types.FLOAT)), ["x"])(
+            batch_size=4
+        ) as it:
             return np.asarray(next(it)["x"])
 
     first = make()

@@ -22,8 +22,10 @@ import numpy as np
 import pytest
 from small_images import SMALL, is_inline, run
 
+import jaxdali.dynamic as jd
 from jaxdali import fn, pipeline_def
 from jaxdali.plugin.jax._tracing import reachability
+from jaxdali.plugin.jax._tracing.trace import trace_once
 from jaxdali.plugin.jax.fn import jax_function
 
 _counter = 0
@@ -354,11 +356,189 @@ def test_each_shape_is_tried(caplog):
     assert len([r for r in caplog.records if "runs eagerly" in r.message]) == 1
 
 
-def test_changed_variable_at_a_new_shape(caplog):
-    factor, values = 1, []
-    pipe = growing(lambda x: x * factor)
-    for factor in range(1, 6):  # noqa: B007
+@pytest.mark.parametrize("decorate", [lambda f: f, jax.jit])
+def test_changed_variable_at_a_new_shape(decorate, caplog):
+    factor, values = jnp.float32(1), []
+    pipe = growing(lambda x: decorate(lambda x: x * factor)(x))
+    for factor in map(jnp.float32, range(1, 6)):  # noqa: B007
         values.append(float(np.array(pipe.run()[0].as_array())[0, 0]))
     pipe.close()
     assert values == [1, 1, 3, 4, 5]  # read once, until a new shape shows that it has changed
     assert "have changed since" in caplog.text
+
+
+# --- fingerprints -----------------------------------------------------------------------------------------------------
+
+
+def _call(callback, x):
+    return jax.pure_callback(callback, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="sequential")
+
+
+def _custom_vjp(a):
+    function = jax.custom_vjp(lambda x: x * a)
+    function.defvjp(lambda x: (x * a, None), lambda _, g: (g * a,))
+    return function
+
+
+def _custom_jvp(a):
+    function = jax.custom_jvp(lambda x: x * a)
+    function.defjvp(lambda x, t: (x[0] * a, t[0] * a))
+    return function
+
+
+def _policy(a):
+    return jax.checkpoint(lambda x: x * a, policy=jax.checkpoint_policies.save_only_these_names("a"))
+
+
+def _shard_map(a):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("d",))
+    spec = jax.sharding.PartitionSpec("d")
+    return jax.shard_map(lambda x: x * a, mesh=mesh, in_specs=spec, out_specs=spec)
+
+
+def _repeated(a):
+    inner = jax.jit(lambda x: x * a)
+    return lambda x: inner(inner(x)) + inner(x)
+
+
+def _read_only(a):
+    table = np.asarray(a).copy()
+    table.flags.writeable = False
+    return lambda x: _call(lambda x: x * table, x)
+
+
+# Functions of an array, by which they multiply somewhere inside. The text of a jaxpr does not show it.
+SCALED = {
+    "outermost": lambda a: lambda x: x * a,
+    "jit": lambda a: jax.jit(lambda x: x * a),
+    "numpy": lambda a: jax.jit(lambda x: x * np.asarray(a)),
+    "jit_of_jit": lambda a: jax.jit(lambda x: jax.jit(lambda x: x * a)(x) + 1),
+    "vmap": lambda a: jax.vmap(jax.jit(lambda x: x * a)),
+    "map": lambda a: lambda x: jax.lax.map(jax.jit(lambda x: x * a), x),
+    "scan": lambda a: lambda x: jax.lax.scan(lambda c, _: (jax.jit(lambda x: x * a)(c), None), x, length=2)[0],
+    "while": lambda a: lambda x: jax.lax.fori_loop(0, x.shape[0], lambda _, x: jax.jit(lambda x: x * a)(x), x),
+    "cond": lambda a: lambda x: jax.lax.cond(x.sum() > 0, jax.jit(lambda x: x * a), jnp.sin, x),
+    "remat": lambda a: jax.checkpoint(jax.jit(lambda x: x * a)),
+    "policy": _policy,
+    "custom_jvp": _custom_jvp,
+    "custom_vjp": _custom_vjp,
+    "shard_map": _shard_map,
+    "repeated": _repeated,
+    "callback": lambda a: lambda x: _call(lambda x: x * float(a[0]), x),
+    "argument": lambda a: lambda x: _call(lambda x, *, a=a: x * a, x),
+    "partial": lambda a: lambda x: _call(functools.partial(lambda a, x: x * a, a), x),
+    "tuple": lambda a: lambda x: _call(lambda x, pair=("a", a): x * pair[1], x),
+    "read_only": _read_only,
+    "debug": lambda a: lambda x: jax.debug.callback(lambda x: x * a, x) or x,
+    "reduce": lambda a: lambda x: jax.lax.reduce(x, 1.0, lambda x, y: x * y * np.asarray(a)[0], (1,)),
+    "random": lambda a: lambda x: jax.random.normal(jax.random.key(0), x.shape) * a,
+    "key": lambda a: jax.jit(lambda x, key=jax.random.key(int(a[0])): x * jax.random.normal(key)),  # noqa: B008
+    "resize": lambda a: lambda x: jax.image.resize(jax.nn.relu(x), (2, 4), "cubic") * a,
+    "native": lambda a: lambda x: jd.flip(x[:, :, None, None]).jax()[..., 0, 0] * a,
+}
+
+
+def _traced(function):
+    return trace_once(function, [jax.ShapeDtypeStruct((2, 4), np.float32)], lambda x: (x,))
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_fingerprints_tell_constants_apart(name):
+    make = SCALED[name]
+    one, two = (jnp.full(4, value, jnp.float32) for value in (1, 2))
+    assert _traced(make(one)) == _traced(make(jnp.copy(one)))
+    assert _traced(make(one)) != _traced(make(two))
+
+
+def test_fingerprints_of_models():
+    linen, nnx = pytest.importorskip("flax.linen"), pytest.importorskip("flax.nnx")
+    model = linen.Sequential([linen.Dense(3), linen.BatchNorm(use_running_average=True), linen.relu])
+    models = []
+    for seed in (1, 1, 2):
+        parameters = model.init(jax.random.key(seed), jnp.ones((2, 4)))
+        layer = nnx.Sequential(nnx.Linear(4, 4, rngs=nnx.Rngs(seed)), jax.nn.relu)
+        models.append(_traced(jax.jit(lambda x: model.apply(parameters, layer(x)))))  # noqa: B023
+    assert models[0] == models[1] != models[2]
+
+
+def test_fingerprint_of_literal_arrays():
+    """With this option of JAX arrays are literals of a jaxpr, not constants."""
+    option = "jax_use_simplified_jaxpr_constants"
+    jax.config.update(option, True)
+    try:
+        traces = [_traced(SCALED["outermost"](np.full(4, value, np.float32))) for value in (1, 1, 2)]
+    finally:
+        jax.config.update(option, False)
+    assert traces[0] == traces[1] != traces[2]
+
+
+def _first(function, n=1, **options):
+    """The first number of each of n batches ``f32[2, 4]``. That of the input is 1."""
+
+    @pipeline_def(batch_size=2, exec_async=False, exec_pipelined=False)
+    def definition():
+        return jax_function(function, **options)(fn.external_source(lambda: [np.ones(4, np.float32)] * 2))
+
+    pipe = definition()
+    numbers = [float(np.asarray(pipe.run()[0][0])[0]) for _ in range(n)]
+    pipe.close()
+    return numbers
+
+
+@pytest.mark.parametrize("jit", [None, True])
+@pytest.mark.parametrize("name", ["jit", "vmap", "callback"])
+def test_pipelines_of_functions_with_other_constants(name, jit):
+    for value in (2, 3):
+        assert _first(SCALED[name](jnp.full(4, value, jnp.float32)), jit=jit) == [value]
+
+
+def _count_in_list():
+    calls = []
+    return lambda x: calls.append(1) or x * np.float32(len(calls))
+
+
+def _count_in_array():
+    calls = np.zeros(1, np.float32)
+
+    def count(x):
+        calls[0] += 1
+        return x * calls[0]
+
+    return count
+
+
+def _count_in_variable():
+    calls = 0
+
+    def count(x):
+        nonlocal calls
+        calls += 1
+        return x * np.float32(calls)
+
+    return count
+
+
+def _count_in_attribute():
+    def count(x):
+        count.calls += 1
+        return x * np.float32(count.calls)
+
+    count.calls = 0
+    return count
+
+
+@pytest.mark.parametrize(
+    "make", [_count_in_list, _count_in_array, _count_in_variable, _count_in_attribute, lambda: _Stateful().__call__]
+)
+def test_callbacks_have_their_own_state(make):
+    for _ in range(2):
+        callback = make()
+        first, second = _first(lambda x: _call(callback, x), n=2, jit=True)  # noqa: B023
+        assert 0 < first < second <= 3  # the numbers of two calls
+
+
+def test_each_pipeline_has_its_settings():
+    for setting in (False, True):
+        with jax.threefry_partitionable(setting):
+            function = lambda x: x * jax.random.uniform(jax.random.key(0), x.shape)
+            assert _first(function) == [float(function(jnp.ones((2, 4)))[0, 0])]

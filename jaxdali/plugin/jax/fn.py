@@ -23,6 +23,7 @@ from ..._core.kinds import device_named
 from ..._core.operator import EagerOperator, Names, Operator, ProgramOperator, joined
 from ..._core.values import Spec, narrow
 from ..._program.sharding import Shards, assemble, on_mesh
+from ._tracing.fingerprint import Fingerprint
 from ._tracing.trace import MeshUse, NotFaithful, TracedComputation, compiled, describe, to_function, trace, trace_once
 
 _log = logging.getLogger(__name__)
@@ -322,9 +323,9 @@ class TracedFunction(ProgramOperator):
     """A traced function: a computation inside the program."""
 
     name = "jax_function"
-    # The closed jaxpr. Operators with the same fingerprint are equal.
+    # The closed jaxpr. The fingerprint stands for it: it is equal only for computations with equal results.
     jaxpr: Any = dataclasses.field(compare=False)
-    fingerprint: str
+    fingerprint: Fingerprint
     output_specs: tuple[Spec, ...]
     keep: bool
     x64: bool  # whether the function gets 64-bit types

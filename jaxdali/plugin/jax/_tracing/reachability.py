@@ -63,18 +63,18 @@ _IMPURE_MODULES = frozenset(
 _PLAIN_TYPES = frozenset({int, float, bool, complex, str, bytes, types.NoneType})
 
 
-def _root(module: Any) -> str:
+def package_of(module: Any) -> str:
     """The top-level package in a module's name."""
     return module.partition(".")[0] if isinstance(module, str) else ""
 
 
 def is_user_code(f: Any) -> bool:
     """Whether a function or class belongs to the user or a library whose state is followed, judged by its module."""
-    return _root(getattr(f, "__module__", None)) not in (*LIBRARIES, "flax")
+    return package_of(getattr(f, "__module__", None)) not in (*LIBRARIES, "flax")
 
 
-def _is_user_module(module: str) -> bool:
-    return _root(module) not in (*LIBRARIES, "flax") and _root(module) not in sys.stdlib_module_names
+def is_user_module(module: str) -> bool:
+    return package_of(module) not in (*LIBRARIES, "flax") and package_of(module) not in sys.stdlib_module_names
 
 
 def _names_in(f: types.FunctionType) -> set[str]:
@@ -83,8 +83,8 @@ def _names_in(f: types.FunctionType) -> set[str]:
     A wrapper made by `functools.wraps` has the user's module name, but its code and globals are the library's.
     """
     return (
-        {n for c in _codes(f.__code__) for n in c.co_names}
-        if _is_user_module(f.__globals__.get("__name__", ""))
+        {n for c in codes_in(f.__code__) for n in c.co_names}
+        if is_user_module(f.__globals__.get("__name__", ""))
         else set()
     )
 
@@ -100,8 +100,8 @@ _OF_GLOBALS = {
 
 def _globals_in(f: types.FunctionType) -> set[str]:
     """The globals that a user's code names, without attributes: ``a.mean()`` names no global `mean`."""
-    is_library = not _is_user_module(f.__globals__.get("__name__", ""))
-    return set[str]() if is_library else set[str]().union(*map(_globals_of, _codes(f.__code__)))
+    is_library = not is_user_module(f.__globals__.get("__name__", ""))
+    return set[str]() if is_library else set[str]().union(*map(_globals_of, codes_in(f.__code__)))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -117,12 +117,12 @@ def _globals_of(code: types.CodeType) -> frozenset[str]:
     return frozenset(names)
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
     """Yields a code object and those of the functions defined in it."""
     yield code
     for c in code.co_consts:
         if isinstance(c, types.CodeType):
-            yield from _codes(c)
+            yield from codes_in(c)
 
 
 def variables(f: types.FunctionType) -> list[tuple[tuple[str, Any, Any], Any]]:
@@ -143,7 +143,7 @@ def variables(f: types.FunctionType) -> list[tuple[tuple[str, Any, Any], Any]]:
 def _imported(f: types.FunctionType) -> list[Any]:
     """The modules that a function imports when it runs, if they are loaded already."""
     # Few functions import anything, and `dis` takes long.
-    codes = (c for c in _codes(f.__code__) if dis.opmap["IMPORT_NAME"] in c.co_code[::2])
+    codes = (c for c in codes_in(f.__code__) if dis.opmap["IMPORT_NAME"] in c.co_code[::2])
     imports = (i.argval for c in codes for i in dis.get_instructions(c) if i.opname == "IMPORT_NAME")
     return [sys.modules[n] for n in imports if n in sys.modules]
 
@@ -169,11 +169,11 @@ def _named_children(x: Any, names: set[str]) -> list[Any]:
     if isinstance(x, types.ModuleType):
         return (
             list(named_attributes(x, names).values())
-            if _root(x.__name__) in _IMPURE_MODULES or _is_user_module(x.__name__)
+            if package_of(x.__name__) in _IMPURE_MODULES or is_user_module(x.__name__)
             else []
         )
     if isinstance(x, type):
-        if not _is_user_module(x.__module__):
+        if not is_user_module(x.__module__):
             return []
         # Special methods, such as `__call__`, are called without being named.
         attribute_values = [
@@ -211,9 +211,9 @@ def _has_hidden_state(x: Any) -> bool:
     if isinstance(x, io.IOBase):
         return True
     if inspect.isroutine(x) or isinstance(x, type):
-        root = _root(getattr(x, "__module__", None))
+        root = package_of(getattr(x, "__module__", None))
         return root in _IMPURE_MODULES or (root == "builtins" and getattr(x, "__name__", "") in _IMPURE_BUILTINS)
-    root = _root(cls.__module__)
+    root = package_of(cls.__module__)
     if root in _IMPURE_MODULES:
         return True
     if (
@@ -237,7 +237,7 @@ def has_user_attributes(x: Any) -> bool:
     """
     if isinstance(x, (type, types.ModuleType, types.FunctionType, types.MethodType)):
         return False
-    return (has_dict(x) or bool(slots(x))) and _root(type(x).__module__) not in LIBRARIES
+    return (has_dict(x) or bool(slots(x))) and package_of(type(x).__module__) not in LIBRARIES
 
 
 _MISSING = object()

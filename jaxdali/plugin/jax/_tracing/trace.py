@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec, Sharding
 
+from .fingerprint import Fingerprint
 from .reachability import MAX_OBJECTS, children, reach_of, unrestorable_state, walk
 from .snapshot import NotFaithful as NotFaithful
 from .snapshot import formatting_forbidden, state_restored
@@ -36,11 +34,11 @@ class TracedComputation:
 
     Attributes:
       jaxpr: the computation, a closed jaxpr.
-      fingerprint: digest of the jaxpr's text and constants; equal for equal computations.
+      fingerprint: equal only for computations with equal results, and for all traces of one function.
     """
 
     jaxpr: Any = dataclasses.field(compare=False)
-    fingerprint: str
+    fingerprint: Fingerprint
 
 
 def to_function(jaxpr: Any) -> Callable[..., Any]:
@@ -77,7 +75,9 @@ def trace(
     if changed:
         raise NotFaithful(f"it changes Python state: {', '.join(sorted(set(changed)))}")
     if first.fingerprint != second.fingerprint:
-        raise NotFaithful("two traces of it differ: it depends on something outside of it that changes")
+        raise NotFaithful(
+            "two traces of it differ: it depends on something outside of it that changes, or makes an object for a callback"
+        )
     return first
 
 
@@ -140,20 +140,7 @@ def _trace_once(function, arguments, flatten) -> TracedComputation:
         raise
     except Exception as e:
         raise NotFaithful(f"tracing it raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}") from e
-    # The computation depends on the mesh that it was traced under, which is not in its text.
-    digest = hashlib.sha256(f"{jax.sharding.get_abstract_mesh()}{jaxpr.jaxpr}".encode())
-    for constant in jaxpr.consts:
-        try:
-            array = np.asarray(jax.random.key_data(constant) if _is_key(constant) else constant)
-        except Exception as e:  # the constant is a tracer that leaked from the first trace
-            raise NotFaithful("it keeps values of one call for the next") from e
-        is_sharded = isinstance(constant, jax.Array) and len(constant.sharding.device_set) > 1
-        digest.update(f"{array.dtype}{array.shape}{constant.sharding if is_sharded else ''}".encode() + array.tobytes())
-    return TracedComputation(jaxpr, digest.hexdigest())
-
-
-def _is_key(x: Any) -> bool:
-    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return TracedComputation(jaxpr, Fingerprint.of(jaxpr))
 
 
 def describe(function: Any) -> str:
