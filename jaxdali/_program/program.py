@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import math
 import threading
@@ -55,12 +54,12 @@ class Program:
         )
 
 
-_programs: collections.OrderedDict[Any, Callable[..., Any]] = collections.OrderedDict()
+_programs: dict[Any, Callable[..., Any]] = {}
 _capacities: dict[Any, Capacities] = {}
 _programs_lock = threading.Lock()  # guards `_programs` and `_capacities`
 TIME_UNIT = 1e-7  # seconds
 MIN_DONATED_BYTES = 1 << 20  # malloc keeps the memory of smaller exports
-MAX_PROGRAMS = 256  # beyond this, the least recently used ones are dropped
+MAX_PROGRAMS = 256  # and sets of capacities; beyond this, the least recently used ones are dropped
 
 
 def capacities_for(key: Any, samples: int, roomy: bool) -> Capacities:
@@ -73,7 +72,7 @@ def capacities_for(key: Any, samples: int, roomy: bool) -> Capacities:
         than needed.
     """
     with _programs_lock:
-        return _capacities.setdefault((key, samples), Capacities(samples, roomy))
+        return _used(_capacities, (key, samples), lambda: Capacities(samples, roomy))
 
 
 class ProgramForm(NamedTuple):
@@ -121,13 +120,16 @@ def program_for(segment: Segment, form: ProgramForm, reuse: bool) -> Program:
     form = form._replace(donated_exports=tuple(map(segment.exports.index, donated)))
     key = segment.key, form.key
     with _programs_lock:
-        program = _programs.get(key)
-        if program is None:
-            program = _programs[key] = _jit(segment, form)
-            while len(_programs) > MAX_PROGRAMS:
-                _programs.popitem(last=False)
-        _programs.move_to_end(key)
-        return Program(program, donated, shardings)
+        return Program(_used(_programs, key, lambda: _jit(segment, form)), donated, shardings)
+
+
+def _used(cache: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+    """Returns an entry of a cache, or makes it. The cache is in the order of use, least recent first."""
+    entry = cache.pop(key) if key in cache else make()
+    cache[key] = entry
+    while len(cache) > MAX_PROGRAMS:
+        del cache[next(iter(cache))]
+    return entry
 
 
 def _donated(segment: Segment, form: ProgramForm) -> dict[Ref, jax.ShapeDtypeStruct]:

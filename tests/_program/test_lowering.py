@@ -14,6 +14,7 @@ from PIL import Image
 
 from jaxdali import _cpu, fn, pipeline_def
 from jaxdali._core.ragged import ALIGNMENT, LEAST_ROOMY, BufferPool, Capacities, Sizes
+from jaxdali._program import program
 from jaxdali._program.operands import Operands
 from jaxdali.plugin.jax import data_iterator
 
@@ -214,6 +215,17 @@ def test_huge_batch_has_own_capacities():
         assert capacities.fit({"x": x, "y": 5_000}) == usual
     assert capacities.get("x") == usual["x"]
     assert capacities.fit({"x": 150_000, "y": 5_000}) == huge
+
+
+def test_unused_sets_of_capacities_are_dropped(monkeypatch):
+    monkeypatch.setattr(program, "_capacities", {})
+    monkeypatch.setattr(program, "MAX_PROGRAMS", 2)
+    sets = {}
+    for key in "abacab":
+        sets[key] = [*sets.get(key, []), program.capacities_for(key, 8, roomy=False)]
+    assert sets["a"][0] is sets["a"][1] is sets["a"][2]
+    assert sets["b"][0] is not sets["b"][1]
+    assert len(program._capacities) == 2
 
 
 def test_capacities_of_huge_first_batch_are_dropped():

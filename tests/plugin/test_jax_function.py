@@ -1,7 +1,9 @@
 """jax_function: traced into the program if that does not change its results, otherwise eager."""
 
+import gc
 import itertools
 import logging
+import weakref
 
 import counts
 import jax
@@ -14,6 +16,7 @@ from small_images import SMALL, images, is_inline, run
 import jaxdali.dynamic as jd
 from jaxdali import fn, pipeline_def, types
 from jaxdali._pipeline.pipeline import internals_of
+from jaxdali._program import program
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 from jaxdali.plugin.jax.fn import jax_function
 
@@ -349,6 +352,20 @@ def test_a_second_iterator_compiles_nothing():
     with counts.compilations() as compiled:
         np.testing.assert_array_equal(make(), first)
     assert not compiled
+
+
+@pytest.mark.one_device
+def test_dropped_programs_release_constants(monkeypatch):
+    monkeypatch.setattr(program, "_programs", {})
+    table = jnp.arange(256, dtype=jnp.float32)
+    constant = weakref.ref(table)
+    _, pipe = run(jax_function(lambda x, table=table: table[x], jit=True))
+    pipe.close()
+    del table, pipe, _
+    assert program._capacities  # a later pipeline of this computation starts with these
+    program._programs.clear()
+    gc.collect()
+    assert constant() is None
 
 
 def test_nans_are_looked_for_in_eager_functions():

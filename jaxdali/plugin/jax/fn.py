@@ -331,6 +331,11 @@ class TracedFunction(ProgramOperator):
     x64: bool  # whether the function gets 64-bit types
 
     @property
+    def key(self) -> Any:
+        # Without the jaxpr, as caches of other things than programs must not keep its constants.
+        return self.fingerprint, self.output_specs, self.keep, self.x64
+
+    @property
     def num_outputs(self) -> int:
         return len(self.output_specs)
 
