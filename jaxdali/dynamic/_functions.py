@@ -510,7 +510,10 @@ def _device(batches: Sequence[Batch], requested: Any) -> jax.Device:
 
 
 def hashable(x: Any) -> Any:
-    """A hashable key of static arguments, equal for equal arguments of the same type: 1, 1.0 and True differ."""
+    """A hashable key of static arguments, equal for arguments of the same type and value.
+
+    1, 1.0 and True differ, and so do -0.0 and 0.0, which give other results. A NaN equals itself.
+    """
     if isinstance(x, _Placeholder):
         return _Placeholder, x.index
     if isinstance(x, slice):
@@ -519,9 +522,12 @@ def hashable(x: Any) -> Any:
         return type(x), tuple(map(hashable, x))
     if isinstance(x, Mapping):
         return tuple((n, hashable(e)) for n, e in x.items())
-    if isinstance(x, (np.ndarray, jax.Array)):
+    if isinstance(x, (float, complex, np.generic, np.ndarray, jax.Array)):
         array = np.asarray(x)
-        return array.dtype.str, array.shape, array.tobytes()
+        cls = np.ndarray if isinstance(x, jax.Array) else type(x)
+        return cls, array.dtype, array.shape, array.tobytes()
+    if isinstance(x, ScalarConstant):
+        return ScalarConstant, x.dtype, hashable(x.value)
     try:
         hash(x)
     except TypeError:

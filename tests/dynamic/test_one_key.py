@@ -12,6 +12,7 @@ import pathlib
 import pickle
 import threading
 
+import counts
 import golden
 import jax
 import jax.numpy as jnp
@@ -427,6 +428,18 @@ def test_numbers_as_constants_and_values(call, request, monkeypatch):
     assert len(results) >= sum(x is not None for x in map(_numbers._as_array, numbers.values()))
     for as_value, as_constant in results:
         assert bits(as_value) == bits(as_constant)
+
+
+def test_signs_of_zero_and_nans_as_arguments():
+    ones = jd.batch(np.ones((2, 3), np.float32))
+    for zero in (0.0, -0.0, np.float32(0), np.float32(-0.0), types.Constant(0.0), types.Constant(-0.0)):
+        expected = np.copysign(np.inf, getattr(zero, "value", zero))
+        np.testing.assert_array_equal((ones / zero).numpy(), np.full((2, 3), expected))
+    jd.pad(ones, fill_value=float("nan"), shape=[5], axes=[0])
+    with counts.compilations() as compiled:
+        padded = jd.pad(ones, fill_value=float("nan"), shape=[5], axes=[0])
+    np.testing.assert_array_equal(padded.numpy(), [[1, 1, 1, np.nan, np.nan]] * 2)
+    assert not compiled
 
 
 @pytest.mark.parametrize(
