@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from small_images import SMALL, images, is_inline, run
 
 import jaxdali.dynamic as jd
@@ -322,6 +322,15 @@ def test_shards_with_different_functions_run_eagerly(decorate, caplog):
     with caplog.at_level(logging.WARNING), sharded(numbered) as it:
         np.testing.assert_array_equal(np.asarray(next(it)["y"])[:, 0], [i // 2 for i in range(16)])
     assert "different things" in caplog.text
+
+
+def test_callbacks_on_arrays_on_a_mesh():
+    mesh = jax.make_mesh((len(jax.devices()),), ("d",), axis_types=(AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        factor = jnp.full((2, 2), 3, jnp.float32)
+        scale = jax_function(lambda x: jax.pure_callback(lambda x: x + 1, x, x * factor))
+        with sharded(lambda x, shard: scale(_sizes(x))) as it:
+            np.testing.assert_array_equal(np.asarray(next(it)["y"]), [[7, 13]] * 16)
 
 
 def test_shards_with_equal_functions_run_inline(caplog):

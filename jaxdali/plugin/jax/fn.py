@@ -419,7 +419,7 @@ class EagerFunction(_JaxFunction, EagerOperator):
                         shard, arguments, lambda r, num_samples=num_present[shard]: self.flatten(r, num_samples)
                     )
                     per_shard[shard] = (
-                        tuple(jax.device_put(r, device) for r in results) if isinstance(mesh, Mesh) else results
+                        tuple(_on_device(r, device) for r in results) if isinstance(mesh, Mesh) else results
                     )
         sample_results = next(iter(per_shard.values()))
         empty_results = tuple(np.zeros((0, *x.shape[1:]), x.dtype) for x in sample_results)
@@ -439,6 +439,13 @@ class EagerFunction(_JaxFunction, EagerOperator):
         if isinstance(sharding, NamedSharding):  # gathers all axes but the batch axis
             sharding = NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]))
         return [by_shard(jax.device_put(x, sharding), shards) for x in outputs]
+
+
+def _on_device(x: jax.Array, device: jax.Device) -> jax.Array:
+    """Moves an array on all devices of a mesh to one of them."""
+    # On several devices, JAX runs a callback on the first one, and leaves its results undefined on the others.
+    first_part = x.addressable_data(0)
+    return jax.device_put(first_part if first_part.shape == x.shape else x, device)
 
 
 def _with_typed_keys(spec: Spec, x: Any) -> Any:
