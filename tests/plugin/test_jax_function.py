@@ -239,10 +239,13 @@ def test_wrong_use():
 SHARDING = NamedSharding(Mesh(np.array(jax.devices()), ("batch",)), PartitionSpec("batch"))
 
 
-def sharded(define, **options):
-    @data_iterator(output_map=["x", "y"], size=1000, sharding=SHARDING)
+def sharded(define, sharding=SHARDING, **options):
+    @data_iterator(output_map=["x", "y"], size=1000, sharding=sharding)
     def definition(num_shards=1, shard_id=0):
-        x = fn.external_source(source=lambda i: np.full((2, 4), i.idx_in_batch + 2 * shard_id, np.float32), batch=False)
+        per_shard = 16 // num_shards
+        x = fn.external_source(
+            source=lambda i: np.full((2, 4), i.idx_in_batch + per_shard * shard_id, np.float32), batch=False
+        )
         return x, define(x, shard_id)
 
     return definition(batch_size=16, **options)
@@ -270,6 +273,31 @@ def test_local_and_global_functions():
         batch = next(it)
         np.testing.assert_allclose(batch["y"], batch["x"] - 7.5)
         assert shapes[-1] == ((16, 2, 4), SHARDING)
+
+
+GRID = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("data", "model"))
+
+
+@pytest.mark.one_device
+@pytest.mark.parametrize(
+    ("sharding", "where"),
+    [
+        (SHARDING, NamedSharding(Mesh(np.array(jax.devices()[::-1]), ("batch",)), PartitionSpec("batch"))),
+        (SHARDING, NamedSharding(SHARDING.mesh, PartitionSpec())),
+        (SHARDING, NamedSharding(GRID, PartitionSpec("model", None, "data"))),
+        (NamedSharding(GRID, PartitionSpec("data")), NamedSharding(GRID, PartitionSpec("model"))),
+        (NamedSharding(GRID, PartitionSpec("data")), SHARDING),
+    ],
+    ids=["reversed", "replicated", "fewer devices", "another axis", "more devices"],
+)
+def test_global_functions_on_another_sharding(sharding, where):
+    """They get the whole batch in order, and each shard gets its own results."""
+    with sharded(
+        lambda x, shard: jax_function(lambda x: x + jnp.arange(16.0)[:, None, None], sharding=where)(x), sharding
+    ) as it:
+        batch = next(it)
+    assert batch["y"].sharding == sharding
+    np.testing.assert_array_equal(batch["y"][:, 1, 3], 2 * np.arange(16.0))
 
 
 @pytest.mark.parametrize(

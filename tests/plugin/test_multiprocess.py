@@ -51,6 +51,12 @@ def define(files, shuffle, num_shards=1, shard_id=0):
 def parts(x):
     return [[s.index[0].start or 0, np.asarray(s.data).tolist()] for s in x.addressable_shards]
 
+def raised(act):
+    try:
+        act()
+    except Exception as e:
+        return f"{type(e).__name__}: {e}"
+
 def run(sharding, files, batch_size, epochs=2, shuffle=True, **options):
     global read
     read = 0
@@ -94,6 +100,14 @@ def shared_function(sharding, files):
             total = jax.jit(jnp.sum, out_shardings=NamedSharding(sharding.mesh, P()))(batch["id"])
             out.append({name: parts(x) for name, x in batch.items()} | {"total": int(total)})
     return {"batches": out, "in the user's thread": threads == {True}}
+
+def refused_function(sharding, other_sharding):
+    # Its sharding gives this process other slices than the iterator's.
+    def define(num_shards=1, shard_id=0):
+        _, label = fn.readers.file(file_root=folder, files=files, name="reader", num_shards=num_shards, shard_id=shard_id)
+        return jax_function(lambda x: x, sharding=other_sharding)(label)
+
+    return raised(lambda: data_iterator(define, ["id"], reader_name="reader", sharding=sharding)(batch_size=16))
 
 def shared_function_alone(mesh):
     # Taken by Pipeline.run, which makes no batch ahead then, in a thread of its own or in the user's.
@@ -148,6 +162,7 @@ print(json.dumps({
     "mask": run(flat, files[:19], 16, epochs=3, **mask),
     "saved": saved(flat, files),
     "function": shared_function(flat, files),
+    "function refused": refused_function(flat, NamedSharding(Mesh(devices[::-1], ("batch",)), P("batch"))),
     "function alone": shared_function_alone(flat.mesh),
     "ragged": ragged(flat, files),
     "in order": run(flat, files, 16, epochs=1, shuffle=False),
@@ -259,6 +274,13 @@ def test_functions_over_all_devices(results):
         np.testing.assert_allclose(
             [x for _, v in sorted(parts["centred"].items()) for x in v], ids - ids.mean(), rtol=1e-6
         )
+
+
+def test_functions_with_slices_of_other_processes(results):
+    for rank, result in enumerate(results):
+        own, others = [[*range(4)], [*range(4, 8)]][:: 1 - 2 * rank]
+        assert f"this process holds {others}; the iterator's" in result["function refused"]
+        assert f"this process holds {own}, on" in result["function refused"]
 
 
 def test_masked_tail_over_processes(results):

@@ -70,9 +70,11 @@ def jax_function(
       output_layouts: a layout for each output, or one for all. Default: that of the input of the same number, if it has
         as many dimensions.
       sharding: a sharding on which the function sees global arrays of all shards; it then runs as a separate program. A
-        bare `jax.sharding.PartitionSpec` is on the mesh that is set. If the sharding has devices of several processes,
-        batches are made in the thread that takes them, and not ahead: collectives of the function and of the training
-        step must begin in the same order in all processes.
+        bare `jax.sharding.PartitionSpec` is on the mesh that is set. One that cuts the batch into other slices than the
+        iterator's sharding has them moved between the devices for each batch. With several processes it must give each
+        process the same slices of the batch as the iterator's sharding. If it has devices of several processes, batches
+        are made in the thread that takes them, and not ahead: collectives of the function and of the training step must
+        begin in the same order in all processes.
       device: "cpu" or "gpu", where all inputs must be; None: wherever they are.
       preserve: whether the function runs even if no output of the pipeline depends on it.
       jit: True: traced without a trial; False: eager; None: decided by the trial. Not in DALI.
@@ -431,14 +433,27 @@ class EagerFunction(_JaxFunction, EagerOperator):
         """Calls the function once, with global arrays of all shards."""
         assert self.calls is not None
         samples = shards.num * ctx.B
-        arguments = [
-            _with_typed_keys(spec, assemble(x, shards, sharding)) for spec, x in zip(self.inputs, inputs, strict=True)
-        ]
+        slices = Shards.of(sharding, samples)  # those of the function, which may lie on other devices than the shards
+        is_cut_alike = (slices.num, slices.ids) == (shards.num, shards.ids)
+        if not is_cut_alike and not (sharding.is_fully_addressable and len(shards.ids) == shards.num):
+            raise ValueError(
+                f"its sharding, {sharding}, cuts the batch into {slices.num} slice(s), of which this process holds {list(slices.ids)}; "
+                f"the iterator's cuts it into {shards.num}, of which this process holds {list(shards.ids)}, on {list(shards.primaries)}. "
+                "With several processes these must be the same: pass the iterator's sharding"
+            )
+
+        def global_array(parts: Sequence[Any]) -> jax.Array:
+            if is_cut_alike:
+                return assemble(parts, shards, sharding)
+            return jax.device_put(np.concatenate([np.asarray(p) for p in parts]), sharding)
+
+        arguments = [_with_typed_keys(spec, global_array(x)) for spec, x in zip(self.inputs, inputs, strict=True)]
         # The first shard's function is called for all.
         outputs = self.calls(shard=0, arguments=arguments, flatten=lambda r: self.flatten(r, samples))
         if isinstance(sharding, NamedSharding):  # gathers all axes but the batch axis
             sharding = NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]))
-        return [by_shard(jax.device_put(x, sharding), shards) for x in outputs]
+        placement, result_shards = (sharding, slices) if is_cut_alike else (shards.local, shards)
+        return [by_shard(jax.device_put(x, placement), result_shards) for x in outputs]
 
 
 def _on_device(x: jax.Array, device: jax.Device) -> jax.Array:
