@@ -103,7 +103,7 @@ class Outputs:
                 raise step.node.error(
                     "no sample of the first batch could be read, so the shape of this output is not known yet"
                 )
-            parts = [_padded(p, present) for p, present in zip(parts, batch.present.reshape(-1, self._B), strict=True)]
+            parts = [padded(p, present) for p, present in zip(parts, batch.present.reshape(-1, self._B), strict=True)]
         return self._assembled(parts, step, sharding)
 
     def _assembled(self, parts: list[Any], step: Step, sharding: Sharding | None) -> Any:
@@ -368,7 +368,7 @@ def by_shard(x: jax.Array, shards: Shards) -> list[Any]:
     return [a[s * (len(a) // S) : (s + 1) * (len(a) // S)] for a in arrays for s in range(S)]
 
 
-def _padded(part: Any, present: np.ndarray) -> np.ndarray:
+def padded(part: Any, present: np.ndarray) -> np.ndarray:
     """A shard's array with zeros in place of missing samples. `part`: the present samples; `present`: ``bool[B]``."""
     padded = np.zeros((len(present), *part.shape[1:]), part.dtype)
     padded[present] = part

@@ -17,6 +17,7 @@ import jaxdali.dynamic as jd
 from jaxdali import fn, pipeline_def, types
 from jaxdali._pipeline.pipeline import internals_of
 from jaxdali._program import program
+from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 from jaxdali.plugin.jax.fn import jax_function
 
@@ -298,6 +299,24 @@ def test_global_functions_on_another_sharding(sharding, where):
         batch = next(it)
     assert batch["y"].sharding == sharding
     np.testing.assert_array_equal(batch["y"][:, 1, 3], 2 * np.arange(16.0))
+
+
+@pytest.mark.one_device
+def test_global_functions_of_short_batches():
+    """Missing samples are zeros, which don't change a sum."""
+    masked = {"last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "mask"}
+
+    @data_iterator(output_map=["x", "y"], size=16, sharding=SHARDING, **masked)
+    def definition(num_shards=1, shard_id=0):
+        x = fn.external_source(list(np.arange(1.0, 4 if shard_id < 4 else 2, dtype=np.float32)), batch=False)
+        return x, jax_function(lambda x: 2 * x + x.sum(), sharding=SHARDING)(x)
+
+    with definition(batch_size=16) as it:
+        batches = list(it)
+    for batch, count in zip(batches, (12, 4), strict=True):
+        x, y = np.asarray(batch["x"])[batch["mask"]], np.asarray(batch["y"])[batch["mask"]]
+        assert len(x) == count
+        np.testing.assert_array_equal(y, 2 * x + x.sum())
 
 
 @pytest.mark.parametrize(

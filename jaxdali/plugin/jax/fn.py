@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from ..._batch.outputs import by_shard
+from ..._batch.outputs import by_shard, padded
 from ..._core import names as _names
 from ..._core.building import add, as_node, current_branch, current_scope
 from ..._core.context import BuildContext, HostContext, LowerContext
@@ -69,12 +69,12 @@ def jax_function(
       num_outputs: how many arrays the function returns. 0: it is called eagerly, for its side effects.
       output_layouts: a layout for each output, or one for all. Default: that of the input of the same number, if it has
         as many dimensions.
-      sharding: a sharding on which the function sees global arrays of all shards; it then runs as a separate program. A
-        bare `jax.sharding.PartitionSpec` is on the mesh that is set. One that cuts the batch into other slices than the
-        iterator's sharding has them moved between the devices for each batch. With several processes it must give each
-        process the same slices of the batch as the iterator's sharding. If it has devices of several processes, batches
-        are made in the thread that takes them, and not ahead: collectives of the function and of the training step must
-        begin in the same order in all processes.
+      sharding: a sharding on which the function sees global arrays of all shards, with zeros in place of samples that a
+        short batch lacks; it then runs as a separate program. A bare `jax.sharding.PartitionSpec` is on the mesh that is
+        set. A sharding that cuts the batch into other slices than the iterator's has them moved between the devices for
+        each batch. With several processes it must give each process the same slices of the batch as the iterator's. If it
+        has devices of several processes, batches are made in the thread that takes them, and not ahead: collectives of
+        the function and of the training step must begin in the same order in all processes.
       device: "cpu" or "gpu", where all inputs must be; None: wherever they are.
       preserve: whether the function runs even if no output of the pipeline depends on it.
       jit: True: traced without a trial; False: eager; None: decided by the trial. Not in DALI.
@@ -430,9 +430,13 @@ class EagerFunction(_JaxFunction, EagerOperator):
     def _call_global(
         self, ctx: HostContext, inputs: Sequence[Sequence[Any]], shards: Shards, sharding: Sharding
     ) -> list[list[Any]]:
-        """Calls the function once, with global arrays of all shards."""
+        """Calls the function once, with global arrays of all shards. Missing samples are zeros: processes don't know how
+        many samples others have.
+        """
         assert self.calls is not None
         samples = shards.num * ctx.B
+        present_in_shards = ctx.present.reshape(ctx.S, ctx.B)
+        is_short = not ctx.present.all()
         slices = Shards.of(sharding, samples)  # those of the function, which may lie on other devices than the shards
         is_cut_alike = (slices.num, slices.ids) == (shards.num, shards.ids)
         if not is_cut_alike and not (sharding.is_fully_addressable and len(shards.ids) == shards.num):
@@ -443,6 +447,8 @@ class EagerFunction(_JaxFunction, EagerOperator):
             )
 
         def global_array(parts: Sequence[Any]) -> jax.Array:
+            if is_short:
+                parts = [padded(p, present) for p, present in zip(parts, present_in_shards, strict=True)]
             if is_cut_alike:
                 return assemble(parts, shards, sharding)
             return jax.device_put(np.concatenate([np.asarray(p) for p in parts]), sharding)
@@ -453,7 +459,10 @@ class EagerFunction(_JaxFunction, EagerOperator):
         if isinstance(sharding, NamedSharding):  # gathers all axes but the batch axis
             sharding = NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:1]))
         placement, result_shards = (sharding, slices) if is_cut_alike else (shards.local, shards)
-        return [by_shard(jax.device_put(x, placement), result_shards) for x in outputs]
+        results = [by_shard(jax.device_put(x, placement), result_shards) for x in outputs]
+        if is_short:
+            results = [[np.asarray(p)[m] for p, m in zip(parts, present_in_shards, strict=True)] for parts in results]
+        return results
 
 
 def _on_device(x: jax.Array, device: jax.Device) -> jax.Array:
