@@ -111,9 +111,12 @@ class IteratorOptions:
         return self.size > 0 or self.reader_name is not None
 
     def check_pipelines(self, pipeline: Pipeline, number: int):
-        """Checks that the options suit this number of pipelines, of which `pipeline` is one."""
+        """Checks that the options suit this number of pipelines in all processes, of which `pipeline` is one."""
         if not self.has_epoch_size and number > 1:
-            raise ValueError("with several pipelines pass reader_name (or size), so that all end their epochs together")
+            raise ValueError(
+                "with several pipelines or shards pass reader_name (or size), so that all end their epochs together; for data "
+                "without end pass a size of your choice and repeat=True"
+            )
         if self.size > 0 and has_reader(pipeline):
             warn(
                 "size is given, but the pipeline has a reader: pass the reader's name= as reader_name instead, which "

@@ -53,7 +53,7 @@ from jaxdali.plugin.jax._placement import JaxOptions
         ({"last_batch_policy": "FILL"}, ValueError, "LastBatchPolicy"),
         ({"last_batch_policy": 1}, ValueError, "LastBatchPolicy"),
         ({"size": 0, "reader_name": None}, ValueError, "size"),
-        ({"pipelines": [{}, {}], "reader_name": None}, ValueError, "with several pipelines pass reader_name"),
+        ({"pipelines": [{}, {}], "reader_name": None}, ValueError, "with several pipelines or shards pass reader_name"),
         ({"size": 4}, ValueError, "can't be given together"),
         ({"last_batch_padded": True}, ValueError, "can't be given together"),
         ({"reader_name": "nobody"}, RuntimeError, "no reader named 'nobody'"),

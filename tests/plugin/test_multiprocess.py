@@ -153,6 +153,7 @@ devices = np.array(jax.devices())
 flat = NamedSharding(Mesh(devices, ("batch",)), P("batch"))
 crossing = NamedSharding(Mesh(devices.reshape(2, 4).T, ("data", "model")), P("data"))  # a pair of replicas has a device in each process
 inside = NamedSharding(Mesh(devices.reshape(4, 2), ("data", "model")), P("data"))
+one_device_each = NamedSharding(Mesh(devices[[0, 4]], ("batch",)), P("batch"))
 mask = {"last_batch_policy": LastBatchPolicy.PARTIAL, "mask_name": "mask"}
 print(json.dumps({
     "folder": folder,
@@ -164,6 +165,8 @@ print(json.dumps({
     "function": shared_function(flat, files),
     "function refused": refused_function(flat, NamedSharding(Mesh(devices[::-1], ("batch",)), P("batch"))),
     "function alone": shared_function_alone(flat.mesh),
+    "without size": raised(lambda: data_iterator(lambda num_shards, shard_id: fn.constant(idata=1), ["x"],
+                                                 sharding=one_device_each)(batch_size=2)),
     "ragged": ragged(flat, files),
     "in order": run(flat, files, 16, epochs=1, shuffle=False),
 }))
@@ -293,6 +296,11 @@ def test_masked_tail_over_processes(results):
             ids, mask = slices(results, "mask", epoch, step, "id"), slices(results, "mask", epoch, step, "mask")
             counted.update(i for start in ids for (i,), m in zip(ids[start][0], mask[start][0]) if m)
         assert counted == Counter(range(19))
+
+
+def test_shards_of_all_processes_need_a_size(results):
+    for result in results:
+        assert "with several pipelines or shards pass reader_name" in result["without size"]
 
 
 @pytest.mark.parametrize("rank", [0, 1])

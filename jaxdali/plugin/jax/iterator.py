@@ -172,8 +172,8 @@ class DALIGenericIterator(BaseIterator):
           apart: whether each output is a tuple with an array for each shard (`ShardArrays`), for loading processes,
             which send the shards to others.
         """
-        # With loading processes, `places[0]` has the shards of all processes: their epochs must end together.
-        options.check_pipelines(pipelines[0], places[0].num if apart else len(pipelines))
+        # The epochs of all processes must end together.
+        options.check_pipelines(pipelines[0], len(pipelines) if shards is None else shards.num)
         _check_names(options.output_map, num_outputs(pipelines[0]))
         self._metadata = metadata_among(list(options.output_map), outputs_of(pipelines[0]))
         options.check_metadata(self._metadata)
