@@ -21,14 +21,16 @@ class EpochPlan:
     Attributes:
       sizes: the number of samples in each shard of the reader, not only those of this iterator. With `of_size`, all
         samples are one shard.
-      shard_ids: the first shard of each pipeline of this iterator.
+      shard_ids: the first shard of each pipeline of this iterator; with `of_size`, the number of the pipeline.
       batch_size: samples in a batch of one pipeline.
       unit: samples that one step of the iterator takes from a shard: `batch_size`, or with `of_size` that of all
-        pipelines together.
+        pipelines together, in all processes.
       policy: "FILL", "DROP" or "PARTIAL": the treatment of the last batch if the samples don't fill it.
       padded: whether the last sample is repeated to fill the last batch; otherwise samples of the next epoch fill it.
       stick: whether each pipeline keeps its shard; otherwise it moves to the next one in the next epoch.
       size: the user's number of samples in an epoch; None with `of_readers`.
+      equal_parts: whether each pipeline counts an equal part of `size`, rounded up. Otherwise all count together, which
+        several processes can't if their sources end at different places.
     """
 
     sizes: tuple[int, ...]
@@ -39,6 +41,7 @@ class EpochPlan:
     padded: bool
     stick: bool
     size: int | None
+    equal_parts: bool = False
 
     def __post_init__(self):
         """Checks the numbers and the policy. Raises ValueError."""
@@ -82,17 +85,31 @@ class EpochPlan:
         )
 
     @staticmethod
-    def of_size(size: int, num_pipelines: int, batch_size: int, padded: bool, policy: str) -> EpochPlan:
-        """Makes a plan from the number of samples in an epoch of all pipelines together, which count as one shard."""
+    def of_size(
+        size: int,
+        num_pipelines: int,
+        batch_size: int,
+        padded: bool,
+        policy: str,
+        ids: Sequence[int] | None = None,
+        equal_parts: bool = False,
+    ) -> EpochPlan:
+        """Makes a plan from the number of samples in an epoch of all pipelines together, which count as one shard.
+
+        Args:
+          num_pipelines: in all processes.
+          ids: the numbers of this iterator's pipelines among them; None: it has all.
+        """
         return EpochPlan(
             sizes=(size,),
-            shard_ids=(0,) * num_pipelines,
+            shard_ids=tuple(range(num_pipelines) if ids is None else ids),
             batch_size=batch_size,
             unit=batch_size * num_pipelines,
             policy=policy,
             padded=padded,
             stick=True,
             size=size,
+            equal_parts=equal_parts,
         )
 
 
@@ -173,14 +190,13 @@ class EpochCounter:
         """
         plan = self.plan
         num_taken = self._num_batches * plan.unit
-        # Either each pipeline has a shard, or all take turns with the samples of a single one.
+        # Either each pipeline has a shard, or all take turns with the samples of a single one, or divide it.
         if plan.size is None:
             remaining = [self._remaining[i] - num_taken for i in plan.shard_ids]
         else:
-            remaining = [
-                self._remaining[0] + self._empty_places - num_taken - plan.batch_size * i
-                for i in range(len(plan.shard_ids))
-            ]
+            of_all = self._remaining[0] + self._empty_places - num_taken
+            part = -(-of_all // (plan.unit // plan.batch_size))
+            remaining = [part if plan.equal_parts else of_all - plan.batch_size * i for i in plan.shard_ids]
         return tuple(min(max(n, 0), plan.batch_size) for n in remaining)
 
     def advance(self, lacking: int = 0) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from .._pipeline.describe import describe_value
 from .._pipeline.graph_view import draw
 from .._pipeline.lease import Lease
 from .._pipeline.pipeline import Pipeline
+from .._program.sharding import Shards
 from . import grain_handler
 from .iterator_options import IteratorOptions
 from .shared import SharedStream
@@ -40,17 +41,30 @@ class BaseIterator:
     output_map: list[str]
     _warned = False  # whether `get_state` has warned of states that can't go on with other shards
 
-    def _start(self, lease: Lease, options: IteratorOptions, *, padded: bool = False):
-        """Starts to make batches, or continues where the previous iterator stopped. Closes the lease if that fails."""
+    def _start(
+        self,
+        lease: Lease,
+        options: IteratorOptions,
+        *,
+        padded: bool = False,
+        shards: Shards | None = None,
+        over_processes: bool = False,
+    ):
+        """Starts to make batches, or continues where the previous iterator stopped. Closes the lease if that fails.
+
+        Args:
+          padded: see `BatchStream.begin`.
+          shards, over_processes: see `BatchStream`.
+        """
         grain_handler.register(BaseIterator)
         self.output_map = list(options.output_map)
-        self._stream = stream = BatchStream(lease, options, type(self).__name__, self._instead)
+        self._stream = stream = BatchStream(lease, options, type(self).__name__, self._instead, shards, over_processes)
         self._pipes = lease.pipelines  # they hold the lease, which has only weak references to them
-        self._set_dali_attributes(options)
+        self._set_dali_attributes(options, len(self._pipes) if shards is None else shards.num)
         lease.checkpoint_with(self.checkpoints)
         stream.begin(padded=padded)
 
-    def _set_dali_attributes(self, options: IteratorOptions):
+    def _set_dali_attributes(self, options: IteratorOptions, num_shards: int):
         """Sets the attributes of DALI's iterators that scripts read or set, in subclasses above all, as its constructor
         does. `_size`, `_counter` and `batch_size` are properties. Nothing here reads them, so that setting one changes no
         batch.
@@ -59,7 +73,7 @@ class BaseIterator:
             vars(self).pop(name, None)  # it replaces what a subclass has set before
         self._first_batch = None  # DALI's `__next__` returns another one first; here no batch is held
         self._num_gpus, self._reader_name = len(self._pipes), options.reader_name
-        self._num_counted = len(self._pipes) if options.reader_name is None else 1  # pipelines, by `_counter`
+        self._num_counted = num_shards if options.reader_name is None else 1  # pipelines, by `_counter`
         self._last_batch_policy, self._last_batch_padded = options.last_batch_policy, options.last_batch_padded
         if options.reader_name is not None and self._pipes:  # a process that loads nothing has no pipelines
             meta = self._pipes[0].reader_meta(options.reader_name)

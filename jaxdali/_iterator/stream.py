@@ -21,7 +21,7 @@ from .._data.source import SampleIds
 from .._data.walk import shard_bounds
 from .._pipeline import checkpoint
 from .._pipeline.lease import Lease, num_outputs
-from .._pipeline.pipeline import Pipeline
+from .._program.sharding import Shards
 from .._runner.choose import runner_of
 from .._runner.fork_guard import ExclusiveUse
 from .._runner.runner import Runner
@@ -46,10 +46,22 @@ class BatchStream:
       options: the options of the iterator.
       user: name of the iterator, for messages.
       instead: how the iterator can give samples that fill no batch, for messages.
+      shards: those of the pipelines; None: one for each of them.
+      over_processes: whether other processes have pipelines of the same epochs.
     """
 
-    def __init__(self, lease: Lease, options: IteratorOptions, user: str, instead: str):
+    def __init__(
+        self,
+        lease: Lease,
+        options: IteratorOptions,
+        user: str,
+        instead: str,
+        shards: Shards | None = None,
+        over_processes: bool = False,
+    ):
         self.lease = lease
+        self._shards = shards
+        self._over_processes = over_processes
         self.num_taken = self.num_resumed = 0
         self.turn = ExclusiveUse("iterator")
         self._runners = Lockstep(lease.runners, lease.executors)  # see Note [Lockstep]
@@ -98,7 +110,7 @@ class BatchStream:
                     raise TooFewError(
                         f"output_map has {len(names)} names, {names}, but the pipeline has {outputs} output(s)"
                     )
-                self._plan = _epoch_plan(lease.pipelines, options) if options.has_epoch_size else None
+                self._plan = self._epoch_plan() if options.has_epoch_size else None
                 self._counter = EpochCounter(self._plan) if self._plan is not None else None
                 states = lease.states
                 restored = lease.restored
@@ -119,6 +131,23 @@ class BatchStream:
             self._reset()
         if self._plan is not None and self._options.last_batch_policy is LastBatchPolicy.FILL:
             self._counter = EpochCounter(self._plan)  # a whole epoch from here on, as in DALI
+
+    def _epoch_plan(self) -> EpochPlan:
+        """The length of an epoch, from the metadata of the reader, or from `size`."""
+        pipelines, options, shards = self.lease.pipelines, self._options, self._shards
+        batch_size, policy = pipelines[0].batch_size, options.last_batch_policy.name
+        if options.reader_name is None:
+            return EpochPlan.of_size(
+                size=options.size,
+                num_pipelines=len(pipelines) if shards is None else shards.num,
+                batch_size=batch_size,
+                padded=options.last_batch_padded,
+                policy=policy,
+                ids=None if shards is None else shards.ids,
+                equal_parts=self._over_processes and policy == "PARTIAL",
+            )
+        metas = [p.reader_meta(options.reader_name) for p in pipelines]
+        return EpochPlan.of_readers(metas=metas, batch_size=batch_size, policy=policy)
 
     def _prepare(self, may_be_at_end: bool):
         """Makes the first batch. A restored stream may be at the end of an epoch."""
@@ -270,8 +299,10 @@ class BatchStream:
 
     @property
     def counts_samples(self) -> bool:
-        """Whether an epoch has exactly `size` samples, regardless of how many each batch has."""
-        return self._runners.pads_ended
+        """Whether an epoch has exactly `size` samples, regardless of how many each batch has. Processes don't know how
+        many samples others have, so they count places.
+        """
+        return self._runners.pads_ended and not self._over_processes
 
     def rows(self, ids: Sequence[SampleIds], valid: tuple[int, ...] | None) -> np.ndarray:
         """Returns ``bool[pipelines, B]``, whether each sample belongs to the epoch of its batch, and is present.
@@ -306,7 +337,7 @@ class BatchStream:
 
     def _num_missing(self, batches: Sequence[FinishedBatch]) -> int:
         """Number of empty places in batches after the data of some shards have ended, if samples are counted by `size`."""
-        return sum(int((~supplied_samples(b.ids)).sum()) for b in batches) if self._runners.pads_ended else 0
+        return sum(int((~supplied_samples(b.ids)).sum()) for b in batches) if self.counts_samples else 0
 
     def _count(self, num_missing: int) -> tuple[int, ...] | None:
         """Counts a batch that is taken, with its empty places. Returns for each pipeline the number of the batch's first
@@ -532,18 +563,3 @@ def _num_samples(meta: Mapping[str, int]) -> int:
     """Number of samples in a reader's first round."""
     first, end = shard_bounds(meta["epoch_size"], meta["number_of_shards"], meta["shard_id"])
     return end - first
-
-
-def _epoch_plan(pipelines: Sequence[Pipeline], options: IteratorOptions) -> EpochPlan:
-    """The length of an epoch, from the metadata of the reader, or from `size`."""
-    batch_size, policy = pipelines[0].batch_size, options.last_batch_policy.name
-    if options.reader_name is None:
-        return EpochPlan.of_size(
-            size=options.size,
-            num_pipelines=len(pipelines),
-            batch_size=batch_size,
-            padded=options.last_batch_padded,
-            policy=policy,
-        )
-    metas = [p.reader_meta(options.reader_name) for p in pipelines]
-    return EpochPlan.of_readers(metas=metas, batch_size=batch_size, policy=policy)

@@ -16,6 +16,7 @@ from PIL import Image
 
 import jaxdali
 from jaxdali import fn
+from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import data_iterator
 
 # Each process runs this, and prints its batches as JSON.
@@ -130,6 +131,16 @@ def shared_function_alone(mesh):
     pipe.close()
     return {"batches": out, "in the user's thread": all(calls)}
 
+def by_size(sharding, **options):
+    def define(num_shards=1, shard_id=0):
+        # With a mask 19 samples of all shards, of which each process has one with 3; otherwise more than are read.
+        count = 2 + (shard_id % 3 == 0) if "mask_name" in options else 100
+        return fn.external_source([np.int32(100 * shard_id + i) for i in range(count)], batch=False, cycle="raise")
+
+    with data_iterator(define, ["x"], size=19, sharding=sharding, **options)(batch_size=16) as it:
+        epochs = [[{name: parts(x) for name, x in batch.items()} for batch in it] for _ in range(2)]
+        return {"epochs": epochs, "length": len(it), "size": it.size}
+
 def ragged(sharding, files):
     # Each process has lists of its own samples; padded ones and their lengths are global.
     def define(num_shards=1, shard_id=0):
@@ -165,6 +176,7 @@ print(json.dumps({
     "function": shared_function(flat, files),
     "function refused": refused_function(flat, NamedSharding(Mesh(devices[::-1], ("batch",)), P("batch"))),
     "function alone": shared_function_alone(flat.mesh),
+    "by size": {p.name: by_size(flat, **(mask if p.name == "PARTIAL" else {"last_batch_policy": p})) for p in LastBatchPolicy},
     "without size": raised(lambda: data_iterator(lambda num_shards, shard_id: fn.constant(idata=1), ["x"],
                                                  sharding=one_device_each)(batch_size=2)),
     "ragged": ragged(flat, files),
@@ -296,6 +308,29 @@ def test_masked_tail_over_processes(results):
             ids, mask = slices(results, "mask", epoch, step, "id"), slices(results, "mask", epoch, step, "mask")
             counted.update(i for start in ids for (i,), m in zip(ids[start][0], mask[start][0]) if m)
         assert counted == Counter(range(19))
+
+
+@pytest.mark.parametrize("policy", LastBatchPolicy)
+def test_epochs_of_a_size_equal_one_process(results, policy):
+    options = {"mask_name": "mask"} if policy is LastBatchPolicy.PARTIAL else {}
+
+    def define(num_shards=1, shard_id=0):
+        count = 2 + (shard_id % 3 == 0) if options else 100  # 19 with a mask
+        return fn.external_source([np.int32(100 * shard_id + i) for i in range(count)], batch=False, cycle="raise")
+
+    sharding = NamedSharding(Mesh(np.array(jax.devices()), ("batch",)), PartitionSpec("batch"))
+    make = data_iterator(define, ["x"], size=19, sharding=sharding, last_batch_policy=policy, **options)
+    with make(batch_size=16) as it:
+        expected = [[{name: np.asarray(x).tolist() for name, x in batch.items()} for batch in it] for _ in range(2)]
+        assert {(r["length"], r["size"]) for r in (r["by size"][policy.name] for r in results)} == {(len(it), it.size)}
+
+    def joined(name, *processes):
+        return [x for _, part in sorted(row for p in processes for row in p[name]) for x in part]
+
+    epochs = zip(*(r["by size"][policy.name]["epochs"] for r in results), strict=True)
+    assert [
+        [{name: joined(name, *step) for name in step[0]} for step in zip(*epoch, strict=True)] for epoch in epochs
+    ] == expected
 
 
 def test_shards_of_all_processes_need_a_size(results):

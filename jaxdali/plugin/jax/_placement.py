@@ -134,13 +134,7 @@ class JaxOptions(IteratorOptions):
                 raise ValueError(
                     f"the shardings of all outputs must cut the batch into the same slices, but {name!r} has others: {sharding}"
                 )
-        loading = Loading.of(self.any_sharding, batch_size, self.loading_processes)
-        if self.size > 0 and len({len(loading.made_by(p)) for p in loading.processes}) > 1:
-            raise ValueError(
-                f"size={self.size} is that of the shards of one process, but the {loading.num} shards can't be divided evenly among "
-                f"loading_processes={list(self.loading_processes)}; pass reader_name instead"
-            )
-        return loading
+        return Loading.of(self.any_sharding, batch_size, self.loading_processes)
 
     def check_metadata(self, metadata: Collection[str]):
         """Checks `sharding` and `ragged`, once it is known which outputs are metadata."""
@@ -215,6 +209,11 @@ class JaxOptions(IteratorOptions):
         """The sharding of an output; all cut the batch into the same slices."""
         sharding: Any = self.sharding
         return next(iter(sharding.values())) if isinstance(sharding, Mapping) else sharding
+
+    @property
+    def is_over_processes(self) -> bool:
+        """Whether batches have shards of several processes."""
+        return any(s is not None and not s.is_fully_addressable for s in self.shardings)
 
     def shards(self, batch_size: int) -> Shards:
         """The shards of a batch. Raises ValueError if the shardings of the outputs cut it differently."""

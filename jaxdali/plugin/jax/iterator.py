@@ -58,7 +58,8 @@ class DALIGenericIterator(BaseIterator):
     Args:
       pipelines: one `Pipeline`, or a list of them, one per shard.
       output_map: a name for each output; outputs without a name are left out, with a warning.
-      size: number of samples in an epoch, of all pipelines together. -1: until a source ends.
+      size: number of samples in an epoch, of all pipelines together, also of those in other processes. -1: until a
+        source ends.
       reader_name: the reader that determines the size of an epoch and its padding. It can't be combined with `size`.
       auto_reset: with True, "yes" or "True", the next epoch begins automatically after StopIteration; with False, None
         or "no", call `reset`.
@@ -79,8 +80,9 @@ class DALIGenericIterator(BaseIterator):
         source of samples (``batch=False``) with an incomplete one; without `mask_name` an incomplete batch is dropped,
         as in DALI, and a warning says how many samples it had. With `size`, the sources of the shards may have
         different lengths: an epoch has as many steps as the longest needs (`len` assumes equal lengths), and the rows
-        of a source that has ended are False. With several processes, the longest source of each must have the same
-        length.
+        of a source that has ended are False. With several processes each shard counts an equal part of `size`, rounded
+        up, so for sources of unequal lengths pass the length of the longest times the number of shards; the longest
+        source of each process must have that length.
       repeat: whether the iterator never ends, for loops that count steps (not in DALI). At the end of an epoch,
         ``next()`` begins the next one; StopIteration is raised only if there are no more data at all. Masks and
         checkpoints are those of an iterator that is reset; ``len`` and `size` are those of an epoch.
@@ -213,7 +215,7 @@ class DALIGenericIterator(BaseIterator):
             finish=finish,
             workers=options.workers,
         )
-        self._start(pipeline_lease, options, padded=is_masked)
+        self._start(pipeline_lease, options, padded=is_masked, shards=shards, over_processes=options.is_over_processes)
 
     def _store_options(self, options: JaxOptions, shards: Shards | None, stacked: bool = False):
         """Stores the options and what follows from them, without the pipelines.
@@ -259,7 +261,7 @@ class DALIGenericIterator(BaseIterator):
             return self._stream, self._metadata
 
         self._pipes = []
-        self._set_dali_attributes(options)
+        self._set_dali_attributes(options, loading.num)
         self._store_options(options, loading.shards)
         stream.begin(begin)
         self._metadata, self._stream = stream.facts.metadata, stream
