@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import pickle
 import sys
 import threading
 import weakref
@@ -187,7 +188,21 @@ def own_places(pipelines: Sequence[Pipeline]) -> list[Shards]:
 def reads_the_same(pipeline: Pipeline, other: Pipeline, reader: str) -> bool:
     """Whether both pipelines have a reader of this name, with equal arguments."""
     first, second = ([n.op for n in internals_of(p).graph.nodes if n.name == reader] for p in (pipeline, other))
-    return bool(first) and first == second
+    return bool(first) and first == second and _first_items(first) == _first_items(second)
+
+
+def _first_items(ops: Sequence[Any]) -> list[tuple[int, bytes]]:
+    """The length and the first item of each data set of `readers.source`. Users' data sets can't be compared otherwise,
+    and are no part of an operator's key.
+    """
+    parts = [part for op in ops for part in getattr(getattr(op, "data", None), "parts", ())]
+    return [(len(part), pickle.dumps(part[0])) for part in parts]
+
+
+def shard_of_reader(pipeline: Pipeline, reader: str) -> tuple[int, int] | None:
+    """The arguments num_shards and shard_id of the reader of this name; None: there is none."""
+    ops = [n.op for n in internals_of(pipeline).graph.nodes if n.name == reader and isinstance(n.op, Reader)]
+    return (ops[0].num_shards, ops[0].shard_id) if ops else None
 
 
 def function_over_processes(pipeline: Pipeline) -> Node | None:

@@ -198,6 +198,13 @@ def test_warning_for_shards_with_equal_data(files):
         make(batch_size=2).close()
 
 
+def test_no_warning_for_chosen_data():
+    def define(num_shards, shard_id):
+        return fn.readers.source([np.int32(i) for i in range(shard_id, 4, num_shards)], name="reader")
+
+    data_iterator(define, ["x"], reader_name="reader", sharding=shardings.of_batch(2))(batch_size=2).close()
+
+
 def test_graphs_of_shards_must_agree(files):
     @data_iterator(output_map=["x"], reader_name="reader", sharding=shardings.of_batch(2))
     def differing(num_shards, shard_id):

@@ -21,7 +21,7 @@ from jaxdali.plugin.jax import data_iterator
 
 # Each process runs this, and prints its batches as JSON.
 SCRIPT = """
-import json, sys, threading
+import json, sys, threading, warnings
 import jax
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 4)
@@ -141,6 +141,20 @@ def by_size(sharding, **options):
         epochs = [[{name: parts(x) for name, x in batch.items()} for batch in it] for _ in range(2)]
         return {"epochs": epochs, "length": len(it), "size": it.size}
 
+def same_data(sharding):
+    # Definitions of one shard in each process: one forgets the shard, one hands it to the reader, one chooses the data itself.
+    def define(way, num_shards=1, shard_id=0):
+        shard = {"num_shards": num_shards, "shard_id": shard_id} if way == "handed" else {}
+        first, step = (shard_id, num_shards) if way == "chosen" else (0, 1)
+        return fn.readers.source([np.int32(i) for i in range(first, 8, step)], name="r", **shard)
+
+    make = data_iterator(define, ["x"], reader_name="r", sharding=sharding)
+    ways = []
+    for way in ("forgotten", "handed", "chosen"):
+        with warnings.catch_warnings(record=True) as caught, make(way, batch_size=2, seed=0):
+            ways += [way] * any("same for all 2 shards" in str(w.message) for w in caught)
+    return ways
+
 def ragged(sharding, files):
     # Each process has lists of its own samples; padded ones and their lengths are global.
     def define(num_shards=1, shard_id=0):
@@ -179,6 +193,7 @@ print(json.dumps({
     "by size": {p.name: by_size(flat, **(mask if p.name == "PARTIAL" else {"last_batch_policy": p})) for p in LastBatchPolicy},
     "without size": raised(lambda: data_iterator(lambda num_shards, shard_id: fn.constant(idata=1), ["x"],
                                                  sharding=one_device_each)(batch_size=2)),
+    "same data": same_data(one_device_each),
     "ragged": ragged(flat, files),
     "in order": run(flat, files, 16, epochs=1, shuffle=False),
 }))
@@ -331,6 +346,10 @@ def test_epochs_of_a_size_equal_one_process(results, policy):
     assert [
         [{name: joined(name, *step) for name in step[0]} for step in zip(*epoch, strict=True)] for epoch in epochs
     ] == expected
+
+
+def test_warning_for_processes_with_equal_data(results):
+    assert [r["same data"] for r in results] == [["forgotten"]] * 2
 
 
 def test_shards_of_all_processes_need_a_size(results):

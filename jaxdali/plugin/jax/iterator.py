@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 import secrets
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
@@ -33,7 +34,15 @@ from ..._iterator.shared import SharedStream
 from ..._iterator.stream import BatchStream
 from ..._pipeline.checkpoint import for_pipelines
 from ..._pipeline.factory import Decorator, Factory, P, R
-from ..._pipeline.lease import function_over_processes, lease, num_outputs, outputs_of, own_places, reads_the_same
+from ..._pipeline.lease import (
+    function_over_processes,
+    lease,
+    num_outputs,
+    outputs_of,
+    own_places,
+    reads_the_same,
+    shard_of_reader,
+)
 from ..._pipeline.pipeline import ARGUMENTS, Pipeline
 from ..._pipeline.pipeline_def import name_of, pipeline_def, split_arguments
 from ..._program.sharding import Shards, assemble
@@ -614,9 +623,14 @@ def iterator_factory(
         arguments = {**kwargs, "batch_size": batch_size // shards.num, "seed": agreed_seed(seed)}
         local_devices = jax.local_devices()
 
+        def make_pipeline(i: int, device: jax.Device, checkpoint: bytes | None) -> Pipeline:
+            """The pipeline of shard `i`."""
+            device_argument = {"device_id": local_devices.index(device)} if device in local_devices else {}
+            of_shard = {**arguments, **device_argument, **_checkpoint_argument(checkpoint)}
+            return factory(*args, **of_shard, num_shards=shards.num, shard_id=i)
+
         def make_pipelines() -> list[Pipeline]:
             """The pipelines of this process's shards."""
-            pipelines = []
             # With loading processes, the checkpoints are those of the shards that one process loads. If there were
             # another number of such shards, any checkpoint has the position from which the rest of the epoch is
             # divided.
@@ -626,29 +640,32 @@ def iterator_factory(
                 )
             else:
                 shard_checkpoints = for_pipelines(checkpoints, len(shards.ids), shards.num)
-            for i, device, checkpoint in zip(shards.ids, shards.primaries, shard_checkpoints):
-                device_argument = {"device_id": local_devices.index(device)} if device in local_devices else {}
-                pipelines.append(
-                    factory(
-                        *args,
-                        **arguments,
-                        **device_argument,
-                        **_checkpoint_argument(checkpoint),
-                        num_shards=shards.num,
-                        shard_id=i,
-                    )
-                )
-            # All pipelines are made by one definition, so two of them show whether it uses `shard_id`.
-            if (
-                len(pipelines) > 1
-                and placed_options.reader_name is not None
-                and reads_the_same(pipelines[0], pipelines[1], placed_options.reader_name)
-            ):
+            pipelines = [
+                make_pipeline(i, device, checkpoint)
+                for i, device, checkpoint in zip(shards.ids, shards.primaries, shard_checkpoints)
+            ]
+            reader = placed_options.reader_name
+            if reader is not None and shards.num > 1 and all_read_the_same(pipelines, reader):
                 warn(
-                    f"{name_of(function)}: the reader {placed_options.reader_name!r} is the same for all {shards.num} shards, "
+                    f"{name_of(function)}: the reader {reader!r} is the same for all {shards.num} shards, "
                     "which get the same data: pass num_shards and shard_id to it"
                 )
             return pipelines
+
+        def all_read_the_same(pipelines: Sequence[Pipeline], reader: str) -> bool:
+            """Whether the definition does not use `shard_id` for the reader of this name, as far as that is known."""
+            # It may choose the data of a shard itself. All pipelines are made by it, so two of them show that.
+            first, *others = pipelines
+            i, device = shards.ids[0], shards.primaries[0]
+            if not others and shard_of_reader(first, reader) == (shards.num, i):
+                return False
+            try:
+                if not others:  # the next shard is in another process
+                    with warnings.catch_warnings(action="ignore"):
+                        others = [make_pipeline((i + 1) % shards.num, device, None)]
+                return reads_the_same(first, others[0], reader)
+            except Exception:  # the other shard's data may not be on this host, or a user's items can't be compared
+                return False
 
         if loading is not None:
             iterator._begin_shared(loading, placed_options, make_pipelines)
