@@ -161,6 +161,15 @@ def loader_without_devices():
     with make(batch_size=8) as it:
         return [parts(x["id"]) + parts(x["mask"]) for x in it]
 
+def seed_of_two():
+    # Processes 0 and 2 agree on a seed without process 1.
+    sharding = NamedSharding(Mesh(devices[[0, 4]], ("batch",)), P("batch"))
+    def labels(num_shards=1, shard_id=0):
+        return fn.readers.file(file_root=folder, files=files, name="r", num_shards=num_shards, shard_id=shard_id)[1]
+    if rank != 1:
+        with data_iterator(labels, ["id"], reader_name="r", sharding=sharding)(batch_size=8) as it:
+            return it.pipelines[0].seed
+
 def over_all(load):
     def centred(num_shards=1, shard_id=0):
         label = fn.readers.file(file_root=folder, files=files, name="r", num_shards=num_shards, shard_id=shard_id)[1]
@@ -187,6 +196,7 @@ json.dump({
     "class": by_class([0, 2]),
     "no folder": raised(lambda: run(flat, ["missing"], [1])),
     "loader alone": loader_without_devices(),
+    "seed of two": seed_of_two(),
     "function": raised(lambda: over_all([1])),
     "own error": raised(lambda: data_iterator(lambda num_shards, shard_id: 1 / 0, ["x"], reader_name="r", sharding=flat,
                                               loading_processes=[0, 1])(batch_size=12)),
@@ -456,3 +466,9 @@ def test_in_one_process(reference):
         np.testing.assert_array_equal(np.asarray(next(it)["id"]), np.asarray(next(plain_iterator)["id"]))
     with pytest.raises(ValueError, match="needs a sharding"):
         data_iterator(lambda: (), ["x"], loading_processes=[0])
+
+
+def test_some_processes_agree_on_a_seed(results):
+    seed, none, other_seed = (p["seed of two"] for p in results)
+    assert none is None
+    assert seed == other_seed

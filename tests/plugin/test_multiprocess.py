@@ -155,6 +155,15 @@ def same_data(sharding):
             ways += [way] * any("same for all 2 shards" in str(w.message) for w in caught)
     return ways
 
+def of_process_0(files):
+    # Without a seed; the other process does not take part.
+    sharding = NamedSharding(Mesh(devices[:4], ("batch",)), P("batch"))
+    make = data_iterator(define, ["id", "image", "drawn"], reader_name="reader", sharding=sharding)
+    if rank:
+        return raised(lambda: make(files, True, batch_size=16))
+    with make(files, True, batch_size=16) as it:
+        return sorted(i for batch in it for i in batch["id"].ravel().tolist())
+
 def ragged(sharding, files):
     # Each process has lists of its own samples; padded ones and their lengths are global.
     def define(num_shards=1, shard_id=0):
@@ -193,6 +202,7 @@ print(json.dumps({
     "by size": {p.name: by_size(flat, **(mask if p.name == "PARTIAL" else {"last_batch_policy": p})) for p in LastBatchPolicy},
     "without size": raised(lambda: data_iterator(lambda num_shards, shard_id: fn.constant(idata=1), ["x"],
                                                  sharding=one_device_each)(batch_size=2)),
+    "of process 0": of_process_0(files),
     "same data": same_data(one_device_each),
     "ragged": ragged(flat, files),
     "in order": run(flat, files, 16, epochs=1, shuffle=False),
@@ -346,6 +356,11 @@ def test_epochs_of_a_size_equal_one_process(results, policy):
     assert [
         [{name: joined(name, *step) for name in step[0]} for step in zip(*epoch, strict=True)] for epoch in epochs
     ] == expected
+
+
+def test_one_process_iterates_alone(results):
+    assert results[0]["of process 0"] == list(range(32))
+    assert "has no device of this process" in results[1]["of process 0"]
 
 
 def test_warning_for_processes_with_equal_data(results):

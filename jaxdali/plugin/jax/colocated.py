@@ -41,7 +41,7 @@ from ..._iterator.iterator_options import LastBatchPolicy
 from ..._pipeline.pipeline_def import name_of
 from ..._runner.shutdown import refuse
 from ._placement import JaxOptions, Placement, batch_axis_sharding
-from .iterator import agreed_seed
+from .iterator import agreed_seed, processes_of
 from .iterator import data_iterator as local_data_iterator
 
 if jax.__version_info__ < (0, 10):  # an error of a colocated object has ended the process there
@@ -427,7 +427,9 @@ def _factory(definition: Callable[..., Any], options: JaxOptions) -> Callable[..
                     f"{name_of(definition)}: a colocated iterator has no {name}; states go through get_state and set_state"
                 )
         defaults = getattr(definition, "_pipeline_kwargs", {})  # the arguments of `Pipeline` that its decorator got
-        kwargs["seed"] = agreed_seed(kwargs.get("seed", defaults.get("seed")))
-        return ColocatedIterator(definition, options.on_mesh(), (args, kwargs))
+        placed_options = options.on_mesh()
+        seed = kwargs.get("seed", defaults.get("seed"))
+        kwargs["seed"] = agreed_seed(seed, processes_of(placed_options.shardings))
+        return ColocatedIterator(definition, placed_options, (args, kwargs))
 
     return make_iterator

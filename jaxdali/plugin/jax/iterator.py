@@ -46,7 +46,7 @@ from ..._pipeline.lease import (
 from ..._pipeline.pipeline import ARGUMENTS, Pipeline
 from ..._pipeline.pipeline_def import name_of, pipeline_def, split_arguments
 from ..._program.sharding import Shards, assemble
-from ..._program.transfer import Loading
+from ..._program.transfer import Loading, Messages
 from ._placement import BatchAxisPlacement, JaxOptions, Placement, batch_axis_sharding
 
 A = ParamSpec("A")
@@ -620,7 +620,8 @@ def iterator_factory(
         loading = placed_options.loading(batch_size)
         shards = placed_options.shards(batch_size) if loading is None else loading.shards
         seed = kwargs.get("seed", defaults.get("seed"))
-        arguments = {**kwargs, "batch_size": batch_size // shards.num, "seed": agreed_seed(seed)}
+        processes = processes_of(placed_options.shardings) if loading is None else loading.everyone
+        arguments = {**kwargs, "batch_size": batch_size // shards.num, "seed": agreed_seed(seed, processes)}
         local_devices = jax.local_devices()
 
         def make_pipeline(i: int, device: jax.Device, checkpoint: bytes | None) -> Pipeline:
@@ -697,8 +698,13 @@ def _sharding_over(devices: Sequence[jax.Device]) -> Sharding:
     return NamedSharding(Mesh(np.array(devices), ("devices",)), PartitionSpec("devices"))
 
 
-def agreed_seed(seed: int | None) -> int:
-    """The given seed, or one that is drawn for all processes.
+def processes_of(shardings: Iterable[Sharding | None]) -> list[int]:
+    """The processes whose devices have shards, in order."""
+    return sorted({d.process_index for s in shardings if s is not None for d in s.device_set})
+
+
+def agreed_seed(seed: int | None, processes: Sequence[int]) -> int:
+    """The given seed, or one that is drawn for these processes, which all call this.
 
     With different seeds the shards would shuffle differently and lose samples.
     """
@@ -707,9 +713,11 @@ def agreed_seed(seed: int | None) -> int:
     if seed is not None and seed >= 0:  # as in `Pipeline`, a negative seed means a random one
         return seed
     drawn = secrets.randbits(31)
-    if jax.process_count() > 1:
-        drawn = int(multihost_utils.broadcast_one_to_all(np.int32(drawn)))
-    return drawn
+    if min(len(processes), jax.process_count()) <= 1:  # one controller has the devices of several processes
+        return drawn
+    if len(processes) == jax.process_count():
+        return int(multihost_utils.broadcast_one_to_all(np.int32(drawn)))
+    return int.from_bytes(Messages(processes).exchange(drawn.to_bytes(4, "little"))[0], "little")
 
 
 if not _TYPE_CHECKING:
