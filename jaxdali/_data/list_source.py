@@ -111,7 +111,7 @@ class ListSource(Source):
         if self._reader_seed < 0:
             self.walks = [dataclasses.replace(w, seed=seed) for w in self.walks]
 
-    def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
+    def resume(self, saved: Sequence[Saved], same_shards: bool, same_number: bool = False) -> list[Any]:
         check_fingerprints(self.fingerprint(), saved, ignored=("num_shards", "shard_id"))
         for i, state in enumerate(saved):
             shard = {name: state.fingerprint[name] for name in ("num_shards", "shard_id")}

@@ -72,6 +72,7 @@ class Source:
       workers: number of threads in which it may call a user's function at the same time, if the user allows that.
       movable: whether other processes can read the same data, so that `advance` works.
       walks: for readers, the walk of each local shard through the list.
+      has_own_states: whether a shard continues from its own state alone, that of a user's object with get_state.
       dropped: number of samples at the end of the data that no batch contains, because they do not fill one, or because
         another shard has ended.
       drops_more: whether there may be more such samples than `dropped` counts.
@@ -84,6 +85,7 @@ class Source:
     in_caller: bool = False
     workers: int = 1
     movable: bool = False
+    has_own_states: bool = False
     dropped: int = 0
     drops_more: bool = False
 
@@ -170,12 +172,13 @@ class Source:
         """The states of all local shards for a checkpoint."""
         return [Saved(f, c) for f, c in zip(self.fingerprint(), cursors, strict=True)]
 
-    def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
+    def resume(self, saved: Sequence[Saved], same_shards: bool, same_number: bool = False) -> list[Any]:
         """The cursors from which to continue. The source does not change; the next `read` with these cursors moves it.
 
         Args:
           saved: the states of the local shards if `same_shards`; otherwise the state of at least one other shard.
           same_shards: whether the states are of the same shards as this source's.
+          same_number: whether they are of other shards among equally many, such as those of another process.
 
         Raises:
           ValueError: the states are of another source, or the samples that remain for this number of shards are not

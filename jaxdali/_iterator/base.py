@@ -229,8 +229,9 @@ class BaseIterator:
     def get_state(self) -> dict[str, Any]:
         """Returns the state after the batch that was taken last, regardless of batches made ahead; for `set_state`.
 
-        The state is small and JSON-serializable. It includes the positions of the shards of other processes. The first
-        call warns if such states can't be continued with another number of shards, see `set_state`.
+        The state is small and JSON-serializable. With several processes the state of one is that of all, except for
+        sources with a state of their own (`get_state` of an `external_source`): then each process needs its own. The
+        first call warns of that, and if such states can't be continued with another number of shards, see `set_state`.
 
         ``grain.checkpoint.CheckpointSave(iterator)`` and ``CheckpointRestore`` save and restore it, too.
 

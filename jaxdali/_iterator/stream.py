@@ -467,9 +467,7 @@ class BatchStream:
         with self.turn:
             records = [
                 record
-                for executor, runner, places in zip(
-                    self.executors, self.lease.runners, checkpoint.shard_places(self.executors)
-                )
+                for executor, runner, places in zip(self.executors, self.lease.runners, self._places)
                 for record in checkpoint.records_of(executor, runner.state, places)
             ]
             position, records = json.loads(json.dumps((self._position(), records)))  # a copy of plain types
@@ -490,8 +488,18 @@ class BatchStream:
         }
 
     @property
+    def _places(self) -> checkpoint.Places:
+        return checkpoint.shard_places(self.executors, self._shards)
+
+    @property
     def state_warning(self) -> str:
         """A warning that states of this stream can't be resumed with other shards, with advice; "" if they can."""
+        num, num_local = (0, 0) if self._shards is None else (self._shards.num, len(self._shards.ids))
+        if num > num_local and any(s.has_own_states for e in self.executors for s in e.sources.values()):
+            return (
+                f"the state has the states of this process's sources, those of {num_local} of {num} shards: save a state in each process, "
+                "and resume each from its own"
+            )
         if self._plan is None or not self._plan.moves_away:
             return ""
         return (
@@ -530,7 +538,7 @@ class BatchStream:
           restart_epoch: whether the epoch of the state begins anew.
         """
         resume = checkpoint.restart if restart_epoch else checkpoint.resume
-        states, counter = resume(self.executors, records, position, self._epochs, self._plan)
+        states, counter = resume(self.executors, self._places, records, position, self._epochs, self._plan)
         stop()
         if restart_epoch:  # nothing of the epoch was taken then
             position = None

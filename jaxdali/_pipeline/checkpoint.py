@@ -3,7 +3,7 @@
 A pipeline's *record* is a dict: seed, batch_size, epoch, iteration, its shard ``[id, number of shards]``, and for each
 source its cursor and its fingerprint, which gives the cursor a meaning. Random numbers are functions of these. An
 iterator's state holds a record for each of its pipelines, and its position in the epoch. All shards advance in
-lockstep, so the state of one process determines that of all.
+lockstep, so the state of one process determines that of all, unless a user's source has a state of its own.
 
 A checkpoint has a checksum of all its other entries, and so has each part of an iterator's state, because users store
 that: a wrong bit in a seed would silently give other data. Then the form of the entries is checked, since anyone can
@@ -16,7 +16,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 from .._batch.executor import Executor
 from .._batch.reading import STATE_VERSION
@@ -24,6 +24,7 @@ from .._core.errors import cut, quoted
 from .._data.epoch import EpochCounter, EpochPlan
 from .._data.source import Saved
 from .._data.walk import Walk
+from .._program.sharding import Shards
 from .checks import check_digest, check_iterator, check_record, check_source, check_version, signed, unsigned
 
 FORMAT = "jaxdali checkpoint"
@@ -126,6 +127,8 @@ def state_of(
         has_same_shards = all(tuple(p) in record_of_shard for p in places)
         if has_same_shards:
             records = [record_of_shard[tuple(p)] for p in places]
+        (_, num_shards), *_ = places
+        has_same_number = records[0]["shard"][1] == num_shards
         seed = _common_value([r["seed"] for r in records], "seeds")
         first_record = records[0]
         sources = executor.reader.named
@@ -136,10 +139,9 @@ def state_of(
             for entry in saved:
                 check_source(entry, source, f"sources.{name}")
             try:
-                cursors[name] = {"cursors": source.resume(saved, has_same_shards)}
+                cursors[name] = {"cursors": source.resume(saved, has_same_shards, has_same_number)}
             except ValueError as e:
                 raise RuntimeError(f"{name} can't continue from this checkpoint: {e}") from e
-        (_, num_shards), *_ = places
         return _state(executor, first_record, seed, cursors, num_shards)
 
 
@@ -221,16 +223,25 @@ def records_and_position(
         return records, check_iterator(entries.get("iterator"))
 
 
-def shard_places(executors: Sequence[Executor]) -> list[list[tuple[int, int]]]:
-    """(id, number of shards) of each pipeline, for each executor. Separate pipelines are numbered in order."""
+Places: TypeAlias = Sequence[Sequence[tuple[int, int]]]
+
+
+def shard_places(executors: Sequence[Executor], shards: Shards | None) -> Places:
+    """(id, number of shards) of each pipeline, for each executor.
+
+    Args:
+      shards: of the pipelines; None: those of the only executor, or one for each executor.
+    """
     if len(executors) == 1:
         shards = executors[0].shards
-        return [[(i, shards.num) for i in shards.ids]]
-    return [[(i, len(executors))] for i in range(len(executors))]
+    num = len(executors) if shards is None else shards.num
+    places = [(i, num) for i in (range(num) if shards is None else shards.ids)]
+    return [places] if len(executors) == 1 else [[place] for place in places]
 
 
 def resume(
     executors: Sequence[Executor],
+    places: Places,
     records: Sequence[Mapping[str, Any]],
     iterator: Mapping[str, Any] | None,
     epochs: Epochs,
@@ -240,6 +251,7 @@ def resume(
 
     Args:
       executors: the executors of the iterator.
+      places: of their pipelines, see `shard_places`.
       records: of its pipelines, of those in another process, or of another number of shards.
       iterator: the saved position of the iterator; None: the pipelines ran without an iterator.
       epochs: the properties of its epochs now.
@@ -250,16 +262,17 @@ def resume(
         rest of an epoch can't be redistributed. It says so if `restart` is possible.
     """
     try:
-        return _resume(executors, records, iterator, epochs, plan)
+        return _resume(executors, places, records, iterator, epochs, plan)
     except RuntimeError as e:
         with suppress(RuntimeError):
-            restart(executors, records, iterator, epochs, plan)
+            restart(executors, places, records, iterator, epochs, plan)
             e.args = (f"{e}; set_state(state, restart_epoch=True) begins the epoch anew",)
         raise
 
 
 def _resume(
     executors: Sequence[Executor],
+    places: Places,
     records: Sequence[Mapping[str, Any]],
     iterator: Mapping[str, Any] | None,
     epochs: Epochs,
@@ -271,22 +284,23 @@ def _resume(
         if iterator is None:
             if counter is not None:
                 raise RuntimeError(_NO_ITERATOR)
-            return _states(executors, records), None
+            return _states(executors, places, records), None
         _check_epochs(epochs, iterator)
         if counter is not None and iterator["counter"] is None:
             raise ValueError("iterator.counter is missing")
         # An entry of "ahead" for each shard: their number is unchanged, so each continues from its own record.
         if counter is None or plan is None or len(iterator["counter"]["ahead"]) == len(plan.sizes):
-            states = _states(executors, records)
+            states = _states(executors, places, records)
             if counter is not None:
                 counter.set_state(iterator["counter"])
             return states, counter
         assert epochs.reader_name is not None
-        return _redistribute(executors, records, iterator, epochs.reader_name, plan)
+        return _redistribute(executors, places, records, iterator, epochs.reader_name, plan)
 
 
 def restart(
     executors: Sequence[Executor],
+    places: Places,
     records: Sequence[Mapping[str, Any]],
     iterator: Mapping[str, Any] | None,
     epochs: Epochs,
@@ -301,6 +315,7 @@ def restart(
 
     Args:
       executors: the executors of the iterator.
+      places: of their pipelines, see `shard_places`.
       records: of its pipelines, of those in another process, or of another number of shards.
       iterator: the saved position of the iterator; None, for pipelines without an iterator, is an error.
       epochs: the properties of its epochs now.
@@ -342,11 +357,11 @@ def restart(
         }
         seed_of_shard = {tuple(r["shard"]): r["seed"] for r in records}
         states = []
-        for executor, places in zip(executors, shard_places(executors), strict=True):
+        for executor, executor_places in zip(executors, places, strict=True):
             # The same shards keep their own seeds; other shards need a seed that all had in common.
             seed = _common_value(
-                [seed_of_shard[tuple(p)] for p in places]
-                if seed_of_shard.keys() >= {*map(tuple, places)}
+                [seed_of_shard[tuple(p)] for p in executor_places]
+                if seed_of_shard.keys() >= {*map(tuple, executor_places)}
                 else [*seed_of_shard.values()],
                 "seeds",
             )
@@ -356,19 +371,22 @@ def restart(
             }
             for n, entry in executor.reader.named.items():
                 entry.walks[0].check(cursors[n]["cursors"][0], f"sources.{n}.cursor")
-            (_, num_shards), *_ = places
+            (_, num_shards), *_ = executor_places
             states.append(_state(executor, first_record, seed, cursors, num_shards))
         return states, counter
 
 
-def _states(executors: Sequence[Executor], records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _states(
+    executors: Sequence[Executor], places: Places, records: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """The state from which each executor continues. Raises RuntimeError if the records belong to another pipeline."""
-    return [state_of(e, records, p) for e, p in zip(executors, shard_places(executors), strict=True)]
+    return [state_of(e, records, p) for e, p in zip(executors, places, strict=True)]
 
 
 # See Note [Redistribution].
 def _redistribute(
     executors: Sequence[Executor],
+    places: Places,
     records: Sequence[Mapping[str, Any]],
     iterator: Mapping[str, Any],
     reader: str,
@@ -379,12 +397,13 @@ def _redistribute(
 
     Args:
       executors: the executors of the iterator.
+      places: of their pipelines, see `shard_places`.
       records: of the old shards.
       iterator: the saved position of the iterator.
       plan: the numbers of samples and batches of its epochs now.
       reader: the name of the reader that determines the epochs.
     """
-    _states(executors, records)  # for its checks
+    _states(executors, places, records)  # for its checks
     seed = _common_value([r["seed"] for r in records], "seeds")
     record = records[0]
     source = executors[0].reader.named[reader]
@@ -400,7 +419,7 @@ def _redistribute(
     num_dropped = saved_counter.settle()  # batches that belong to no epoch
     if num_dropped:
         records = [_skip_batches(executors[0], r, num_dropped) for r in records]
-    states = _states(executors, records)
+    states = _states(executors, places, records)
     counter = EpochCounter(plan)
     cursor = records[0]["sources"][reader]["cursor"]  # one determines those of all shards, as they advance in lockstep
     try:

@@ -6,6 +6,7 @@ import logging
 
 import numpy as np
 import pytest
+import shardings
 from pipelines import step
 
 from jaxdali import fn, pipeline_def, types
@@ -216,6 +217,33 @@ def test_state_changed_by_the_user_later():
         assert np.asarray(next(it)["x"]).tolist() == [2, 2, 2]
         it.set_state(state)
         assert [np.asarray(next(it)["x"])[0].item() for _ in range(3)] == [2, 3, 4]
+
+
+def shards_of(make_source):
+    """Four shards; and a state of two of them, as one of two processes has it, with the batch after it."""
+    make = data_iterator(
+        lambda num_shards, shard_id: fn.external_source(make_source(shard_id), batch=False),
+        output_map=["x"],
+        size=100,
+        sharding=shardings.of_batch(4),
+    )
+    with make(batch_size=8) as it:
+        next(it)
+        state = it.get_state()
+        return make(batch_size=8), {**state, "pipelines": state["pipelines"][2:]}, step(it)
+
+
+def test_sources_with_index_continue_from_other_shards():
+    it, state, expected = shards_of(lambda shard_id: lambda info: np.int32(100 * shard_id + info.idx_in_epoch))
+    with it:
+        it.set_state(state)
+        np.testing.assert_array_equal(step(it)["x"], expected["x"])
+
+
+def test_sources_with_state_need_their_own():
+    it, state, _ = shards_of(lambda shard_id: StatefulIterable())
+    with it, pytest.raises(RuntimeError, match="has those of another process: save a state in each process"):
+        it.set_state(state)
 
 
 def test_one_source_ends_before_another_one():

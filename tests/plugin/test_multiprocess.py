@@ -32,7 +32,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jaxdali import _cpu, fn, pipeline_def
 from jaxdali.plugin.base_iterator import LastBatchPolicy
-from jaxdali.plugin.jax import data_iterator
+from jaxdali.plugin.jax import DALIGenericIterator, data_iterator
 from jaxdali.plugin.jax.fn import jax_function
 
 read = 0
@@ -164,6 +164,24 @@ def of_process_0(files):
     with make(files, True, batch_size=16) as it:
         return sorted(i for batch in it for i in batch["id"].ravel().tolist())
 
+def own_states(sharding):
+    class Source:
+        def __call__(self):
+            return np.zeros(2, np.int32)
+
+        def get_state(self):
+            return 0
+
+        def set_state(self, state):
+            pass
+
+    make = pipeline_def(lambda: fn.external_source(Source()), batch_size=2)
+    pipelines = [make() for _ in DALIGenericIterator.loaded_shards(sharding)]
+    with DALIGenericIterator(pipelines, ["x"], size=64, sharding=sharding) as it:
+        with warnings.catch_warnings(record=True) as caught:
+            state = it.get_state()
+    return {"shards": [record["shard"] for record in state["pipelines"]], "warnings": [str(w.message) for w in caught]}
+
 def ragged(sharding, files):
     # Each process has lists of its own samples; padded ones and their lengths are global.
     def define(num_shards=1, shard_id=0):
@@ -203,6 +221,7 @@ print(json.dumps({
     "without size": raised(lambda: data_iterator(lambda num_shards, shard_id: fn.constant(idata=1), ["x"],
                                                  sharding=one_device_each)(batch_size=2)),
     "of process 0": of_process_0(files),
+    "own states": own_states(flat),
     "same data": same_data(one_device_each),
     "ragged": ragged(flat, files),
     "in order": run(flat, files, 16, epochs=1, shuffle=False),
@@ -356,6 +375,13 @@ def test_epochs_of_a_size_equal_one_process(results, policy):
     assert [
         [{name: joined(name, *step) for name in step[0]} for step in zip(*epoch, strict=True)] for epoch in epochs
     ] == expected
+
+
+def test_warning_of_states_for_one_process(results):
+    for rank, result in enumerate(results):
+        assert result["own states"]["shards"] == [[i, 8] for i in range(4 * rank, 4 * rank + 4)]
+        (text,) = result["own states"]["warnings"]
+        assert "those of 4 of 8 shards: save a state in each process" in text
 
 
 def test_one_process_iterates_alone(results):

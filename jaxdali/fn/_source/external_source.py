@@ -96,10 +96,11 @@ def external_source(
     ``py_num_workers=4`` in addition. The first item determines the types, so the thread that builds the pipeline asks
     for it. Differs from DALI: no processes are started, so results are not copied between processes.
 
-    When a checkpoint is resumed, a callable that takes an index continues with the right index. A source with methods
-    ``get_state`` and ``set_state`` (a callable, the object whose method it is, an iterable, or its iterators) continues
-    where it was: the checkpoint holds its state, bytes or a JSON-serializable value, after the last batch that was
-    taken, regardless of batches made ahead. All other sources start over, with a warning.
+    When a checkpoint of as many shards is resumed, a callable that takes an index continues with the right index. A
+    source with methods ``get_state`` and ``set_state`` (a callable, the object whose method it is, an iterable, or its
+    iterators) continues where it was: the checkpoint holds its state, bytes or a JSON-serializable value, after the
+    last batch that was taken, regardless of batches made ahead. With several processes each must save its own
+    checkpoint of such sources. All other sources start over, with a warning.
 
     Args:
       source: the source of the data; without one, data are fed. A callable takes no argument or one: with

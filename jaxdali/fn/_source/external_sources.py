@@ -137,15 +137,24 @@ class _BaseSource(Source):
         """The cursors after the batch that begins at `cursors`."""
         return [{"epoch": c["epoch"], "iteration": c["iteration"] + 1, "sample": c["sample"] + B} for c in cursors]
 
-    def resume(self, saved: Sequence[Saved], same_shards: bool) -> list[Any]:
+    def resume(self, saved: Sequence[Saved], same_shards: bool, same_number: bool = False) -> list[Any]:
         """See `Source.resume`. A cursor's "state" is that of `Pull.state`."""
         for entry in saved:
             if not is_state(entry.cursor.get("state"), self._op.arguments):
                 raise ValueError(f"cursor.state is {quoted(entry.cursor['state'])}")
         first = saved[0].cursor
-        state = first.get("state", {})
-        # Nothing was read before the checkpoint, so any number of shards can start from it.
-        if not same_shards and first["iteration"] == 0 and "source" not in state and not state.get("open"):
+        # A shard's own state: that of its source, or that it has ended.
+        states = [entry.cursor.get("state") or {} for entry in saved]
+        has_own = any("source" in x or x.get("over") or x.get("ended") for x in states)
+        if not same_shards and same_number and has_own:
+            raise ValueError(
+                "its sources have states of their own, and this checkpoint has those of another process: save a state in each process, "
+                "and resume each from its own"
+            )
+        # Without such a state all shards are at the same place. Where nothing was read before the checkpoint, any number
+        # of shards can start from it.
+        is_unread = first["iteration"] == 0 and "source" not in states[0] and not states[0].get("open")
+        if not same_shards and (same_number or is_unread):
             return super().resume([saved[0]] * len(self._ops), same_shards=True)
         return super().resume(saved, same_shards)
 
@@ -326,6 +335,11 @@ class _PulledSource(_BaseSource):
         super().set_used_outputs(outputs)
         for pull in self._pulls if self._has_workers else ():
             pull.divide(self.workers)
+
+    @property
+    def has_own_states(self) -> bool:
+        """See `Source`."""
+        return any(pull.stateful is not None for pull in self._pulls)
 
     @property
     def _has_workers(self) -> bool:

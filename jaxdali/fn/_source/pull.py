@@ -71,7 +71,7 @@ class Pull:
         )
         if self.has_ended_early:
             state["over"] = True
-        owner = self._stateful()
+        owner = self.stateful
         if owner is not None:
             try:
                 state["source"] = _encode_state(owner.get_state())
@@ -99,7 +99,7 @@ class Pull:
                     self._iterator = self._new_iterator()
             self._is_exhausted = state is not None and state["ended"]
         if state is not None and "source" in state:
-            owner = self._stateful()
+            owner = self.stateful
             if owner is None:
                 raise RuntimeError(
                     f"{NAME}: the checkpoint has a state of the source, but {type(self.feeder).__name__} has no set_state"
@@ -111,8 +111,11 @@ class Pull:
         # Only states of iterables have "open".
         return self._arguments == 1 or (state is not None and can_restart and not state.get("open", True))
 
-    def _stateful(self) -> Any:
-        """The object with get_state and set_state: the source, the object whose method it is, or its iterator."""
+    @property
+    def stateful(self) -> Any:
+        """The object with get_state and set_state: the source, the object whose method it is, or its iterator. None: there
+        is none.
+        """
         source = self.feeder
         for x in (source, source.__self__ if inspect.ismethod(source) else None, self._iterator):
             if has_state(x):
