@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 import json
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 
-from .._batch.batch import BadSample
+from .._batch.batch import BadSample, FinishedBatch
 from .._batch.meter import Statistics
 from .._core.building import warn
 from .._core.declaration import checked
@@ -32,7 +32,7 @@ from .stream import BatchStream
 class BaseIterator:
     """The base of iterators. A `BatchStream` makes the batches; subclasses convert them to a framework's form.
 
-    A subclass takes a `lease` of the pipelines, calls `_start`, and implements `__next__` with ``_stream.take``.
+    A subclass takes a `lease` of the pipelines, calls `_start`, and implements `__next__` with `_take_batches`.
     """
 
     # How to get samples that fill no batch, for a warning about them.
@@ -40,6 +40,9 @@ class BaseIterator:
     _stream: BatchStream | SharedStream
     output_map: list[str]
     _warned = False  # whether `get_state` has warned of states that can't go on with other shards
+    _begins_loop = False  # whether `reset` is called because a `for` loop begins
+    _auto_resets: bool  # whether StopIteration begins the next epoch
+    _repeats: bool  # whether there is none at the ends of epochs
 
     def _start(
         self,
@@ -58,6 +61,7 @@ class BaseIterator:
         """
         grain_handler.register(BaseIterator)
         self.output_map = list(options.output_map)
+        self._auto_resets, self._repeats = bool(options.auto_reset), options.repeat
         self._stream = stream = BatchStream(lease, options, type(self).__name__, self._instead, shards, over_processes)
         self._pipes = lease.pipelines  # they hold the lease, which has only weak references to them
         self._set_dali_attributes(options, len(self._pipes) if shards is None else shards.num)
@@ -128,8 +132,30 @@ class BaseIterator:
     # --- iteration ----------------------------------------------------------------------------------------------
 
     def __iter__(self):
-        self._stream.begin_loop()
+        with self._stream.turn:
+            self._stream.begin_loop()
+            if self._stream.needs_reset:
+                self._begins_loop = True
+                try:
+                    self.reset()
+                finally:
+                    self._begins_loop = False
         return self
+
+    def _take_batches(self, act: Callable[[], tuple[list[FinishedBatch], Any]] | None = None):
+        """Takes the next batches as `BatchStream.take`, or does `act`. Where the epoch ends, calls `reset`, which the
+        user may have overridden, if the options say that the next one begins.
+        """
+        with self._stream.turn:
+            while True:
+                try:
+                    return self._stream.take() if act is None else act()
+                except StopIteration:
+                    repeats = self._repeats and self._stream.num_taken > 0
+                    if repeats or self._auto_resets:
+                        self.reset()
+                    if not repeats or self._stream.num_taken:  # a user's `reset` need not begin the next epoch
+                        raise
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -146,8 +172,12 @@ class BaseIterator:
     def reset(self):
         """Begins the next epoch. This is only possible at the end of an epoch; earlier calls are ignored, with a
         warning in the log if batches of the epoch were taken.
+
+        It also calls `reset` of each pipeline. A subclass of an iterator or of `Pipeline` may override it, for example
+        to give its source another order: as in DALI, it is called at the end of an epoch with ``auto_reset=True``, and
+        by a `for` loop unless no batch was taken before.
         """
-        self._stream.reset()
+        self._stream.reset(in_loop=self._begins_loop)
 
     def __len__(self) -> int:
         """The number of batches in an epoch; 0 if only the end of the data shows it."""

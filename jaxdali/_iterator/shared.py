@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -53,6 +52,7 @@ class _Position:
     num_taken: int
     length: int | None
     size: int | None
+    needs_reset: bool
     closed: bool
     state: dict[str, Any] | BaseException  # or the error of `get_state`
 
@@ -168,11 +168,6 @@ class SharedStream:
         with self.turn:
             self._run_step(lambda local_stream: local_stream.start())
 
-    def stay_at_end(self):
-        """As `BatchStream.stay_at_end`, in this process."""
-        if self._inner is not None:
-            self._inner.stay_at_end()
-
     # --- position -----------------------------------------------------------------------------------------------
 
     @property
@@ -195,6 +190,10 @@ class SharedStream:
     @property
     def size(self) -> int | None:
         return self._current_position.size
+
+    @property
+    def needs_reset(self) -> bool:
+        return self._current_position.needs_reset
 
     def get_state(self) -> dict[str, Any]:
         """Returns the state after the last step. Other processes need not call this."""
@@ -237,15 +236,15 @@ class SharedStream:
             batches, _ = self._batch(lambda local_stream: (local_stream.peek(), None))
             return batches
 
-    def begin_loop(self, level: int = logging.WARNING):
+    def begin_loop(self):
         """As `BatchStream.begin_loop`, in all processes."""
         with self.turn:
-            self._run_step(lambda local_stream: local_stream.begin_loop(level))
+            self._run_step(lambda local_stream: local_stream.begin_loop())
 
-    def reset(self, level: int = logging.WARNING):
+    def reset(self, *, in_loop: bool = False):
         """As `BatchStream.reset`, in all processes."""
         with self.turn:
-            self._run_step(lambda local_stream: local_stream.reset(level))
+            self._run_step(lambda local_stream: local_stream.reset(in_loop=in_loop))
 
     def mask(self, rows: np.ndarray | None, sharding: Sharding) -> jax.Array:
         """Returns the mask of a batch: ``rows[shards, B]`` as an array over the batch axis; None: all True."""
@@ -393,7 +392,7 @@ class SharedStream:
                 state = inner.get_state()
             except Exception as e:
                 state = _sendable(e)
-        return _Position(inner.epoch, inner.num_taken, inner.length, inner.size, inner.closed, state)
+        return _Position(inner.epoch, inner.num_taken, inner.length, inner.size, inner.needs_reset, inner.closed, state)
 
 
 @dataclasses.dataclass

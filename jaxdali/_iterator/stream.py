@@ -128,7 +128,7 @@ class BatchStream:
         """Continues with the runners of the previous stream, in the next epoch if that stream had finished its epoch."""
         self._plan = self._counter.plan if self._counter is not None else None
         if self.lease.at_end:
-            self._reset()
+            self._reset(takes_over=True)
         if self._plan is not None and self._options.last_batch_policy is LastBatchPolicy.FILL:
             self._counter = EpochCounter(self._plan)  # a whole epoch from here on, as in DALI
 
@@ -262,11 +262,11 @@ class BatchStream:
             return self._runners.peek()
 
     def _wait_for_batch(self):
-        """Waits for the next batch. Raises StopIteration at the end of an epoch; with `repeat` only if the epoch had no
-        batch.
-        """
-        while (self._counter is not None and self._counter.is_over) or not self._has_next():
-            self._end()
+        """Waits for the next batch. Raises StopIteration at the end of an epoch."""
+        if (self._counter is not None and self._counter.is_over) or not self._has_next():
+            for e in self.executors:
+                e.warn_at_end(self.epoch, empty=not self.num_taken, instead=self._instead)
+            raise StopIteration
 
     def start(self):
         """Starts the threads that make batches ahead, if they don't run."""
@@ -348,39 +348,25 @@ class BatchStream:
             self._warn_endless()
         return self._counter.advance(num_missing) if self._counter is not None else None
 
-    def _end(self):
-        """Ends the epoch: raises StopIteration, or with `repeat` begins the next one if this one had a batch."""
-        empty = not self.num_taken
-        for e in self.executors:
-            e.warn_at_end(self.epoch, empty=empty, instead=self._instead)
-        if self._options.repeat and not empty:
-            self._reset()
-            return
-        if self._options.auto_reset:
-            self.reset()
-        raise StopIteration
-
-    def stay_at_end(self):
-        """Ends epochs as without `auto_reset`: after StopIteration, the next epoch begins only where that is asked for."""
-        self._options = dataclasses.replace(self._options, auto_reset=False)
-
     # --- loops --------------------------------------------------------------------------------------------------
 
-    def begin_loop(self, level: int = logging.WARNING):
-        """Begins a `for` loop: the next epoch if this one is over; otherwise the rest of this one, with a log message
-        of `level`.
-        """
+    def begin_loop(self):
+        """Begins a `for` loop. If `needs_reset`, the caller then resets the stream."""
         with self.turn:
             self._check_use()
-            if self._options.repeat:
-                return
-            batches_of_reader = self._batches_of_reader()
-            self._endless_at = max(batches_of_reader, self.num_taken) + 1 if batches_of_reader else 0
-            if self.num_taken:
-                # If the epoch is not over, the loop takes the rest. After a state was restored that is what the user
-                # wants, so it is not worth a warning.
-                only_resumed = self.num_taken == self.num_resumed
-                self._reset(logging.DEBUG if only_resumed else level, in_loop=True)
+            if not self._options.repeat:
+                batches_of_reader = self._batches_of_reader()
+                self._endless_at = max(batches_of_reader, self.num_taken) + 1 if batches_of_reader else 0
+
+    @property
+    def needs_reset(self) -> bool:
+        """Whether a `for` loop that begins here resets the stream, as in DALI: if batches of the epoch were taken.
+
+        A restored epoch that is not over goes on. With `repeat` there are no ends of epochs for loops.
+        """
+        if self._options.repeat:
+            return False
+        return self.num_taken > self.num_resumed or (self.num_taken > 0 and self._is_over)
 
     def _only_reader(self) -> tuple[Node, Mapping[str, int]] | None:
         """The pipeline's reader and its metadata, if it has exactly one reader; otherwise None."""
@@ -413,14 +399,24 @@ class BatchStream:
             f'reader_name="{node.name}" to the iterator (or repeat=True if it should continue)'
         )
 
-    def reset(self, level: int = logging.WARNING):
-        """Begins the next epoch. A call before the end of an epoch is ignored, with a log message of `level`."""
+    @property
+    def _is_over(self) -> bool:
+        """Whether `reset` begins the next epoch."""
+        at_end = self._runners.at_end
+        return all(at_end) if self._counter is None else self._counter.can_reset or any(at_end)
+
+    def reset(self, *, in_loop: bool = False):
+        """Begins the next epoch. A call before the end of an epoch is ignored, with a warning in the log.
+
+        Args:
+          in_loop: whether a `for` loop begins, which the warning is then about.
+        """
         with self.turn:
             self._check_use()
-            self._reset(level)
+            self._reset(in_loop=in_loop)
 
-    def _reset(self, level: int = logging.WARNING, *, in_loop: bool = False):
-        """As `reset`. `in_loop`: whether the message is about a `for` loop."""
+    def _reset(self, *, in_loop: bool = False, takes_over: bool = False):
+        """As `reset`. `takes_over`: whether another iterator takes over the pipelines, which its user has reset."""
         if self._counter is not None:  # the samples of an epoch are counted
             if self._counter.is_over:
                 for _ in range(self._counter.reset()):  # batches that belong to no epoch
@@ -430,18 +426,25 @@ class BatchStream:
                 self._counter = EpochCounter(self._counter.plan)
                 self._counter.begin(epoch + 1)
             else:
-                self._log_ignored(level, in_loop)
+                self._log_ignored(in_loop)
                 return
-            self._runners.restart()
             self._may_restart = True
-        elif all(self._runners.at_end):
-            self._runners.restart()
-        else:
-            self._log_ignored(level, in_loop)
+        elif not all(self._runners.at_end):
+            self._log_ignored(in_loop)
             return
+        if not takes_over:
+            self._reset_pipelines()
+        self._runners.restart()
         self.num_taken = self.num_resumed = 0
 
-    def _log_ignored(self, level: int, in_loop: bool):
+    def _reset_pipelines(self):
+        """Calls `reset` of the pipelines, as DALI's iterators do, because a subclass may override it."""
+        released = self.lease.released
+        for p in self.lease.pipelines:
+            p.reset()
+        self.lease.released = released  # only a call of the user allows another iterator
+
+    def _log_ignored(self, in_loop: bool):
         """Logs that an epoch continues although a new one was requested, unless it has just begun."""
         if not self.num_taken:
             return
@@ -454,8 +457,7 @@ class BatchStream:
             has_reader = self._options.reader_name is not None
             state = "get_state(), restart_epoch=True" if has_reader else "the get_state() of before its first batch"
             way = f"; set_state({state}) begins it anew"
-        _log.log(
-            level,
+        _log.warning(
             "%s: %s in the middle of epoch %d (%s batches were taken)%s",
             *(self._user, event, self.epoch, progress, way),
         )

@@ -161,12 +161,12 @@ class Limit:
         return limited
 
     def _noting_restarts(self, reset: Callable[..., Any]) -> Callable[..., Any]:
-        """The method, which notes that another epoch begins."""
+        """The method, which notes that another epoch begins. A loop may also take the rest of an epoch."""
 
         @functools.wraps(reset)
         def noting(owner: Any, *args: Any, **kwargs: Any) -> Any:
             source = self._source(owner)
-            source.restarts |= source.num_refusals > 0
+            source.restarts |= source.num_refusals > 0 and not getattr(owner, "_begins_loop", False)
             return reset(owner, *args, **kwargs)
 
         return noting

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxdali import fn, pipeline_def, types
+from jaxdali import Pipeline, fn, pipeline_def, types
 from jaxdali.plugin.base_iterator import LastBatchPolicy
 from jaxdali.plugin.jax import DALIGenericIterator, DALIGenericPeekableIterator, data_iterator
 
@@ -461,6 +461,68 @@ def test_taking_a_batch_under_tracing_raises(folder, trace):
         )
     )
     assert callback_sum() == 30  # a callback runs, and is not traced
+
+
+def counting_resets(kind, depth=2, **options):
+    """An iterator and a pipeline whose `reset` adds to the third result, which the source adds to its data."""
+    resets = {"iterator": 0, "pipeline": 0}
+
+    def data(info):
+        if info.idx_in_epoch >= 4:
+            raise StopIteration
+        return np.array([100 * resets["iterator"] + 10 * resets["pipeline"] + info.idx_in_epoch])
+
+    class CountingPipeline(Pipeline):
+        def define_graph(self):
+            return fn.external_source(data, batch=False)
+
+        def reset(self):
+            resets["pipeline"] += 1
+            super().reset()
+
+    class Counting(kind):
+        def reset(self):
+            resets["iterator"] += 1
+            super().reset()
+
+    p = CountingPipeline(2, 1, None, prefetch_queue_depth=depth)
+    return Counting(p, ["x"], **options), p, resets
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize(("auto_reset", "count"), [(True, 3), ("yes", 3), (False, 2)])
+@pytest.mark.parametrize("options", [{}, {"size": 4}, {"size": 3, "last_batch_policy": LastBatchPolicy.DROP}])
+def test_overridden_resets_are_called(kind, depth, auto_reset, count, options):
+    """As often as in DALI 2.4, before the source begins the next epoch."""
+    it, _, resets = counting_resets(kind, depth, auto_reset=auto_reset, **options)
+    n = 2 if "last_batch_policy" in options else 4
+    assert [epoch(it) for _ in range(3)] == [[110 * k + i for i in range(n)] for k in range(3)]
+    assert resets == {"iterator": count, "pipeline": count}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_overridden_resets_and_repeat(kind):
+    it, _, resets = counting_resets(kind, repeat=True)
+    assert [x for _ in range(6) for x in numbers(next(it))] == [110 * k + i for k in range(3) for i in range(4)]
+    assert resets == {"iterator": 2, "pipeline": 2}
+    it.reset = lambda: None  # begins no epoch
+    assert list(it) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_users_reset_releases_pipelines(kind):
+    it, p, resets = counting_resets(kind)
+    assert len(epoch(it)) == 4
+    next(iter(it))
+    with pytest.raises(RuntimeError, match="in use already, by another iterator"):
+        type(it)(p, ["x"])
+    while next(it, None) is not None:
+        pass
+    p.reset()
+    with type(it)(p, ["x"]) as second:  # begins the next epoch, and calls nothing
+        assert epoch(second) == [120 + i for i in range(4)]
+    assert resets == {"iterator": 1, "pipeline": 2}
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])

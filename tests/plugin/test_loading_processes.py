@@ -152,6 +152,24 @@ def by_class(load):
         result = {"ids": ids, "id": parts(next(it)["id"]), "text": text, "page": page, "size": it.size}
     return result | {"closed": raised(lambda: next(it)), "shown": repr(it)}  # without the other processes
 
+def overridden_resets(load):
+    global loaders
+    loaders = load
+    calls = []
+    class Own(DALIGenericIterator):
+        def reset(self):
+            calls.append(len(lengths))
+            super().reset()
+    ids = DALIGenericIterator.loaded_shards(flat, load)
+    make = pipeline_def(lambda i: define(files, 6, i)[:2], batch_size=2, num_threads=1, seed=5)
+    with Own([make(i) for i in ids], ["id", "image"], reader_name="reader", sharding=flat, loading_processes=load, auto_reset=True) as it:
+        lengths = []
+        for _ in range(2):
+            lengths.append(len(list(it)))
+        next(it)
+        lengths.append(len(list(it)))
+    return calls, lengths
+
 def loader_without_devices():
     # Process 0 loads for the others, and has no device of the sharding.
     sharding = NamedSharding(Mesh(devices[2:], ("batch",)), P("batch"))
@@ -194,6 +212,7 @@ json.dump({
     "resumed": resumed([1], [2, 0]),
     "peeked": peeked([2]),
     "class": by_class([0, 2]),
+    "resets": overridden_resets([0, 2]),
     "no folder": raised(lambda: run(flat, ["missing"], [1])),
     "loader alone": loader_without_devices(),
     "seed of two": seed_of_two(),
@@ -414,6 +433,11 @@ def test_the_class(results, reference):
         assert p["class"]["shown"] == "DALIGenericIterator: closed"
         assert (p["class"]["page"] is not None) == bool(p["class"]["ids"])  # a process that loads nothing has no graph
         assert p["class"]["text"].startswith("DALIGenericIterator: epoch 0, 0 batches of 2 taken, 2 samples of each of")
+
+
+def test_overridden_resets_are_called(results):
+    """In all processes: at the three ends, and by the loop that takes the rest of an epoch."""
+    assert [p["resets"] for p in results] == [[[0, 1, 2, 2], [2, 2, 1]]] * 3
 
 
 def test_constructor_errors_reach_all_processes(results):

@@ -84,7 +84,7 @@ class PipelineDataset(grain.IterDataset[Any]):
     def __iter__(self) -> PipelineDatasetIterator:
         iterator = self._make_iterator()
         # Transformations of Grain ask again after the end, and rely on another StopIteration.
-        iterator._stream.stay_at_end()
+        iterator._auto_resets = False
         return PipelineDatasetIterator(iter(iterator))
 
     def _make_iterator(self) -> BaseIterator:

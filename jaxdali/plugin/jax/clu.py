@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING as _TYPE_CHECKING
@@ -64,12 +63,14 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
 
     def __iter__(self):
         with self._stream.turn:
-            self._stream.begin_loop(logging.WARNING if self._peeked is None else logging.DEBUG)
+            if self._peeked is None:
+                return super().__iter__()
+            self._stream.begin_loop()  # the loop takes the peeked batch
         return self
 
     def __next__(self) -> dict[str, Any]:
         with self._stream.turn:
-            batches, valid = self._stream.take()
+            batches, valid = self._take_batches()
             self._last = [b.ids for b in batches], valid
             batch, self._peeked = self._peeked, None
             return self._checked(self._to_dict(batches, valid)) if batch is None else batch
@@ -100,7 +101,7 @@ class DALIGenericPeekableIterator(DALIGenericIterator):
         """
         with self._stream.turn:
             if self._peeked is None:
-                self._peeked = self._checked(self._to_dict(*self._stream.look()))
+                self._peeked = self._checked(self._to_dict(*self._take_batches(self._stream.look)))
             return self._peeked.copy()
 
     def peek_async(self) -> Future[dict[str, Any]]:

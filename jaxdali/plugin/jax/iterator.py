@@ -270,6 +270,7 @@ class DALIGenericIterator(BaseIterator):
             return self._stream, self._metadata
 
         self._pipes = []
+        self._auto_resets, self._repeats = bool(options.auto_reset), options.repeat
         self._set_dali_attributes(options, loading.num)
         self._store_options(options, loading.shards)
         stream.begin(begin)
@@ -287,7 +288,7 @@ class DALIGenericIterator(BaseIterator):
         return list((options.shards(0) if loading is None else loading.shards).ids)
 
     def __next__(self) -> dict[str, Any]:
-        return self._to_dict(*self._stream.take())
+        return self._to_dict(*self._take_batches())
 
     @property
     def _batch_shape(self) -> tuple[int, ...]:

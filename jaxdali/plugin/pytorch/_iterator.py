@@ -89,7 +89,7 @@ class _TorchIterator(BaseIterator):
     def _take(self) -> list[dict[str, Any]]:
         """Takes the next batch, and cuts it at the end of the epoch if the policy is PARTIAL."""
         # `valid`: for each pipeline, the number of its first samples that belong to the epoch; None: all of them do.
-        batches, valid = self._stream.take()
+        batches, valid = self._take_batches()
         assert isinstance(self._stream, BatchStream)
         # Batches with samples that could not be read are not checked, as their tensors may be shorter.
         self._stream.check_full([b for b in batches if not b.ids.unread])
