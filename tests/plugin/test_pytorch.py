@@ -181,6 +181,31 @@ def test_arrays_of_user_functions_stay():
         np.testing.assert_array_equal(x, 2 * counted(i))
 
 
+def test_arrays_stay_when_compilation_ends():
+    """A function is compiled until a new shape shows that a variable of it has changed; then its arrays are its own."""
+    tables = [jnp.full((2, n), 7.0, jnp.float32) for n in (3, 4, 5)]
+    lengths, state = (3, 4, 3, 3, 3, 3, 5, 3, 4, 5), {"shared": False}
+
+    @jax_fn.jax_function
+    def look_up(x):
+        table = tables[x.shape[1] - 3]
+        return table if state["shared"] else table * 1
+
+    def source():
+        for i, n in enumerate(lengths):
+            state["shared"] = i >= 4  # the batches of the first two shapes are complete then
+            yield np.ones((2, n), np.float32)
+
+    with DALIGenericIterator(
+        supplied(source, look_up, prefetch_queue_depth=1), ["x"], dynamic_shape=True, prepare_first_batch=False
+    ) as it:
+        for n in lengths:
+            (batch,) = next(it)
+            assert (batch["x"] == torch.full((2, n), 7.0)).all()
+            batch["x"].zero_()
+    assert all((table == 7).all() for table in tables)
+
+
 def test_gpu_tensors_outlive_queued_kernels(monkeypatch):
     events = []
 

@@ -335,8 +335,6 @@ class _TensorMaker:
         self._forms = forms
         self._shapes: dict[str, tuple[int, ...]] = {}  # of a sample of each dense output, in the first batch
         self._dynamic_shape = dynamic_shape
-        # The outputs whose arrays an eager user function may still refer to; None before the first batch.
-        self._shared_refs: frozenset[Ref] | None = None
 
     def __call__(self, plan: Plan, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Converts the arrays of a batch to tensors; returns metadata unchanged.
@@ -351,8 +349,7 @@ class _TensorMaker:
         metadata = [plan.spec(ref).is_metadata for ref in plan.outputs]
         # The arrays must be complete before PyTorch uses them, as it may do so on any stream.
         jax.block_until_ready([x for x, is_metadata in zip(arrays, metadata) if not is_metadata])
-        if self._shared_refs is None:
-            self._shared_refs = _shared_refs(plan)
+        shared_refs = _shared_refs(plan)
         seen_pointers, results = set(), []
         for name, form, ref, output, array, is_metadata in zip(
             self._names, self._forms, plan.outputs, outputs, arrays, metadata
@@ -363,7 +360,7 @@ class _TensorMaker:
             node = plan.maker(ref).node
             tensor = _to_tensor(array, name, node)
             # The user may change a tensor, so it must not share memory with a user's function or with another output.
-            is_copied = ref in self._shared_refs or tensor.data_ptr() in seen_pointers
+            is_copied = ref in shared_refs or tensor.data_ptr() in seen_pointers
             if is_copied:
                 tensor = tensor.clone()
             seen_pointers.add(tensor.data_ptr())
@@ -440,7 +437,7 @@ def _first(x: torch.Tensor | list[torch.Tensor], n: int) -> torch.Tensor | list[
 def _shared_refs(plan: Plan) -> frozenset[Ref]:
     """The values that an eager user function may still refer to: arrays that it returned or was given.
 
-    Whether a function is compiled is known after a first batch.
+    It is known after a batch: the first one tells whether a function is compiled, and a later one may end that.
     """
     eager = [s for s in plan.steps if isinstance(s.op, EagerOperator) and not s.op.compiled]
     return frozenset(r for s in eager for r in (*s.inputs, *s.outputs))
