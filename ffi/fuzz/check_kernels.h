@@ -32,10 +32,16 @@ class Random {
   int Extent(int max_extent) {
     return (*this)(40) == 0 ? 0 : (*this)(4) == 0 ? 1 + (*this)(max_extent) : 1 + (*this)(std::min(max_extent, 12));
   }
-  // An interval of an axis, often the whole axis, sometimes beyond its ends or reversed.
+  // An interval of an axis, often the whole axis, sometimes beyond its ends or reversed; once in 20 times it is of any
+  // length that a float has.
   std::pair<float, float> Interval(double extent) {
     const bool is_whole = (*this)(3) == 0;
     double a = is_whole ? 0 : Uniform(-0.2, 1.2) * extent, b = is_whole ? extent : Uniform(-0.2, 1.2) * extent;
+    if ((*this)(20) == 0) {
+      const double factor = std::pow(10, Uniform(0, 38));
+      a = std::clamp(a * factor, -3e38, 3e38);
+      b = std::clamp(b * factor, -3e38, 3e38);
+    }
     if (std::fabs(a - b) < 1e-3) b = a + 1e-3;
     if ((*this)(4) == 0) std::swap(a, b);
     return {static_cast<float>(a), static_cast<float>(b)};

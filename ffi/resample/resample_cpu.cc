@@ -102,12 +102,15 @@ struct Line {
 
   double scale() const { return length / static_cast<double>(n_out); }
   double widen() const { return antialias && filter != Interp::kNN ? std::max(scale(), 1.0) : 1; }
-  // An upper bound of the number of taps.
+  // An upper bound of the number of taps inside the image. A region far larger than the image makes filters wide.
   double taps() const {
-    if (filter == Interp::kNN) return 1;
-    if (filter == Interp::kArea) return std::ceil(scale()) + 2;
-    return 2 * std::ceil(Radius(filter) * widen()) + 1;
+    const double all = filter == Interp::kNN     ? 1
+                       : filter == Interp::kArea ? std::ceil(scale()) + 2
+                                                 : 2 * std::ceil(Radius(filter) * widen()) + 1;
+    return std::min(all, static_cast<double>(n_in));
   }
+  // Memory for the weights of one output. Rounding can give it a few taps more than `taps`.
+  std::vector<double> Weights() const { return std::vector<double>(static_cast<size_t>(taps()) + 2); }
 };
 
 // The source samples that one output reads.
@@ -230,8 +233,11 @@ Reach Weigh(const Line& line, int64_t o, double* w, double* largest) {
 // many to store.
 bool Make(const Line& line, Range outputs, WeightedTaps* taps) {
   constexpr double kMost = 1 << 27;
-  const double num_taps = std::min(line.taps(), static_cast<double>(line.n_in));
-  if (!(num_taps * static_cast<double>(outputs.size()) <= kMost) || line.n_in > INT32_MAX / 2) return false;
+  constexpr double kLongest = std::numeric_limits<float>::max();  // of an interval; longer ones become infinite floats
+  const double num_taps = line.taps();
+  if (!(num_taps * static_cast<double>(outputs.size()) <= kMost) || line.n_in > INT32_MAX / 2 ||
+      !(line.length <= kLongest))
+    return false;
   taps->n = outputs.size();
   taps->k = static_cast<int>(num_taps);
   taps->first.resize(taps->n);
@@ -240,7 +246,7 @@ bool Make(const Line& line, Range outputs, WeightedTaps* taps) {
   taps->lo = std::numeric_limits<int32_t>::max();
   taps->hi = 0;
   taps->largest = 0;
-  std::vector<double> w(static_cast<size_t>(line.taps()) + 2);
+  std::vector<double> w = line.Weights();
   for (int64_t k = 0; k < taps->n; k++) {
     const int64_t position = outputs.begin + k, o = line.mirrored ? line.n_out - 1 - position : position;
     const Reach r = Weigh(line, o, w.data(), &taps->largest);
@@ -261,7 +267,7 @@ bool Make(const Line& line, Range outputs, WeightedTaps* taps) {
 int FixedBits(const Line& line, const WeightedTaps& taps) {
   if (line.convention != Convention::kTorchvision) return kBits;
   double largest = taps.largest;
-  std::vector<double> w(static_cast<size_t>(line.taps()) + 2);
+  std::vector<double> w = line.Weights();
   for (int64_t o = 0; o < line.n_out && taps.n < line.n_out; o++) Weigh(line, o, w.data(), &largest);
   int bits = 0;
   while (bits < kBits && 0.5 + largest * (1 << (bits + 1)) < 1 << 15) bits++;

@@ -53,3 +53,16 @@ def test_far_sizes(define):
 def test_angles(angle):
     (rotated,) = run(lambda x: fn.rotate(x, angle=angle, size=(4, 5)), [IMAGE], layouts=["HWC"])
     assert rotated[0].shape() == [4, 5, 3]
+
+
+@pytest.mark.parametrize("convention", ["pillow", "torchvision"])
+def test_resized_regions(convention):
+    """The first output is the mean of the whole image, and no filter of another output reaches the image."""
+    (result,) = run(
+        lambda x: fn.resize(x, size=[3, 3], roi_start=[0, 0], roi_end=[1e30, 1e30], convention=convention),
+        [IMAGE],
+        layouts=["HWC"],
+    )
+    want = np.zeros((3, 3, 3))
+    want[0, 0] = IMAGE.mean(axis=(0, 1))
+    np.testing.assert_allclose(result.at(0), want, rtol=0, atol=1)
