@@ -132,17 +132,12 @@ Reach Nearest(const Line& line, double position, double* w) {
   return Inside(std::floor(position), /*end=*/0, line.n_in);  // always one sample
 }
 
-// Weights of Pillow, in double precision (its precompute_coeffs in Resample.c). Like the two functions that follow, it
-// returns the samples that output o reads, and writes their weights, which need not sum to 1, to `w`.
+// Weights of Pillow's filters, in double precision (its precompute_coeffs in Resample.c). Make has its nearest
+// neighbours. Like the two functions that follow, it returns the samples that output o reads, and writes their weights,
+// which need not sum to 1, to `w`.
 Reach WeighPillow(const Line& line, int64_t o, double* w) {
-  const double scale = line.scale();
-  if (line.filter == Interp::kNN) {
-    double position = line.lo + scale * 0.5;  // Pillow adds up steps, and rounding decides at the borders of pixels
-    for (int64_t k = 0; k < o; k++) position += scale;
-    return Nearest(line, position, w);
-  }
   const double widen = line.widen(), radius = Radius(line.filter) * widen;
-  const double center = line.lo + (static_cast<double>(o) + 0.5) * scale;
+  const double center = line.lo + (static_cast<double>(o) + 0.5) * line.scale();
   const Reach r = Inside(std::trunc(center - radius + 0.5), std::trunc(center + radius + 0.5), line.n_in);
   for (int64_t j = 0; j < r.count; j++)
     w[j] = Weight(line.filter, (static_cast<double>(r.first + j) - center + 0.5) * (1 / widen));
@@ -247,9 +242,15 @@ bool Make(const Line& line, Range outputs, WeightedTaps* taps) {
   taps->hi = 0;
   taps->largest = 0;
   std::vector<double> w = line.Weights();
-  for (int64_t k = 0; k < taps->n; k++) {
-    const int64_t position = outputs.begin + k, o = line.mirrored ? line.n_out - 1 - position : position;
-    const Reach r = Weigh(line, o, w.data(), &taps->largest);
+  const int64_t first_output = line.mirrored ? line.n_out - outputs.end : outputs.begin;
+  // Pillow adds up the steps between nearest neighbours, and rounding decides at the borders of pixels.
+  const bool adds_up = line.convention == Convention::kPillow && line.filter == Interp::kNN;
+  double position = line.lo + line.scale() * 0.5;
+  for (int64_t o = 0; adds_up && o < first_output; o++) position += line.scale();
+  for (int64_t i = 0; i < taps->n; i++, position += line.scale()) {
+    const int64_t k = line.mirrored ? taps->n - 1 - i : i;  // of output first_output + i
+    const Reach r =
+        adds_up ? Nearest(line, position, w.data()) : Weigh(line, first_output + i, w.data(), &taps->largest);
     double sum = 0;
     for (int64_t j = 0; j < r.count; j++) sum += w[j];
     const int64_t count = std::min<int64_t>(r.count, taps->k);

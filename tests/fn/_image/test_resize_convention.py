@@ -4,6 +4,7 @@ tests/data).
 
 import io
 import json
+import time
 
 import numpy as np
 import places
@@ -106,6 +107,32 @@ def test_bytes_are_clipped_floats_far_outside():
     (bytes_result,), (floats,) = resize([image], **arguments), resize([image.astype(np.float32)], **arguments)
     assert np.abs(floats).max() > 1000
     np.testing.assert_allclose(bytes_result, floats.clip(0, 255), rtol=0, atol=1)
+
+
+def test_nearest_neighbours_of_long_rows():
+    """Pillow adds up the steps. The time is proportional to the length, not to its square (11 s for this one)."""
+    begin, end, length = 0.3, 98.9, 200_000
+    row = np.arange(100, dtype=np.uint8).reshape(1, 100, 1)
+    start = time.process_time()
+    region, mirrored = (
+        resize(
+            [row],
+            size=(1, length),
+            interp_type=types.INTERP_NN,
+            convention="pillow",
+            roi_start=(0, first),
+            roi_end=(1, last),
+        )[0].ravel()
+        for first, last in [(begin, end), (end, begin)]
+    )
+    assert time.process_time() - start < 5
+    first, last = (np.float64(np.float32(x)) for x in (begin, end))
+    step = (last - first) / length
+    steps = np.full(length, step)
+    steps[0] = first + step * 0.5
+    want = np.floor(np.cumsum(steps))  # numpy adds them up one by one
+    np.testing.assert_array_equal(region, want)
+    np.testing.assert_array_equal(mirrored, want[::-1])
 
 
 @pytest.mark.parametrize("name", [n for n in EVALUATION.files if n.startswith("float ")])
