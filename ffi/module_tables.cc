@@ -1,6 +1,5 @@
 // Enums and constants that C++ and Python share, and functions that NumPy rounds otherwise. Each value is named once,
 // in the header that defines it.
-#include <cctype>
 #include <cmath>
 #include <string>
 
@@ -16,6 +15,7 @@
 #include "ffi/cuda_jpeg/table.h"
 #include "ffi/decode/decode.h"
 #include "ffi/equalize/equalize.h"
+#include "ffi/host/ascii.h"
 #include "ffi/host/files.h"
 #include "ffi/host/philox.h"
 #include "ffi/host/record_parser.h"
@@ -36,9 +36,8 @@ namespace {
 std::string Constant(const std::string& name) {
   std::string out;
   for (size_t i = name[0] == 'k' ? 1 : 0; i < name.size(); i++) {
-    const auto c = static_cast<unsigned char>(name[i]);
-    if (std::isupper(c) && !out.empty()) out += '_';
-    out += static_cast<char>(std::toupper(c));
+    if (ascii::IsUpper(name[i]) && !out.empty()) out += '_';
+    out += ascii::ToUpper(name[i]);
   }
   return out;
 }

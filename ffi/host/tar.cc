@@ -11,11 +11,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <limits>
 
+#include "ffi/host/ascii.h"
 #include "ffi/host/files.h"
 
 namespace jaxdali {
@@ -331,7 +331,7 @@ TarIndex IndexOf(const std::string& path, const std::function<void(int64_t)>& pr
     if (begins_sample) index.samples++;
     if (!index.text.empty()) index.text += begins_sample ? '\n' : ' ';
     begins_sample = false;
-    has_space = has_space || std::any_of(m.name.begin(), m.name.end(), [](unsigned char c) { return std::isspace(c); });
+    has_space = has_space || std::any_of(m.name.begin(), m.name.end(), ascii::IsSpace);
     // A word is never empty. No output has the extension ".".
     index.text.append(extension.empty() ? "." : extension).append(1, ' ');
     index.text.append(std::to_string(m.offset)).append(1, ' ');
@@ -376,7 +376,7 @@ void TarSamples::BeginSample() {
 
 // Whether two extensions are equal apart from upper and lower case.
 static bool EqualInAnyCase(std::string_view a, std::string_view b) {
-  const auto equal = [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); };
+  const auto equal = [](char x, char y) { return ascii::ToLower(x) == ascii::ToLower(y); };
   if (a.size() != b.size() || (!a.empty() && ((a[0] ^ b[0]) & ~0x20) != 0)) return false;  // quickly, for nearly all
   return std::equal(a.begin(), a.end(), b.begin(), equal);
 }
@@ -388,8 +388,7 @@ void TarSamples::Add(std::string_view extension, int64_t offset, int64_t size, s
   if (needs_names && first_name_.empty()) first_name_ = name;
   if (fold_case_) {
     lower_case_ = extension;
-    std::transform(lower_case_.begin(), lower_case_.end(), lower_case_.begin(),
-                   [](unsigned char c) { return std::tolower(c); });
+    std::transform(lower_case_.begin(), lower_case_.end(), lower_case_.begin(), ascii::ToLower);
     extension = lower_case_;
   }
   for (const auto& [expected, output] : output_of_extension_) {
