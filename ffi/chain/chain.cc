@@ -207,7 +207,7 @@ ffi::Error ForEachPlaced(I32 control, const Chain& chain, ffi::ResultBuffer<ffi:
     if (i >= n)
       std::memset(out.bytes(unfilled[static_cast<size_t>(i - n)]), 0, bytes);
     else
-      code[i] = !present[i] ? kOk : in.valid(i) ? task(i) : kInternal;
+      code[i] = !present[i] ? kOk : in.valid(i) ? StatusOf(task, i) : kInternal;
   };
   const bool has_pool = RunOnPool(
       control.typed_data()[0], static_cast<int>(cost.size()),

@@ -438,13 +438,9 @@ bool Chain::Stream(int i, int k, const ImageRegion* regions, void* to) const {
   // Each job writes its rows of the output.
   helpers.pool->Run(static_cast<int>(jobs.size()), [&](int n) {
     const StripJob& job = jobs[n];
-    try {
-      if (!RunRows(i, k, job.input, job.strip, job.output,
-                   static_cast<uint8_t*>(to) + (job.output.axis[0].begin - rows.begin) * row_size))
-        done = false;
-    } catch (const std::bad_alloc&) {  // tasks of a pool must not throw
+    if (!RunRows(i, k, job.input, job.strip, job.output,
+                 static_cast<uint8_t*>(to) + (job.output.axis[0].begin - rows.begin) * row_size))
       done = false;
-    }
   });
   return done;
 }

@@ -13,6 +13,7 @@
 #include <forward_list>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -257,6 +258,18 @@ class CallTime {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+// task(i) -> Status, with exceptions as status codes: they must not reach XLA, which called the handler.
+template <class Task>
+inline Status StatusOf(Task& task, int i) {
+  try {
+    return task(i);
+  } catch (const std::bad_alloc&) {
+    return kOutOfMemory;
+  } catch (...) {
+    return kInternal;
+  }
+}
+
 // Calls task(i) -> Status for each present sample whose input and output lie inside their buffers. It takes the largest
 // outputs first, and writes status[i].
 template <class Task>
@@ -277,7 +290,7 @@ inline ffi::Error ForEachSample(I32 control, const Batch& in, const Batch& out, 
     else if (!in.valid(i) || !out.valid(i))
       code[i] = kInternal;
     else
-      code[i] = task(i);
+      code[i] = StatusOf(task, i);
   };
   // A function pointer and its context, because the call may cross into another library (see PoolRun).
   const bool has_pool = RunOnPool(

@@ -75,15 +75,20 @@ struct Job {
   bool waits;                     // workers leave this job for an urgent one; false: it is urgent
   std::atomic<int> next{0};       // the place that is drawn next; from n on, none is left
   std::atomic<int> done{0};       // tasks that have ended
-  std::mutex mutex;
+  std::mutex mutex;               // of `error` and `finished`
+  std::exception_ptr error;       // the first one that a task threw
   std::condition_variable finished;
 
-  // Does the task at place k of the order.
+  // Does the task at place k of the order, and keeps its exception for the caller of Run.
   void Do(int k) {
-    if (!waits && k == n - 1) --*urgent;  // the last place was drawn, so no worker need leave another job for this one
     const int index = order->empty() ? k : (*order)[k];
     const Recording recording(run, index);
-    (*task)(index);
+    try {
+      (*task)(index);
+    } catch (...) {
+      std::lock_guard<std::mutex> lock(mutex);
+      if (!error) error = std::current_exception();
+    }
   }
 
   // Draws places and does their tasks until none is left. A worker leaves a job that waits for an urgent one; the
@@ -92,6 +97,7 @@ struct Job {
     while (!worker || !waits || urgent->load(std::memory_order_relaxed) == 0) {
       const int k = next++;
       if (k >= n) return;
+      if (!waits && k == n - 1) --*urgent;  // no worker need leave another job for this one
       Do(k);
       if (++done == n) {
         std::lock_guard<std::mutex> lock(mutex);
@@ -158,8 +164,9 @@ ThreadPool::ThreadPool(int num_threads) : state_(new State) {
 
 ThreadPool::~ThreadPool() { state_->Stop(); }
 
-// Calls task(i) for every i in [0, n), on all threads including this one, and returns when all are done. `order`: the
-// indices in the order in which they begin, or empty. `waits`: workers do the tasks of calls without it first.
+// Calls task(i) for every i in [0, n), on all threads including this one, and returns when all are done; then throws
+// the first exception of a task. `order`: the indices in the order in which they begin, or empty. `waits`: workers do
+// the tasks of calls without it first.
 void ThreadPool::Run(int n, const std::function<void(int)>& task, const std::vector<int>& order, bool waits) {
   if (n <= 0) return;
   const int64_t run = NumberOfRun();
@@ -171,9 +178,9 @@ void ThreadPool::Run(int n, const std::function<void(int)>& task, const std::vec
   job->order = &order;
   job->urgent = &state_->urgent;
   job->waits = waits;
-  if (!waits) state_->urgent++;
   if (n == 1 || state_->workers.empty()) {  // nothing to share
     for (int k = 0; k < n; k++) job->Do(k);
+    if (job->error) std::rethrow_exception(job->error);
     return;
   }
   {
@@ -182,6 +189,7 @@ void ThreadPool::Run(int n, const std::function<void(int)>& task, const std::vec
       state_->jobs.push_back(job);
     } else {
       state_->jobs.push_front(job);
+      state_->urgent++;
     }
   }
   state_->wake.notify_all();
@@ -191,10 +199,13 @@ void ThreadPool::Run(int n, const std::function<void(int)>& task, const std::vec
     std::unique_lock<std::mutex> lock(job->mutex);
     job->finished.wait(lock, [&] { return job->done.load() == n; });
   }
-  // A worker that still holds the job finds no index left: it reads the counter but not the task, which may be gone.
-  std::lock_guard<std::mutex> lock(state_->mutex);
-  auto it = std::find(state_->jobs.begin(), state_->jobs.end(), job);
-  if (it != state_->jobs.end()) state_->jobs.erase(it);
+  {
+    // A worker that still holds the job finds no index left: it reads the counter but not the task, which may be gone.
+    std::lock_guard<std::mutex> lock(state_->mutex);
+    auto it = std::find(state_->jobs.begin(), state_->jobs.end(), job);
+    if (it != state_->jobs.end()) state_->jobs.erase(it);
+  }
+  if (job->error) std::rethrow_exception(job->error);
 }
 
 int ThreadPool::idle() const { return state_->idle.load(); }

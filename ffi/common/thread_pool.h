@@ -29,8 +29,9 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   // Calls task(i) for every i in [0, n), handing out indices one by one in the order given by `order` (largest first is
-  // best; empty: 0, 1, ...). Returns when all are done. Tasks must not throw. With `waits`, as for the kernels of a
-  // batch, the other threads do the tasks of calls without it first: what the host needs to launch the next batch.
+  // best; empty: 0, 1, ...). Returns when all are done. An exception does not keep other tasks from running; the first
+  // one is thrown in the end. With `waits`, as for the kernels of a batch, the other threads do the tasks of calls
+  // without it first: what the host needs to launch the next batch.
   void Run(int n, const std::function<void(int)>& task, const std::vector<int>& order = {}, bool waits = false);
 
   // How many threads are idle. If some are, a large task may gain from a Run of its own.

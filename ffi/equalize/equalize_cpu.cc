@@ -1,6 +1,5 @@
 // CPU kernel of histogram equalization: for each plane the histograms and tables of its tiles, then its pixels.
 #include <algorithm>
-#include <new>
 #include <vector>
 
 #include "ffi/common/border.h"
@@ -73,11 +72,7 @@ void Run(const EqualizeBatch& b, const EqualizeArgs& a) {
 Status Equalize(const EqualizeBatch& batch, int i) {
   EqualizeArgs a;
   if (Status s = batch.Sample(i, &a); s != kOk) return s;
-  try {
-    Run(batch, a);
-  } catch (const std::bad_alloc&) {
-    return kOutOfMemory;
-  }
+  Run(batch, a);
   return kOk;
 }
 

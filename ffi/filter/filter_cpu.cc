@@ -3,7 +3,6 @@
 // AVX-512, AVX2 or NEON, or none.
 #include <algorithm>
 #include <cmath>
-#include <new>
 #include <vector>
 
 #include "ffi/common/rows.h"
@@ -188,11 +187,7 @@ Status Filter(const FilterBatch& batch, int i) {
   FilterArgs a;
   if (Status s = batch.Sample(i, &a); s != kOk) return s;
   if (batch.out.size(i) == 0) return kOk;
-  try {
-    Run(a);
-  } catch (const std::bad_alloc&) {
-    return kOutOfMemory;
-  }
+  Run(a);
   return kOk;
 }
 

@@ -3,7 +3,6 @@
 // decoder's kernels do that (jpeg/kernels.h), except for the colours of the input.
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <vector>
 
 #include "ffi/common/simd.h"
@@ -188,11 +187,7 @@ Status JpegDistortion(const JpegDistortionBatch& batch, int i) {
   JpegDistortionArgs a;
   if (Status s = batch.Sample(i, &a); s != kOk) return s;
   if (a.Units() == 0) return kOk;
-  try {
-    jpeg::Distortion(a).Run();
-  } catch (const std::bad_alloc&) {
-    return kOutOfMemory;
-  }
+  jpeg::Distortion(a).Run();
   return kOk;
 }
 

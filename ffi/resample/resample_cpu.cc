@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <new>
 #include <type_traits>
 #include <vector>
 
@@ -537,19 +536,15 @@ Status TapsOf(const ResizeJob& job, const ResizePart& part, Scratch& s) {
 
 // Sets part->source to the source samples that part->output depends on.
 Status ResampleSourceOf(const ResizeJob& job, ResizePart* part) {
-  try {
-    WeightedTaps first, last;
-    for (int a = 0; a < job.num_axes; a++) {
-      // Along the outputs, the ends of the taps rise or fall, so the first and the last output give the range.
-      const Range& outputs = part->output[a];
-      if (Status status = MakeTaps(job, a, {outputs.begin, outputs.begin + 1}, &first); status != kOk) return status;
-      if (Status status = MakeTaps(job, a, {outputs.end - 1, outputs.end}, &last); status != kOk) return status;
-      part->source[a] = {std::min(first.lo, last.lo), std::max(first.hi, last.hi)};
-    }
-    return kOk;
-  } catch (const std::bad_alloc&) {
-    return kOutOfMemory;
+  WeightedTaps first, last;
+  for (int a = 0; a < job.num_axes; a++) {
+    // Along the outputs, the ends of the taps rise or fall, so the first and the last output give the range.
+    const Range& outputs = part->output[a];
+    if (Status status = MakeTaps(job, a, {outputs.begin, outputs.begin + 1}, &first); status != kOk) return status;
+    if (Status status = MakeTaps(job, a, {outputs.end - 1, outputs.end}, &last); status != kOk) return status;
+    part->source[a] = {std::min(first.lo, last.lo), std::max(first.hi, last.hi)};
   }
+  return kOk;
 }
 
 // Resizes a part of a job. kInternal: no such types, or a tap outside the source in memory.
@@ -559,12 +554,8 @@ Status ResampleSome(const ResizeJob& job, const ResizePart& part) {
   for (int a = 0; a < job.num_axes; a++) size *= part.output[a].size();
   if (size == 0) return kOk;
   Scratch& s = ScratchOfThread();
-  try {
-    if (Status status = TapsOf(job, part, s); status != kOk) return status;
-    return RunTyped(job, part, s);
-  } catch (const std::bad_alloc&) {
-    return kOutOfMemory;
-  }
+  if (Status status = TapsOf(job, part, s); status != kOk) return status;
+  return RunTyped(job, part, s);
 }
 
 // ResizeRows (resize.h) for all conventions but DALI's.

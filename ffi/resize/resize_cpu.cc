@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <new>
 #include <type_traits>
 #include <vector>
 
@@ -452,16 +451,12 @@ Status ResizeSome(const ResizeJob& job, const ResizePart& part) {
   int64_t size = job.outer * job.inner, extent[3];  // elements of the output; extents of the source
   for (int a = 0; a < job.num_axes; a++) size *= part.output[a].size(), extent[a] = part.source[a].size();
   if (size == 0) return kOk;
-  try {
-    Axes axes;
-    if (Status status = axes.Make(job); status != kOk) return status;
-    if (Status status = TapsOf(axes, job, part, s); status != kOk) return status;
-    // An image of one row: the vertical pass has one output and one tap.
-    if (job.num_axes == 1 && !MakeTaps(axes, /*d=*/1, /*outputs=*/{0, 1}, &s.taps[1])) return kTooLarge;
-    return ResizeTyped(job, extent, axes.nearest, s);
-  } catch (const std::bad_alloc&) {
-    return kOutOfMemory;
-  }
+  Axes axes;
+  if (Status status = axes.Make(job); status != kOk) return status;
+  if (Status status = TapsOf(axes, job, part, s); status != kOk) return status;
+  // An image of one row: the vertical pass has one output and one tap.
+  if (job.num_axes == 1 && !MakeTaps(axes, /*d=*/1, /*outputs=*/{0, 1}, &s.taps[1])) return kTooLarge;
+  return ResizeTyped(job, extent, axes.nearest, s);
 }
 
 // Resizes bytes row by row, see resize.h. False: this resize is not supported, or a row was missing.

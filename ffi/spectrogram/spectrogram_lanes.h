@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "ffi/spectrogram/spectrogram.h"
@@ -118,11 +117,7 @@ void Run(const SpectrogramBatch& b, int i) {
 // another number of frequencies, or the signal is empty.
 Status JAXDALI_JOIN(Spectrogram, JAXDALI_LANE_BYTES)(const SpectrogramBatch& b, int i) {
   if (b.out.dim(i, 1 - b.time) != b.Rows() || b.in.size(i) < 1) return kInternal;
-  try {
-    Run(b, i);
-  } catch (const std::bad_alloc&) {
-    return kOutOfMemory;
-  }
+  Run(b, i);
   return kOk;
 }
 

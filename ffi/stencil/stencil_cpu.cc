@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <new>
 #include <vector>
 
 #include "ffi/common/rows.h"
@@ -236,11 +235,7 @@ Status RunStencil(const StencilBatch& batch, int i) {
   StencilArgs a;
   if (Status s = batch.Sample(i, &a); s != kOk) return s;
   if (batch.out.size(i) == 0) return kOk;
-  try {
-    Rows(batch, a).Run();
-  } catch (const std::bad_alloc&) {
-    return kOutOfMemory;
-  }
+  Rows(batch, a).Run();
   return kOk;
 }
 

@@ -1,5 +1,8 @@
-"""Attributes of kernels: members of a batch (JAXDALI_ATTRIBUTES), parameters of SetUp, and errors that name them."""
+"""A kernel of a user's library: attributes that are members of a batch (JAXDALI_ATTRIBUTES) or parameters of SetUp,
+errors that name them, and exceptions.
+"""
 
+import ctypes
 import dataclasses
 import shutil
 import subprocess
@@ -17,9 +20,15 @@ from jaxdali import _cpu, extend
 from jaxdali._core import ffi as _ffi
 from jaxdali._core.values import Spec
 
-# Writes its attributes to its output.
+# Writes its attributes to its output. Throws if its number is 8 or 9. `throws` runs 64 tasks that throw, and returns how
+# many have run when the exception arrives.
 SOURCE = """
 #include "ffi/common/extension.h"
+
+#include <atomic>
+#include <new>
+#include <stdexcept>
+#include <thread>
 
 namespace {
 
@@ -38,6 +47,8 @@ struct EchoBatch {
 };
 
 Status Echo(const EchoBatch& b, int i) {
+  if (b.number == 8) throw std::bad_alloc();
+  if (b.number == 9) throw std::runtime_error("nine");
   auto* to = b.out.sample<int32_t>(i);
   for (int axis : b.axes) *to++ = axis;
   *to++ = static_cast<int32_t>(b.color);
@@ -58,6 +69,22 @@ ffi::Error SetUp(EchoBatch* b, I32 operand, int32_t number, ffi::Span<const int6
 
 }  // namespace
 
+extern "C" int throws(int pool) {
+  std::atomic<int> count{0};
+  const std::vector<int> order(64, 0);
+  const auto task = [](void* context, int) {
+    ++*static_cast<std::atomic<int>*>(context);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    throw std::bad_alloc();
+  };
+  try {
+    RunOnPool(pool, 64, task, &count, order.data());
+    return -1;
+  } catch (const std::bad_alloc&) {
+    return count;
+  }
+}
+
 JAXDALI_DEFINE_KERNEL(echo, SetUp, Echo, LaunchEcho,
                       .Arg<jaxdali::I32>()
                           .Attr<int32_t>("number")
@@ -66,8 +93,8 @@ JAXDALI_DEFINE_KERNEL(echo, SetUp, Echo, LaunchEcho,
 
 
 @pytest.fixture(scope="module")
-def echo(tmp_path_factory) -> Case:
-    """A call of the kernel `echo`, which belongs to a user's library."""
+def library(tmp_path_factory):
+    """The path of a user's library, which has the kernel `echo`."""
     if shutil.which("c++") is None:
         pytest.skip("no C++ compiler (c++)")
     folder = tmp_path_factory.mktemp("echo")
@@ -76,6 +103,12 @@ def echo(tmp_path_factory) -> Case:
     command = f"c++ -std=c++20 -Wall -fPIC -shared {flags.strip()} echo.cc -o libecho.so"
     subprocess.run(command, shell=True, check=True, cwd=folder)
     extend.register_kernel("echo", folder / "libecho.so")
+    return folder / "libecho.so"
+
+
+@pytest.fixture
+def echo(library) -> Case:
+    """A call of the kernel `echo`."""
     attrs = {"color": 2, "axes": (2, 0, 1), "flag": True, "fraction": 0.25, "number": -7, "list": (1 << 20, 5, 6)}
     samples = [np.zeros((3,), np.uint8)] * 2
     return Case("echo", samples, np.dtype(np.int32), [(13,)] * 2, (np.zeros((2, 2), np.int32),), attrs)
@@ -101,6 +134,22 @@ def test_members_and_parameters_are_set(echo):
 def test_wrong_attributes_of_a_users_kernel(echo, attrs, message):
     with pytest.raises(Exception, match=message):
         run(dataclasses.replace(echo, attrs=echo.attrs | attrs))
+
+
+@pytest.mark.parametrize(("number", "code"), [(8, _cpu.Status.OUT_OF_MEMORY), (9, _cpu.Status.INTERNAL)])
+def test_exceptions_of_kernels_fail_their_samples(echo, number, code):
+    _, status = run(dataclasses.replace(echo, attrs=echo.attrs | {"number": number}))
+    assert status.tolist() == [code, code]
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_exceptions_of_tasks_reach_the_caller(library, threads):
+    """After all tasks, which use what the caller has."""
+    pool = _cpu.pool_create(threads)
+    try:
+        assert ctypes.CDLL(str(library)).throws(pool) == 64
+    finally:
+        _cpu.pool_destroy(pool)
 
 
 @pytest.mark.parametrize("kernel", CASES)
