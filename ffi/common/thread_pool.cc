@@ -3,6 +3,9 @@
 #include "ffi/common/thread_pool.h"
 
 #include <time.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -60,6 +63,44 @@ class Recording {
  private:
   const bool is_on_;
   Recorded record_{};
+};
+
+// While it lives, its thread keeps subnormal numbers. XLA's threads, which call Run, flush them to zero, and a worker
+// inherits that from the thread that starts it. So results would depend on the thread that makes a sample.
+class KeptSubnormals {
+ public:
+  KeptSubnormals() : control_(Control()) {
+    if (control_ & kFlush) SetControl(control_ & ~kFlush);
+  }
+  ~KeptSubnormals() {
+    if (control_ & kFlush) SetControl(control_);
+  }
+  KeptSubnormals(const KeptSubnormals&) = delete;
+  KeptSubnormals& operator=(const KeptSubnormals&) = delete;
+
+ private:
+#if defined(__x86_64__)
+  using Word = unsigned;
+  static constexpr Word kFlush = 0x8040;  // of MXCSR: FTZ for results, DAZ for operands
+  static Word Control() { return _mm_getcsr(); }
+  static void SetControl(Word control) { _mm_setcsr(control); }
+#elif defined(__aarch64__)
+  using Word = uint64_t;
+  static constexpr Word kFlush = 1 << 24 | 1 << 19;  // of FPCR: FZ, and FZ16 for 16-bit floats
+  static Word Control() {
+    Word control;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(control));
+    return control;
+  }
+  static void SetControl(Word control) { __asm__ volatile("msr fpcr, %0" : : "r"(control)); }
+#else
+  using Word = int;
+  static constexpr Word kFlush = 0;
+  static Word Control() { return 0; }
+  static void SetControl(Word) {}
+#endif
+
+  const Word control_;
 };
 
 // The number of a call of Run. 0: it is not recorded.
@@ -121,6 +162,7 @@ struct ThreadPool::State {
   // The life of a worker: takes the first job of the queue until there is none left to take, then sleeps.
   void Loop() {
     NameThread("jaxdali-kernels");
+    const KeptSubnormals kept_subnormals;
     for (;;) {
       std::shared_ptr<Job> job;
       {
@@ -171,6 +213,7 @@ void ThreadPool::Run(int n, const std::function<void(int)>& task, const std::vec
   if (n <= 0) return;
   const int64_t run = NumberOfRun();
   const Recording recording(run, /*index=*/-1);  // the whole call
+  const KeptSubnormals kept_subnormals;
   auto job = std::make_shared<Job>();
   job->n = n;
   job->run = run;

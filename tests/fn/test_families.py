@@ -9,7 +9,7 @@ import pytest
 from pipelines import run
 
 import jaxdali
-from jaxdali import fn, types
+from jaxdali import fn, pipeline_def, types
 from jaxdali.extend import DataNode, Elementwise, Hints, Input, PerSample, operator_function
 
 RNG = np.random.default_rng(3)
@@ -259,3 +259,16 @@ def test_small_samples_are_computed_together(shapes, monkeypatch):
     for y, x, t in zip(outputs, samples, thresholds, strict=True):
         np.testing.assert_array_equal(y, np.where(x < t, x, 255 - x))
     assert len(counts) == (1 if len({*shapes}) == 1 and np.prod(shapes[0]) < 100_000 else len(shapes)), counts
+@pytest.mark.parametrize("threads", [1, 2])
+def test_subnormal_numbers_in_all_threads(threads):
+    """XLA's threads flush them to zero, those of the pool do not."""
+    image = np.full((300, 300, 3), 1e-41, np.float32)
+
+    @pipeline_def(batch_size=8, num_threads=threads, device_id=None)
+    def pipeline():
+        images = fn.external_source(source=lambda: [image] * 8, batch=True, layout="HWC")
+        return fn.brightness(images, brightness=1.5), fn.rotate(images, angle=90, fill_value=0)
+
+    brighter, rotated = (np.asarray(x.as_cpu().as_array()) for x in pipeline().run())
+    np.testing.assert_array_equal(brighter, np.broadcast_to(image * np.float32(1.5), brighter.shape))
+    np.testing.assert_array_equal(rotated, np.broadcast_to(image, rotated.shape))
