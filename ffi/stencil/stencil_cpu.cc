@@ -46,7 +46,13 @@ JAXDALI_INLINE void Median(const float* const* from, int64_t taps, int64_t i, fl
   v[taps / 2].Store(out);
 }
 
-// Adds a weighted vector to a sum, or makes an extreme of both.
+// The value with which a sum or an extreme begins.
+constexpr float Start(StencilReduction reduction) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  return reduction == StencilReduction::kMax ? -kInfinity : reduction == StencilReduction::kMin ? kInfinity : 0;
+}
+
+// Adds a weighted vector to a sum, or makes an extreme of both. An extreme leaves out values that are NaN.
 template <StencilReduction kReduction, class Vector>
 JAXDALI_INLINE void Take(const float* from, float weight, Vector* result) {
   Vector v;
@@ -54,7 +60,7 @@ JAXDALI_INLINE void Take(const float* from, float weight, Vector* result) {
   if constexpr (kReduction == StencilReduction::kSum)
     *result += v * weight;
   else
-    *result = kReduction == StencilReduction::kMax ? (*result > v ? *result : v) : (*result < v ? *result : v);
+    *result = kReduction == StencilReduction::kMax ? (v > *result ? v : *result) : (v < *result ? v : *result);
 }
 
 // The sums or extremes of kEach windows. Results are variables, because compilers keep arrays of vectors in memory.
@@ -64,18 +70,11 @@ JAXDALI_INLINE void SumOrExtreme(const float* const* from, const float* weights,
   constexpr int kLanes = kBytes / static_cast<int>(sizeof(float));
   constexpr bool kIsSum = kReduction == StencilReduction::kSum;
   static_assert(kEach % (4 * kLanes) == 0);
+  const Vector start = Vector{} + Start(kReduction);
   for (int j = 0; j < kEach; j += 4 * kLanes) {
-    // Of extremes, the first tap comes twice.
-    const float* v = from[0] + i + j;
-    Vector a{}, b{}, c{}, d{};
-    if (!kIsSum) {
-      std::memcpy(&a, v, sizeof a);
-      std::memcpy(&b, v + kLanes, sizeof b);
-      std::memcpy(&c, v + 2 * kLanes, sizeof c);
-      std::memcpy(&d, v + 3 * kLanes, sizeof d);
-    }
+    Vector a = start, b = start, c = start, d = start;
     for (int64_t k = 0; k < taps; k++) {
-      v = from[k] + i + j;
+      const float* v = from[k] + i + j;
       const float weight = kIsSum ? weights[k] : 0;
       Take<kReduction>(v, weight, &a);
       Take<kReduction>(v + kLanes, weight, &b);
@@ -145,9 +144,8 @@ class Rows {
   Rows(const StencilBatch& b, const StencilArgs& a)
       : b_(b),
         a_(a),
-        outside_(b.reduction == StencilReduction::kMax   ? -std::numeric_limits<float>::infinity()
-                 : b.reduction == StencilReduction::kMin ? std::numeric_limits<float>::infinity()
-                                                         : a.fill),
+        outside_(b.reduction == StencilReduction::kMax || b.reduction == StencilReduction::kMin ? Start(b.reduction)
+                                                                                                : a.fill),
         width_(a.out_n[2] + a.window[2] - 1),
         length_(width_ * a.inner + kEach),
         slots_(a.window[0] * a.window[1]),

@@ -71,14 +71,15 @@ struct WindowSum {
   JAXDALI_HD OfTap operator()(int k) const { return {kUpper ? upper[k] : 0, kLower ? lower[k] : 0}; }
 };
 using Sum = WindowSum<true, true>;
-// Maximum or minimum. The same object is the reduction and, as all taps are alike, its function of each tap.
+// Maximum or minimum, without values that are NaN. The same object is the reduction and, as all taps are alike, its
+// function of each tap.
 template <bool kMax>
 struct Extreme {
   static constexpr bool kInAnyOrder = true;
   JAXDALI_HD static constexpr float Initial() { return kMax ? -INFINITY : INFINITY; }
   JAXDALI_HD Extreme operator()(int64_t) const { return *this; }
   JAXDALI_HD void operator()(float& extreme, float v) const {
-    extreme = kMax ? median::Larger(extreme, v) : median::Smaller(extreme, v);
+    extreme = kMax ? median::Larger(extreme, v) : median::Smaller(v, extreme);
   }
   JAXDALI_HD void operator()(Four& extreme, const Four& v) const {
     JAXDALI_UNROLL

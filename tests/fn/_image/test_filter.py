@@ -117,6 +117,16 @@ def test_dilate_and_erode(border, operator):
             np.testing.assert_array_equal(np.array(thrice[i]), step(step(step(x))))
 
 
+@pytest.mark.parametrize(("operator", "extreme"), [("dilate", np.fmax), ("erode", np.fmin)])
+def test_extremes_leave_out_nans(operator, extreme):
+    rng = np.random.default_rng(5)
+    image = rng.standard_normal((9, 80, 1)).astype(np.float32)
+    image[rng.random(image.shape) < 0.3] = np.nan
+    (result,) = run(lambda x: getattr(fn.experimental, operator)(x, mask_size=[3, 5]), [image], layouts=["HWC"])
+    want = extreme.reduce(windows(image, (5, 3), (2, 1), (0, 1), "edge"), axis=-1)
+    np.testing.assert_array_equal(result.at(0), want)
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [
