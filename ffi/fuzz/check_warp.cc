@@ -34,7 +34,7 @@ void TryWarp(Random& random) {
     for (int s = 0; s < dims; s++) {
       for (int k = 0; k < dims; k++)
         map.push_back(random(3) ? random.Uniform(-max_coefficient, max_coefficient) : random(3) - 1);
-      map.push_back(random.Uniform(-20, 60));
+      map.push_back(random.Uniform(-20, 60) * (random(20) ? 1 : std::pow(10, random.Uniform(0, 30))));
     }
     fill.push_back(static_cast<float>(random(200)));
   }

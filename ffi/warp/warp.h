@@ -38,19 +38,23 @@ struct WarpArgs {
 };
 
 // Fills `map` from the parameters [dims, dims + 1] in pixels. The centre of output pixel (x, y, z) comes from the
-// source point sum_k m[s][k] * o_k + m[s][dims], with the image's corner as the origin. False: the parameters are not
-// finite, or lead too far from the image.
-JAXDALI_HD inline bool SetMap(const double* m, WarpArgs* a) {
+// source point sum_k m[s][k] * o_k + m[s][dims], with the image's corner as the origin. kTooLarge: the image is.
+// kArgument: the parameters are not finite, or lead too far from the image.
+JAXDALI_HD inline Status SetMap(const double* m, WarpArgs* a) {
   const int d = a->dims;
-  for (int s = 0; s < d; s++) {
-    double farthest = fabs(m[s * (d + 1) + d]);  // largest coordinate of any output pixel
-    // Vectors compute positions of whole groups of eight pixels, also beyond the end of a row.
-    for (int k = 0; k < d; k++) farthest += fabs(m[s * (d + 1) + k]) * static_cast<double>(a->out_size[k] + 8);
-    if (!(farthest < kMaxCoordinate) || a->in_size[s] >= kMaxCoordinate) return false;
-    for (int k = 0; k < d; k++) a->map[s][k] = llrint(m[s * (d + 1) + k] * kOnePixel);
-    a->map[s][3] = llrint(m[s * (d + 1) + d] * kOnePixel);
+  for (int s = 0; s < d; s++, m += d + 1) {
+    if (a->in_size[s] >= kMaxCoordinate) return kTooLarge;
+    // How much the coordinates of output pixels differ from that of the origin. Vectors compute positions of whole
+    // groups of eight pixels, also beyond the end of a row.
+    double extent = 0;
+    for (int k = 0; k < d; k++) extent += fabs(m[k]) * static_cast<double>(a->out_size[k] + 8);
+    const bool is_near = fabs(m[d]) + extent < kMaxCoordinate;
+    // If all are on one side of the image, it does not matter how far they are.
+    if (!is_near && !(fabs(m[d]) - extent > static_cast<double>(a->in_size[s] + 1))) return kArgument;
+    for (int k = 0; k < d; k++) a->map[s][k] = is_near ? llrint(m[k] * kOnePixel) : 0;
+    a->map[s][3] = llrint((is_near ? m[d] : copysign(kMaxCoordinate, m[d])) * kOnePixel);
   }
-  return true;
+  return kOk;
 }
 
 // Sets `pos` to the source point of the first pixel of output row (y, z). For linear interpolation it is half a pixel
@@ -102,7 +106,7 @@ struct WarpBatch {
     a->linear = linear;
     a->has_fill = has_fill;
     a->fill = fill[i];
-    if (!SetMap(map + static_cast<int64_t>(i) * dims * (dims + 1), a)) return kInternal;
+    if (Status s = SetMap(map + static_cast<int64_t>(i) * dims * (dims + 1), a); s != kOk) return s;
     return in.size(i) == 0 && out.size(i) > 0 && !has_fill ? kEmpty : kOk;
   }
 };

@@ -49,6 +49,25 @@ def test_far_sizes(define):
         run(lambda x: define(), [IMAGE], layouts=["HWC"])
 
 
+@pytest.mark.parametrize("far", [2.0**29, -1e9, 1e30, -3e38])
+def test_translations(far):
+    """All pixels are fill, or the nearest ones of the image."""
+    matrix = [1, 0, far, 0, 1, 0]
+    filled, nearest = run(
+        lambda x: (fn.warp_affine(x, matrix=matrix, fill_value=7), fn.warp_affine(x, matrix=matrix)),
+        [IMAGE],
+        layouts=["HWC"],
+    )
+    np.testing.assert_array_equal(filled[0], np.full_like(IMAGE, 7))
+    edge = -1 if far > 0 else 0
+    np.testing.assert_array_equal(nearest[0], np.broadcast_to(IMAGE[:, [edge]], IMAGE.shape))
+
+
+def test_scales():
+    with pytest.raises(OperatorError, match="an argument is invalid"):
+        run(lambda x: fn.warp_affine(x, matrix=[1e9, 0, 0, 0, 1, 0]), [IMAGE], layouts=["HWC"])
+
+
 @pytest.mark.parametrize("angle", [1e30, -1e30, 90.0 * 2**70])
 def test_angles(angle):
     (rotated,) = run(lambda x: fn.rotate(x, angle=angle, size=(4, 5)), [IMAGE], layouts=["HWC"])
