@@ -145,6 +145,7 @@ void DefineTables(nb::module_& m) {
   m.attr("OTHER_HEAD") = kOtherHead;
   m.attr("SIZE_CHANGED") = kSizeChanged;
   m.attr("CHUNK_HEADER") = kChunkHeader;
+  m.attr("MOST_WINDOW") = kMostWindow;
   m.attr("MCU_SIDE") = kMcuSide;
   m.attr("MCU_BYTES") = kMcuBytes;
   m.attr("LAB_SIZES") = nb::make_tuple(Lab::kLinear, Lab::kRoot, Lab::kLightness, Lab::kGamma);

@@ -300,6 +300,8 @@ SIZE_CHANGED: int = -1
 
 CHUNK_HEADER: int = 40
 
+MOST_WINDOW: int = 4096
+
 MCU_SIDE: int = 16
 
 MCU_BYTES: int = 384

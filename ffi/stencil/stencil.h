@@ -14,6 +14,8 @@
 
 namespace jaxdali {
 
+inline constexpr int32_t kMostWindow = 1 << 12;  // the largest extent of a window
+
 enum class StencilReduction : int32_t { kSum, kMedian, kMax, kMin, kCount };
 
 // One sample, [outer, n[0], n[1], n[2], inner]; with two axes n[0] is 1.
@@ -69,7 +71,7 @@ struct StencilBatch {
         a->out_n[k] = out.dim(i, d);
         a->window[k] = window[column];
         a->anchor[k] = anchor[column];
-        if (window[column] < 1 || window[column] > 1 << 12) return kInternal;
+        if (window[column] < 1 || window[column] > kMostWindow) return kInternal;
         if (a->n[k] == 0 && a->out_n[k] != 0) return kInternal;
         continue;
       }

@@ -11,7 +11,7 @@ from ..._core import ffi as _ffi
 from ..._core.context import HostContext, LowerContext
 from ..._core.operator import NativeOperator, Setup
 from ..._core.values import Spec, Value
-from ..._cpu import Border, StencilReduction
+from ..._cpu import MOST_WINDOW, Border, Status, StencilReduction
 
 
 @dataclasses.dataclass
@@ -66,6 +66,13 @@ class Stencil(NativeOperator):
 
     def setup_of(self, ctx: HostContext, shapes: np.ndarray, neighbourhoods: Neighbourhoods) -> Setup:
         """The kernel's parameters, and the outputs' `shapes` unless the spec has them."""
+        window = neighbourhoods.window
+        for i in np.flatnonzero((window > MOST_WINDOW).any(axis=1) & ctx.present):
+            ctx.fail(
+                int(i),
+                Status.ARGUMENT,
+                f"a neighbourhood has at most {MOST_WINDOW} elements along an axis, got {window[i].tolist()}",
+            )
         weights = np.zeros((ctx.N, 0)) if neighbourhoods.weights is None else neighbourhoods.weights
         # Padded to a power of two, so that few programs are compiled.
         width = 1 << int(weights.shape[1] - 1).bit_length() if weights.size else 0
@@ -73,7 +80,7 @@ class Stencil(NativeOperator):
         padded[:, : weights.shape[1]] = weights
         params = {
             "weights": padded,
-            "window": neighbourhoods.window.astype(np.int32),
+            "window": window.astype(np.int32),
             "anchor": neighbourhoods.anchor.astype(np.int32),
             "fill": (np.zeros(ctx.N) if neighbourhoods.fill is None else neighbourhoods.fill).astype(np.float32),
         }

@@ -160,7 +160,8 @@ def filter(
     Args:
       data: data in a layout with two or three adjacent spatial axes: HW, HWC, CHW, FHWC, FCHW, DHWC, ...; without a
         layout all axes are spatial, as in DALI. The type is 8- or 16-bit integers or floats of at most 32 bits.
-      filter: float32, a host value: 2-D for images and sequences, 3-D for volumes. May be per frame.
+      filter: float32, a host value: 2-D for images and sequences, 3-D for volumes, with at most 4096 elements along an
+        axis. May be per frame.
       fill_value: the value beyond a constant border, a scalar of the input's type and a host value. Default: 0. May be
         per frame.
       anchor: the element of the filter that is aligned with the element of the result, one number or one per axis; -1

@@ -138,6 +138,11 @@ def test_extremes_leave_out_nans(operator, extreme):
             lambda x: fn.filter(x, np.ones((9, 2), np.float32), mode="valid"),
             r"the filter must not be larger than the image; .*\[9, 2\]",
         ),
+        (lambda x: fn.filter(x, np.ones((1, 4097), np.float32)), r"at most 4096 .* along an axis, got \[1, 4097\]"),
+        (
+            lambda x: fn.experimental.dilate(x, mask_size=[1, 1023], iterations=5),
+            r"at most 4096 .* along an axis, got \[5111, 1\]",
+        ),
         (lambda x: fn.filter(x, np.ones((3, 3, 3), np.float32)), "the filter must be 2-D and float32, got 3-D float32"),
         (
             lambda x: fn.filter(x, np.ones((3, 3), np.float32), np.float32(1), border="constant"),
