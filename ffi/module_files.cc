@@ -247,12 +247,19 @@ void DefineFiles(nb::module_& m) {
       .def("begin_file", &TarSamples::BeginFile, nb::arg("samples"),
            "Begins the next file, which has about this many samples.")
       .def(
-          "scan", [](TarSamples& self, nb::bytes path) { return self.Scan({path.c_str(), path.size()}); },
+          "scan",
+          [](TarSamples& self, nb::bytes path) {
+            const std::string archive(path.c_str(), path.size());
+            nb::gil_scoped_release release;
+            return self.Scan(archive);
+          },
           nb::arg("path"), "Adds the samples of an archive. Returns an error message without the path, or \"\".")
       .def(
           "parse",
           [](TarSamples& self, nb::bytes lines, int width, int64_t at) {
-            return self.Parse({lines.c_str(), lines.size()}, width, at);
+            const std::string_view text(lines.c_str(), lines.size());
+            nb::gil_scoped_release release;
+            return self.Parse(text, width, at);
           },
           nb::arg("lines"), nb::arg("width"), nb::arg("at"),
           "Adds the samples of an index's lines. Returns an error message without the path, or \"\".")
@@ -286,7 +293,15 @@ void DefineFiles(nb::module_& m) {
   m.def(
       "tar_index",
       [](nb::bytes path, nb::callable progress) {
-        const TarIndex index = IndexOf({path.c_str(), path.size()}, [&](int64_t n) { progress(n); });
+        const std::string archive(path.c_str(), path.size());
+        TarIndex index;
+        {
+          nb::gil_scoped_release release;
+          index = IndexOf(archive, [&](int64_t n) {
+            nb::gil_scoped_acquire acquire;
+            progress(n);
+          });
+        }
         return nb::make_tuple(nb::bytes(index.text.data(), index.text.size()), index.samples, index.error);
       },
       nb::arg("path"), nb::arg("progress"),

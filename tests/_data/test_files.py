@@ -1,5 +1,11 @@
 """Native reading of files, which are indices into a table."""
 
+import os
+import sys
+import tarfile
+import threading
+import time
+
 import numpy as np
 import pytest
 
@@ -56,3 +62,48 @@ def test_missing_files_of_a_table(tmp_path, name):
 def test_filters_of_other_letters(pattern, num_matches):
     """How many of both settings of `case_sensitive_filter` find the file Ärger.jpg in DALI 2.4 (in UTF-8)."""
     assert sum(matcher([pattern], is_sensitive)("Ärger.jpg".encode()) for is_sensitive in (False, True)) == num_matches
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """The path of an archive of 40,000 empty files."""
+    (tmp_path / "a.tar").write_bytes(tarfile.TarInfo("sample.bin").tobuf() * 40_000 + bytes(1024))
+    return os.fsencode(tmp_path / "a.tar")
+
+
+def samples():
+    return _cpu.TarSamples([["bin"]], False, _cpu.Missing.EMPTY, False)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda archive: samples().scan(archive),
+        lambda archive: samples().parse(b"bin 512 0 sample.bin\n" * 200_000, 4, 0),
+        lambda archive: _cpu.tar_index(archive, lambda size: None),
+    ],
+    ids=["scan", "parse", "tar_index"],
+)
+def test_other_threads_run_while_archives_are_read(archive, read):
+    count, is_done, interval = 0, False, sys.getswitchinterval()
+
+    def work():
+        nonlocal count
+        while not is_done:
+            count += 1
+            time.sleep(0.0001)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        sys.setswitchinterval(60)  # so that the lock changes hands only where its owner releases it
+        start = count
+        for _ in range(100):  # the other thread may have to wait for a processor
+            read(archive)
+            if count > start:
+                break
+        assert count > start
+    finally:
+        is_done = True
+        sys.setswitchinterval(interval)
+        thread.join()

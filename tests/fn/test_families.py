@@ -259,6 +259,8 @@ def test_small_samples_are_computed_together(shapes, monkeypatch):
     for y, x, t in zip(outputs, samples, thresholds, strict=True):
         np.testing.assert_array_equal(y, np.where(x < t, x, 255 - x))
     assert len(counts) == (1 if len({*shapes}) == 1 and np.prod(shapes[0]) < 100_000 else len(shapes)), counts
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_subnormal_numbers_in_all_threads(threads):
     """XLA's threads flush them to zero, those of the pool do not."""
