@@ -24,21 +24,16 @@ constexpr int64_t kMaxReadBytes = int64_t{1} << 30;
 // An open file, or the error that prevented opening it.
 struct OpenFile {
   // size: the file must have this size.
-  OpenFile(const std::string& path, int64_t size) {
-    fd = OpenToRead(path);
+  OpenFile(const std::string& path, int64_t size) : fd(OpenToRead(path)) {
     struct stat st;
     if (fd < 0 || fstat(fd, &st) != 0)
       error = errno;
     else if (st.st_size != size)
       error = kSizeChanged;
   }
-  ~OpenFile() {
-    if (fd >= 0) close(fd);
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
 
-  int fd;
+  const int fd;
+  const Closing closing{fd};
   int32_t error = 0;
 };
 
@@ -147,6 +142,10 @@ int OpenToRead(const std::string& path) {
   return fd;
 }
 
+Closing::~Closing() {
+  if (fd_ >= 0) close(fd_);
+}
+
 namespace {
 // Files that batches of this process keep open.
 std::atomic<int> g_kept_open{0};
@@ -177,7 +176,9 @@ int OpenFiles::Take(int i) {
   return fd;
 }
 
-OpenFiles::~OpenFiles() {
+OpenFiles::~OpenFiles() { CloseAll(); }
+
+void OpenFiles::CloseAll() {
   for (int i = 0; i < static_cast<int>(descriptors_.size()); i++)
     if (int fd = Take(i); fd >= 0) close(fd);
 }
@@ -186,6 +187,7 @@ OpenFiles::~OpenFiles() {
 // read. Some files stay open, in `opened`, for ReadFiles.
 void FileSizes(const FileTable& table, const int64_t* index, int n, int64_t* sizes, int32_t* error, OpenFiles* opened,
                ThreadPool* pool) {
+  opened->CloseAll();                                       // those of an earlier call
   opened->descriptors_.assign(static_cast<size_t>(n), -1);  // -1: not open
   // The size of file index[i], which stays open if fewer than the limit are.
   pool->Run(n, [&](int i) {
@@ -219,6 +221,7 @@ void FileHeads(const FileTable& table, const int64_t* index, int n, uint8_t* hea
     uint8_t* const bytes = heads + i * head;
     std::fill(bytes, bytes + head, uint8_t{0});
     const int fd = OpenToRead(table.path(index[i]));
+    const Closing closing(fd);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) != 0)
       error[i] = errno;
@@ -228,7 +231,6 @@ void FileHeads(const FileTable& table, const int64_t* index, int n, uint8_t* hea
       error[i] = e;
     else
       sizes[i] = st.st_size;
-    if (fd >= 0) close(fd);
   });
 }
 
@@ -245,12 +247,12 @@ void ReadFiles(const FileTable& table, const int64_t* index, int n, uint8_t* dat
       n,
       [&](int i) {
         const int fd = opened->Take(i);
-        if (fd >= 0) {
-          if (error[i] == 0) error[i] = ReadWhole(fd, data + starts[i], sizes[i]);
-          close(fd);
-        } else if (error[i] == 0) {
+        const Closing closing(fd);
+        if (error[i] != 0) return;
+        if (fd >= 0)
+          error[i] = ReadWhole(fd, data + starts[i], sizes[i]);
+        else
           read_file(i);
-        }
       },
       LargestFirst(cost));
   // EMFILE, ENFILE: there were no descriptors left.

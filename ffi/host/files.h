@@ -27,6 +27,18 @@ class FileTable {
 // Returns a descriptor, or -1 and errno. Does not wait for a pipe.
 int OpenToRead(const std::string& path);
 
+// Closes a descriptor, or nothing if it is -1, at the end of its scope.
+class Closing {
+ public:
+  explicit Closing(int fd) : fd_(fd) {}
+  ~Closing();
+  Closing(const Closing&) = delete;
+  Closing& operator=(const Closing&) = delete;
+
+ private:
+  const int fd_;
+};
+
 // Reserves one more file that stays open for a batch. False: too many are open. All batches of the process together
 // keep at most 256, since a process may usually have 1024. Call ReleaseOpenFile once for each true.
 bool ReserveOpenFile();
@@ -67,6 +79,7 @@ class OpenFiles {
   friend void FileSizes(const FileTable&, const int64_t*, int, int64_t*, int32_t*, OpenFiles*, ThreadPool*);
   friend void ReadFiles(const FileTable&, const int64_t*, int, uint8_t*, const int64_t*, const int64_t*, int32_t*,
                         OpenFiles*, ThreadPool*);
+  void CloseAll();
   void Keep(int i, int fd);  // -1: was not opened
   int Take(int i);           // -1: not open
 

@@ -425,11 +425,11 @@ void RecordBatch::ScanFiles(const FileTable& table, const int64_t* stamps, const
         if (!part.error.empty()) continue;
         if (is_small(r)) {
           const int fd = part.file >= 0 ? open_checked(part.file, &part.error) : part.place.fd;
+          const Closing closing(part.file >= 0 ? fd : -1);
           if (is_tar && !is_checked && part.file >= 0 && part.error.empty())
             part.error = CheckSparse(fd, part.place.offset);
           if (part.error.empty() && !is_run_read)
             if (int e = ReadAt(fd, part.place.offset, destinations[r], part.place.size)) part.error = ErrorText(e);
-          if (part.file >= 0 && fd >= 0) close(fd);
           if (!part.error.empty()) continue;
           part.place.data = destinations[r];
         }

@@ -6,9 +6,7 @@
 // ForEachSample (members to samples), the index that wds2idx writes, and TarSamples.
 #include "ffi/host/tar.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -288,13 +286,10 @@ bool TarReader::Next(TarMember* member) {
 // without the path, or an empty text.
 std::string ForEachSample(const std::string& path, const std::function<void()>& begin,
                           const std::function<void(std::string_view extension, const TarMember&)>& member) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = OpenToRead(path);
+  const Closing closing(fd);
   struct stat st;
-  if (fd < 0 || fstat(fd, &st) != 0) {
-    const std::string message = std::strerror(errno);
-    if (fd >= 0) close(fd);
-    return " can't be read: " + message;
-  }
+  if (fd < 0 || fstat(fd, &st) != 0) return std::string(" can't be read: ") + std::strerror(errno);
   RecordBytes::Window window;
   RecordBytes bytes({/*data=*/nullptr, fd, /*offset=*/0, st.st_size}, &window);
   TarReader reader(&bytes);
@@ -311,7 +306,6 @@ std::string ForEachSample(const std::string& path, const std::function<void()>& 
     sample_name = name.substr(0, dot);
     member(name.substr(std::min(dot + 1, name.size())), m);
   }
-  close(fd);
   // A size that is no multiple of the block shows that the archive was cut, even if its last member seems whole.
   if (st.st_size % kTarBlock && (reader.error().empty() || has_sample))
     return " has " + std::to_string(st.st_size) + " bytes, which is not a multiple of 512: it is truncated";

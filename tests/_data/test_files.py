@@ -1,5 +1,6 @@
 """Native reading of files, which are indices into a table."""
 
+import io
 import os
 import sys
 import tarfile
@@ -62,6 +63,28 @@ def test_missing_files_of_a_table(tmp_path, name):
 def test_filters_of_other_letters(pattern, num_matches):
     """How many of both settings of `case_sensitive_filter` find the file Ärger.jpg in DALI 2.4 (in UTF-8)."""
     assert sum(matcher([pattern], is_sensitive)("Ärger.jpg".encode()) for is_sensitive in (False, True)) == num_matches
+
+
+def test_no_descriptor_is_left(tmp_path):
+    """By files that are opened twice with one object, and by an interrupt while an archive is read."""
+    (tmp_path / "x").write_bytes(tarfile.TarInfo("sample.bin").tobuf())
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name in "abc":
+            info = tarfile.TarInfo(name)
+            info.size = 9 << 20
+            archive.addfile(info, io.BytesIO(bytes(info.size)))
+    table = _cpu.FileTable(bytes(tmp_path), b"x", np.array([1]))
+    sizes, errors, opened = np.zeros(1, np.int64), np.zeros(1, np.int32), _cpu.OpenFiles()
+    pool, before = _cpu.pool_create(1), len(os.listdir("/dev/fd"))
+    try:
+        for _ in range(2):
+            _cpu.file_sizes(table, np.zeros(1, np.int64), sizes, errors, opened, pool)
+        del opened
+        with pytest.raises(ZeroDivisionError):
+            _cpu.tar_index(os.fsencode(tmp_path / "a.tar"), lambda size: 1 // 0)
+        assert len(os.listdir("/dev/fd")) == before
+    finally:
+        _cpu.pool_destroy(pool)
 
 
 @pytest.fixture
