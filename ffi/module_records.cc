@@ -268,8 +268,13 @@ void DefineRecords(nb::module_& m) {
               std::replace(output.missing_dims.begin(), output.missing_dims.end(), int64_t{-1}, int64_t{0});
               output.missing_dims.resize(output.ndim());
             }
+            // The number of elements must not overflow, without the unknown extent either.
+            int64_t size = 1;
+            for (const int64_t n : output.dims)
+              if (__builtin_mul_overflow(size, std::max<int64_t>(n, 1), &size))
+                throw nb::value_error("RecordLayout: an output");
             const auto& shape_of_missing = shape == Shape::kFixed ? output.dims : output.missing_dims;
-            int64_t size = bytes;
+            size = bytes;
             for (const int64_t n : shape_of_missing)
               if (n < 0 || __builtin_mul_overflow(size, n, &size)) throw nb::value_error("RecordLayout: an output");
             const auto num_missing = static_cast<int64_t>(output.missing.size());

@@ -317,7 +317,10 @@ void ReadRanges(const FileTable& table, const int64_t* files, const int64_t* off
                 ThreadPool* pool) {
   std::vector<FileRange> ranges;
   ranges.reserve(static_cast<size_t>(n));
-  for (int i = 0; i < n; i++) ranges.push_back({files[i], offsets[i], sizes[i], data + starts[i], i});
+  for (int i = 0; i < n; i++) {
+    error[i] = offsets[i] > file_sizes[files[i]] - sizes[i] ? kSizeChanged : 0;
+    if (error[i] == 0) ranges.push_back({files[i], offsets[i], sizes[i], data + starts[i], i});
+  }
   ReadRanges(table, &ranges, file_sizes, pool);
   for (const FileRange& r : ranges) error[r.id] = r.error;
 }

@@ -37,7 +37,9 @@ void ReadBlocked(const FileTable& table, const int64_t* files, const int64_t* be
   std::vector<FileRange> ranges;
   ranges.reserve(2 * static_cast<size_t>(n));
   for (int i = 0; i < n; i++) {
-    error[i] = 0;
+    // A block has more bytes of the file than of data, so a range beyond its size is outside, too.
+    error[i] = begins[i] > file_sizes[files[i]] - sizes[i] ? kSizeChanged : 0;
+    if (error[i] != 0) continue;
     // A range of logical positions becomes one range of the file for each block that it touches.
     for (int64_t done = 0; done < sizes[i];) {
       const int64_t position = begins[i] + done, offset_in_block = position % kBlockData,

@@ -65,6 +65,27 @@ def test_filters_of_other_letters(pattern, num_matches):
     assert sum(matcher([pattern], is_sensitive)("Ärger.jpg".encode()) for is_sensitive in (False, True)) == num_matches
 
 
+@pytest.mark.parametrize("read", [_cpu.read_ranges, _cpu.read_blocked])
+def test_ranges_outside_their_file(tmp_path, read):
+    (tmp_path / "x").write_bytes(bytes(100))
+    table, pool = _cpu.FileTable(bytes(tmp_path), b"x", np.array([1])), _cpu.pool_create(1)
+    offsets = np.array([50, 99, 2**63 - 1])
+    places, data = np.array([0, 2, 4]), np.ones(6, np.uint8)
+    try:
+        failed = read(table, np.zeros(3, np.int64), offsets, data, places, np.full(3, 2), np.array([100]), pool)
+    finally:
+        _cpu.pool_destroy(pool)
+    assert failed == [(1, _cpu.SIZE_CHANGED), (2, _cpu.SIZE_CHANGED)]
+
+
+def test_shape_of_too_many_values():
+    layout = _cpu.RecordLayout(_cpu.RecordFormat.EXAMPLE, ["x"], 1)
+    arguments = ("x", "int64", 0, _cpu.ValueType.INTS, 8, _cpu.RecordShape.ROWS)
+    layout.add_output(*arguments, [-1, 2**30, 2**30], b"")
+    with pytest.raises(ValueError, match="an output"):
+        layout.add_output(*arguments, [-1, 2**32, 2**32], b"")
+
+
 def test_no_descriptor_is_left(tmp_path):
     """By files that are opened twice with one object, and by an interrupt while an archive is read."""
     (tmp_path / "x").write_bytes(tarfile.TarInfo("sample.bin").tobuf())
