@@ -168,8 +168,9 @@ struct EqualizeBatch {
   // The limit of a sample's histograms, without a share of the excess yet (Spread).
   JAXDALI_HD static Clip ClipOf(const EqualizeArgs& a) {
     if (!(a.limit > 0)) return {0};
-    const uint32_t limit = static_cast<uint32_t>(static_cast<double>(a.limit) * a.Area() / kBins);
-    return {limit < 1 ? 1 : limit};
+    const double limit = static_cast<double>(a.limit) * a.Area() / kBins;
+    // No count exceeds the area, so neither need the limit, which must fit the integer.
+    return {limit < 1 ? 1 : limit > a.Area() ? a.Area() : static_cast<uint32_t>(limit)};
   }
   // The level of a value is the number of pixels up to it, scaled so that all that are counted become 255.
   JAXDALI_HD static float ScaleOf(uint32_t counted) { return 255.0f / static_cast<float>(counted); }

@@ -27,7 +27,7 @@ void TryEqualize(Random& random) {
       if (!is_spatial) planes *= shape.back();
     }
     shapes.push_back(shape);
-    limit.push_back(random(2) ? 0 : static_cast<float>(random.Uniform(0, 5)));
+    limit.push_back(random(2) ? 0 : static_cast<float>(random.Uniform(0, 5) * (random(10) ? 1 : 1e37)));
     first_table.push_back(num_tables);
     num_tables += planes * tiles_y * tiles_x;
   }

@@ -74,7 +74,9 @@ def clahe_plane(plane: np.ndarray, tiles_y: int, tiles_x: int, clip_limit: float
     return rows[0] * (1 - fy[:, None]) + rows[1] * fy[:, None]
 
 
-@pytest.mark.parametrize(("tiles_y", "tiles_x", "clip_limit"), [(1, 1, 0.0), (4, 3, 2.0), (5, 8, 1.0), (2, 7, 40.0)])
+@pytest.mark.parametrize(
+    ("tiles_y", "tiles_x", "clip_limit"), [(1, 1, 0.0), (4, 3, 2.0), (5, 8, 1.0), (2, 7, 40.0), (1, 2, 2.0**56)]
+)
 def test_clahe(tiles_y, tiles_x, clip_limit):
     image = picture(61, 84)
     images = [image[..., :1], image, image[:40, :20]]
