@@ -657,15 +657,14 @@ def iterator_factory(
         def all_read_the_same(pipelines: Sequence[Pipeline], reader: str) -> bool:
             """Whether the definition does not use `shard_id` for the reader of this name, as far as that is known."""
             # It may choose the data of a shard itself. All pipelines are made by it, so two of them show that.
-            first, *others = pipelines
             i, device = shards.ids[0], shards.primaries[0]
-            if not others and shard_of_reader(first, reader) == (shards.num, i):
+            if len(pipelines) == 1 and shard_of_reader(pipelines[0], reader) == (shards.num, i):
                 return False
             try:
-                if not others:  # the next shard is in another process
+                if len(pipelines) == 1:  # the next shard is in another process
                     with warnings.catch_warnings(action="ignore"):
-                        others = [make_pipeline((i + 1) % shards.num, device, None)]
-                return reads_the_same(first, others[0], reader)
+                        pipelines = [*pipelines, make_pipeline((i + 1) % shards.num, device, None)]
+                return reads_the_same(pipelines[0], pipelines[1], reader)
             except Exception:  # the other shard's data may not be on this host, or a user's items can't be compared
                 return False
 
