@@ -194,10 +194,15 @@ class Dense:
     @functools.cached_property
     def _compiled_of_prepared(self) -> Callable[..., Any]:
         """The function as a separate program, with what the host has prepared as operands."""
-        return jax.jit(functools.partial(self._call_prepared, line=None, on_one_device=False))
+
+        def program(arrays: Sequence[Any], host_values: Any, params: Any) -> tuple[list[Any], Any]:
+            return self._call_prepared(arrays, host_values, params, _explicit_sharding(arrays), None, False)
+
+        return jax.jit(program)
 
     def call_over_devices(self, arrays: Sequence[Any], keys: Sequence[Any]) -> tuple[list[Any], Any]:
-        """Returns the outputs, and the status of each native step, of arrays over several devices, with their sharding.
+        """Returns the outputs, and the status of each native step, of arrays over several devices, with their sharding, or
+        with that of the keys if these alone have one.
 
         The host prepares first, and no callback of the program does: if one fails, the process ends.
 
@@ -206,8 +211,15 @@ class Dense:
         """
         with own_settings():
             needed = [np.asarray(x) if i in self._needed_inputs else None for i, x in enumerate(arrays)]
-            host_values, params = self._prepare_of_batch(needed, [np.asarray(w) for w in self.words(keys)])
-            return self._compiled_of_prepared(arrays, host_values, params)
+            words = self.words(keys)
+            host_values, params = self._prepare_of_batch(needed, [np.asarray(w) for w in words])
+            outputs, status = self._compiled_of_prepared(arrays, host_values, params)
+            if all(len(x.devices()) == 1 for x in arrays if isinstance(x, jax.Array)):
+                for w in words:
+                    if (sharding := sharding_of_keys([w])) is not None and isinstance(w.sharding, NamedSharding):
+                        # The mesh of a type has no devices.
+                        outputs = jax.device_put(outputs, NamedSharding(w.sharding.mesh, sharding.spec))
+            return outputs, status
 
     def words(self, keys: Sequence[Any]) -> list[jax.Array]:
         """The data of the keys of random numbers, ``u32[N, words]`` each."""
@@ -237,7 +249,7 @@ class Dense:
           on_one_device: whether the program is known to be for one device.
         """
         with own_settings():
-            sharding = _explicit_sharding(arrays)
+            sharding = _explicit_sharding(arrays) or sharding_of_keys(words)
             if sharding is not None and not (self._mixes_samples or sharding.mesh.auto_axes):
                 return self._call_per_device(sharding, arrays, words, line)
             if self.calls_back:
@@ -259,13 +271,22 @@ class Dense:
                 )
             else:
                 host_values, params = self._prepared
-            return self._call_prepared(arrays, host_values, params, line, on_one_device)
+            return self._call_prepared(arrays, host_values, params, sharding, line, on_one_device)
 
     def _call_prepared(
-        self, arrays: Sequence[Any], host_values: Any, params: Any, line: str | None, on_one_device: bool
+        self,
+        arrays: Sequence[Any],
+        host_values: Any,
+        params: Any,
+        sharding: NamedSharding | None,
+        line: str | None,
+        on_one_device: bool,
     ) -> tuple[list[Any], Any]:
-        """The outputs and the status, with what the host has prepared. JAX traces this, under our settings."""
-        sharding = _explicit_sharding(arrays)
+        """The outputs and the status, with what the host has prepared. JAX traces this, under our settings.
+
+        Args:
+          sharding: of the samples, if it is a part of types.
+        """
         operands = [
             [jnp.asarray(a) for a in arrays],
             jax.tree.map(jnp.asarray, host_values),
@@ -468,10 +489,22 @@ def _explicit_sharding(arrays: Sequence[Any]) -> NamedSharding | None:
     return NamedSharding(shardings[0].mesh, PartitionSpec(next(axes, None))) if shardings else None
 
 
+def sharding_of_keys(keys: Sequence[Any]) -> NamedSharding | None:
+    """The sharding of the samples if the types of their keys, or of the keys' data, say that devices have different ones;
+    otherwise None.
+    """
+    sharding = _explicit_sharding(keys)
+    return None if sharding is None or sharding.spec[0] is None else sharding
+
+
 def _replicate(arrays: Any) -> Any:
     """Replicates arrays on the mesh, if one is set: XLA might shard small arrays, only to gather them again."""
     mesh = jax.sharding.get_abstract_mesh()
-    return arrays if mesh.empty or mesh.manual_axes else jax.lax.with_sharding_constraint(arrays, PartitionSpec())
+    if mesh.empty or mesh.manual_axes:
+        return arrays
+    if mesh.explicit_axes:  # there a constraint would only assert
+        arrays = jax.sharding.reshard(arrays, PartitionSpec())
+    return jax.lax.with_sharding_constraint(arrays, PartitionSpec()) if mesh.auto_axes else arrays
 
 
 def without_derivative(function: Callable[..., Any], reason: str) -> Callable[..., Any]:

@@ -35,7 +35,7 @@ from ..fn._tensor.constant import narrowed
 from ..types import ScalarConstant
 from . import _examples, _keys, _threads
 from ._batch import Batch, Draw, Tensor, draw_of, set_operations
-from ._dense import Dense, NotDense
+from ._dense import Dense, NotDense, sharding_of_keys
 from ._docstrings import describe, extra_arguments, refused_arguments
 from ._engine import (
     BatchSizeRequest,
@@ -346,10 +346,16 @@ def evaluate(cache: CompiledCache, function_key: Any, name: str, function: Calla
             f"{name}: an array spans processes, and this one has only a part of its samples: call it inside jax.jit"
         )
 
+    # Under a mesh, keys whose types say which samples each device has put the results there.
+    is_shared = bool(shared_arrays) or (
+        not jax.sharding.get_abstract_mesh().empty
+        and any(k.is_fully_addressable for k in keys if sharding_of_keys([k]) is not None)
+    )
+
     def run() -> Any:
-        if shared_arrays or (all_dense and not keys):
+        if is_shared or (all_dense and not keys):
             dense = dense_on(device) if all_dense else NotDense("one of its batches is ragged")
-            if isinstance(dense, Dense) and (shared_arrays or not dense.calls_back):
+            if isinstance(dense, Dense) and (is_shared or not dense.calls_back):
                 dense.warnings.warn()
                 try:
                     outputs, status = (

@@ -362,6 +362,36 @@ def test_explicit_shardings(name):
     np.testing.assert_array_equal(np.asarray(result), function(x).numpy())
 
 
+@pytest.mark.parametrize("other_axis", [AxisType.Auto, AxisType.Explicit])
+def test_explicit_shardings_of_keys(other_axis):
+    """Keys alone say where the samples are."""
+    mesh = jax.make_mesh(
+        (2, 2), ("batch", "model"), axis_types=(AxisType.Explicit, other_axis), devices=jax.devices()[:4]
+    )
+    draw = lambda keys: jd.random.uniform(range=(0.0, 1.0), key=keys).jax()
+    keys = jax.random.split(KEY, 8)
+    expected = draw(keys)
+    sharded_keys = jax.device_put(keys, NamedSharding(mesh, PartitionSpec("batch")))
+    with jax.set_mesh(mesh):
+        for result in (jax.jit(draw)(sharded_keys), draw(sharded_keys)):
+            assert jax.typeof(result).sharding.spec == PartitionSpec("batch")
+            np.testing.assert_array_equal(result, expected)
+        x = jax.device_put(images((8, 20, 30, 3)), NamedSharding(mesh, PartitionSpec("batch")))
+        flipped = jax.jit(lambda x, keys: jd.flip(x, horizontal=jd.random.coin_flip(key=keys)).jax())(x, sharded_keys)
+    np.testing.assert_array_equal(flipped, jd.flip(np.asarray(x), horizontal=jd.random.coin_flip(key=keys)).numpy())
+
+
+def test_explicit_shardings_of_arguments():
+    """The host reads those of a function that mixes samples."""
+    mesh = jax.make_mesh((4,), ("batch",), axis_types=(AxisType.Explicit,), devices=jax.devices()[:4])
+    x, order = images((8, 20, 30, 3)), np.arange(8, dtype=np.int32)[::-1]
+    with jax.set_mesh(mesh):
+        pasted = jax.jit(lambda x, i: jd.multi_paste(x, in_ids=i, output_size=(20, 30)).jax())(
+            *jax.device_put((x, order[:, None]), NamedSharding(mesh, PartitionSpec("batch")))
+        )
+    np.testing.assert_array_equal(pasted, x[order])
+
+
 def test_platform_of_lowering():
     """The program is made for the platform of the lowering, not for that of this process.
 
