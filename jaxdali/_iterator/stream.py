@@ -70,6 +70,8 @@ class BatchStream:
         # Whether the runners may still be at the end of the last epoch's data: if samples are counted, an epoch may be
         # over before that end is met.
         self._may_restart = False
+        # Whether this epoch goes on within a source's data, of which the last one took a part: if samples are counted.
+        self._goes_on = False
         # A loop that takes this batch has taken all samples of the only reader, and goes on without end: it warns. The
         # number counts from 1 in the epoch; 0: no warning.
         self._endless_at = 0
@@ -263,9 +265,17 @@ class BatchStream:
 
     def _wait_for_batch(self):
         """Waits for the next batch. Raises StopIteration at the end of an epoch."""
-        if (self._counter is not None and self._counter.is_over) or not self._has_next():
+        is_over = self._counter is not None and self._counter.is_over
+        if is_over or not self._has_next():
             for e in self.executors:
                 e.warn_at_end(self.epoch, empty=not self.num_taken, instead=self._instead)
+            if self._goes_on and not is_over:
+                self._goes_on = False  # one warning in each such epoch
+                warn(
+                    f"{self._user}: this epoch has {self.num_taken} of {self.length} batches: size={self._options.size} is less than a "
+                    "source has, so it began with the rest of the source's data, and ended with these; pass the number of "
+                    "samples that the source has"
+                )
             raise StopIteration
 
     def start(self):
@@ -283,7 +293,7 @@ class BatchStream:
         while not self._runners.wait() or (self._may_restart and not self.num_taken and any(self._runners.at_end)):
             if not self._may_restart or self.num_taken:
                 return False
-            self._may_restart = False
+            self._may_restart = self._goes_on = False
             self._runners.restart()
         return True
 
@@ -418,6 +428,7 @@ class BatchStream:
     def _reset(self, *, in_loop: bool = False, takes_over: bool = False):
         """As `reset`. `takes_over`: whether another iterator takes over the pipelines, which its user has reset."""
         if self._counter is not None:  # the samples of an epoch are counted
+            self._goes_on = not any(self._runners.at_end)
             if self._counter.is_over:
                 for _ in range(self._counter.reset()):  # batches that belong to no epoch
                     self._runners.drop()

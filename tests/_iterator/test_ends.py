@@ -525,6 +525,19 @@ def test_only_users_reset_releases_pipelines(kind):
     assert resets == {"iterator": 1, "pipeline": 2}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("size", "lengths"), [(4, [2, 1] * 2), (3, [2, 1] * 2), (6, [3] * 4), (8, [3] * 4)])
+def test_epoch_of_a_sources_rest_warns(kind, size, lengths):
+    """Of six samples, unlike epochs that end with them, or longer ones, which all end with them."""
+    it = kind(pipe(lambda: fn.external_source(samples(6), batch=False, cycle="raise"), 2), ["x"], size=size)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert [len(list(it)) for _ in lengths] == lengths
+    text = f"{kind.__name__}: this epoch has 1 of 2 batches: size=4 is less than a source has"
+    # With size=3 the second epoch needs two samples more than the first one has read.
+    assert [str(w.message).split(", so")[0] for w in caught] == ([text] * 2 if size == 4 else [])
+
+
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_loops_and_resets_of_a_closed_iterator(steps, caplog):
     it = data_iterator(lambda: fn.readers.source(list(range(6)), name="reader"), ["x"], reader_name="reader")(

@@ -68,7 +68,8 @@ class DALIGenericIterator(BaseIterator):
       pipelines: one `Pipeline`, or a list of them, one per shard.
       output_map: a name for each output; outputs without a name are left out, with a warning.
       size: number of samples in an epoch, of all pipelines together, also of those in other processes. -1: until a
-        source ends.
+        source ends. An epoch also ends where a source does, so if that has more samples, the epoch with its last ones is
+        shorter than ``len`` says.
       reader_name: the reader that determines the size of an epoch and its padding. It can't be combined with `size`.
       auto_reset: with True, "yes" or "True", the next epoch begins automatically after StopIteration; with False, None
         or "no", call `reset`.

@@ -136,7 +136,8 @@ class DALIGenericIterator(_TorchIterator):
     Args:
       pipelines: one `Pipeline`, or a list of them, one per shard.
       output_map: a name for each output.
-      size: number of samples in an epoch, of all pipelines together. -1: until a source ends.
+      size: number of samples in an epoch, of all pipelines together. -1: until a source ends. An epoch also ends where a
+        source does, so if that has more samples, the epoch with its last ones is shorter than ``len`` says.
       reader_name: the reader that determines the size of an epoch and its padding. It can't be combined with `size`,
         and FILL becomes PARTIAL with it.
       auto_reset: with True, "yes" or "True", the next epoch begins automatically after StopIteration; with False, None
