@@ -6,7 +6,8 @@ decoders accept ``on_error="replace"``, as in pipelines. Inside `jax.jit`, the p
 or 0 if its type has no NaN. Numbers per sample are checked on the host in both cases.
 
 Images are read as HWC unless they have another layout: ``jd.batch(x, layout="CHW")``. An array is a batch, whose first
-axis counts samples: one image is ``[x]`` or ``x[None]``, a `tensor`, an image of Pillow, or a file's bytes.
+axis counts samples: one image is ``[x]`` or ``x[None]``, a `tensor`, an image of Pillow, or a file's bytes. Functions
+take arrays without a copy, and their results never share the memory of these; `batch` and `tensor` copy.
 
 A function is compiled once for each number of samples: the first call with a new batch size takes about 30 ms more CPU
 time, and that of a function of `jit` about 30 ms for each operator in it. If batches have any size, as in a server that

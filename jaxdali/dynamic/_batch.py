@@ -311,10 +311,17 @@ class Batch(Arithmetic):
       layout: a letter for each axis of a sample, e.g. "HWC"; "" if it is not known.
     """
 
-    __slots__ = ("_data", "_dims", "_shapes", "layout")
+    __slots__ = ("_data", "_dims", "_shapes", "is_borrowed", "layout")
     __hash__ = None  # pyright: ignore[reportAssignmentType]  a comparison is a batch
 
-    def __init__(self, data: Any, shapes: Any = None, layout: str = "", dims: tuple[int | None, ...] | None = None):
+    def __init__(
+        self,
+        data: Any,
+        shapes: Any = None,
+        layout: str = "",
+        dims: tuple[int | None, ...] | None = None,
+        is_borrowed: bool = False,
+    ):
         """For use in this package only.
 
         Args:
@@ -323,8 +330,10 @@ class Batch(Arithmetic):
           shapes: ``i64[N, ndim]`` of ragged samples; None: the batch is dense.
           dims: extents of ragged samples that do not depend on the batch, e.g. the channels of decoded images, see
             `Spec`. A function may make a dense batch because of them.
+          is_borrowed: whether `data` is memory of the caller, who may change it. Users get no such batch.
         """
         self._data, self._shapes, self.layout, self._dims = data, shapes, layout, dims
+        self.is_borrowed = is_borrowed
 
     # --- properties -------------------------------------------------------------------------------------------------
 
@@ -619,7 +628,7 @@ class Batch(Arithmetic):
         return cls(children[0], children[1] if len(children) > 1 else None, layout, dims)
 
 
-buffers = BufferPool()  # of ragged batches on the host
+buffers = BufferPool()  # of batches on the host
 
 
 def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = None, roomy: bool = False) -> Batch:
@@ -653,6 +662,24 @@ def of_samples(samples: Sequence[Any], layout: str = "", like: Spec | None = Non
 
     packed = pack(arrays, num_shards=1, empty=empty)
     return Batch(packed.data[0], packed.shapes, layout, None if like is None else like.dims)
+
+
+def owned(batch: Batch) -> Batch:
+    """The batch, or a copy of one that is borrowed."""
+    return _copied(batch) if batch.is_borrowed else batch
+
+
+def apart_from(lenders: Sequence[Batch], result: Batch) -> Batch:
+    """A result, or a copy of it if it shares the memory of borrowed batches."""
+    if isinstance(result._data, np.ndarray) and any(np.may_share_memory(result._data, b._data) for b in lenders):
+        return _copied(result)
+    return result
+
+
+def _copied(batch: Batch) -> Batch:
+    data = buffers.empty(batch._data.shape, batch._data.dtype)
+    data[...] = batch._data
+    return Batch(data, batch._shapes, batch.layout, batch._dims)
 
 
 def is_committed(batch: Batch) -> bool:

@@ -39,7 +39,7 @@ from .._plan.run_options import RunOptions
 from .._program.sharding import Shards
 from ..fn._decode import registered
 from . import _threads
-from ._batch import Batch, Draw, is_committed, uncommitted
+from ._batch import Batch, Draw, apart_from, is_committed, uncommitted
 from ._keys import TracedKey, TracedKeys, key_halves
 from ._singles import ambiguous_draw, single
 
@@ -529,6 +529,8 @@ class Engine:
                     # results to their device.
                     if not any(map(is_committed, batches)):
                         outputs = map(uncommitted, outputs)
+                    if lenders := [b for b in batches if b.is_borrowed]:
+                        outputs = map(functools.partial(apart_from, lenders), outputs)
                     results = self._function_graph.results(outputs)
                 # The batch showed types that this executor is not bound to: make it again with one that fits.
                 if not bound.record(types, batch):

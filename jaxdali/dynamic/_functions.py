@@ -49,7 +49,7 @@ from ._lowered import bind_in_program, vmap_error
 from ._numbers import evaluate_numbers, is_constant
 from ._singles import JaxTensor, ambiguous_draw, is_drawn
 from ._tracing import run_untraced
-from ._values import argument_of, is_numbers, tensor, value_of
+from ._values import argument_of, as_tensor, is_numbers, value_of
 
 # Functions that read their input on the host, and for which a list or an array of numbers is one input of all samples.
 _SHARED_INPUT = ("random.choice",)
@@ -165,7 +165,7 @@ def call(
     for x in inputs:
         # A vector is one input for all samples, not a batch of numbers.
         if name in _SHARED_INPUT and ((isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 1) or is_numbers(x)):
-            x = tensor(narrowed(x) if isinstance(x, (list, tuple)) else x)
+            x = as_tensor(narrowed(x) if isinstance(x, (list, tuple)) else x)
         positional.append(None if x is None else place(x, value_of(x), is_argument=name in _SHARED_INPUT))
     for n, x in arguments.items():
         a = declared_arguments.get(n)
@@ -557,7 +557,7 @@ def pointwise(function: str, *operands: Any) -> Any:
     is_refused = draw is Draw.ONE and any(array and x.ndim > axes for x, array in zip(operands, is_plain, strict=True))
     if is_refused or any(isinstance(x, (Batch, JaxTensor, Tracer)) for x in operands):
         return call(f"arithmetic.{function}", functools.partial(language().pointwise, function), operands, {})
-    samples = [tensor(x if isinstance(x, (np.ndarray, jax.Array)) else narrowed(x)) for x in operands]
+    samples = [as_tensor(x if isinstance(x, (np.ndarray, jax.Array)) else narrowed(x)) for x in operands]
     arrays = [np.asarray(x) for x in samples]
     # All operands are single values in the host's memory: NumPy computes the result at once.
     # Operand i is input i.

@@ -90,7 +90,7 @@ def jit(function: Any = None, /, *, enable_conditionals: bool = False) -> Any:
                 kinds.append("key")
             elif _is_value(x):
                 # `value_of` gives None for an array without axes, a static number of an operator. Here it is a value.
-                value, is_single = value_of(x) or (Batch(np.asarray(x)[None]), True)
+                value, is_single = value_of(x) or (Batch(np.asarray(x)[None], is_borrowed=True), True)
                 batches.append(value)
                 draws.append(getattr(x, "_draw", Draw.NONE) if is_single else None)
                 kinds.append("value")

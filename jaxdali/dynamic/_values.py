@@ -17,7 +17,7 @@ from .._core.tracebacks import boundary
 from .._core.words import of_values, sample_advice
 from .._data.source_worker import file_rows
 from ..types import ScalarConstant, to_dali_type
-from ._batch import Batch, Draw, Tensor, of_samples
+from ._batch import Batch, Draw, Tensor, of_samples, owned
 from ._singles import JaxTensor, is_drawn
 
 FILE = (bytes, bytearray, memoryview)
@@ -27,7 +27,7 @@ _COMMON_TYPES = {np.dtype(x) for x in "?bhilBHILefd"}  # types that operators su
 
 @boundary
 def batch(samples: Any, layout: str | None = None) -> Batch:
-    """Makes a batch of samples.
+    """Makes a batch as a copy of samples, which may change afterwards. Other functions take them without a copy.
 
     Args:
       samples: a list of arrays of one type and number of dimensions, of files' bytes, or of lists of these, the files of
@@ -42,6 +42,11 @@ def batch(samples: Any, layout: str | None = None) -> Batch:
         letters.
       TypeError: the samples are not arrays, or have a type that DALI does not have.
     """
+    return owned(as_batch(samples, layout))
+
+
+def as_batch(samples: Any, layout: str | None = None) -> Batch:
+    """Does the same as `batch`, but borrows the memory of an array."""
     if layout == "F*" and _are_empty(samples):
         return of_samples([file_rows([])] * len(samples), layout)
     result = _as_batch(samples)
@@ -51,13 +56,13 @@ def batch(samples: Any, layout: str | None = None) -> Batch:
                 f"layout {layout!r} has {len(layout)} letters, but the samples have {result.ndim} dimensions"
                 f"{': leave out N, a layout is of one sample' if layout[0] == 'N' else ''}"
             )
-        result = Batch(result._data, result._shapes, layout, result._dims)
+        result = Batch(result._data, result._shapes, layout, result._dims, result.is_borrowed)
     return result
 
 
 @boundary
 def tensor(sample: Any, layout: str | None = None) -> Tensor:
-    """Makes a single sample. Functions of single samples return single samples.
+    """Makes a single sample as a copy of an array or a file's bytes. Functions of single samples return single samples.
 
     Args:
       sample: an array, or a file's bytes.
@@ -66,9 +71,14 @@ def tensor(sample: Any, layout: str | None = None) -> Tensor:
     Raises:
       ValueError: the layout has another number of letters than the sample dimensions.
     """
-    as_tensor = sample if isinstance(sample, Tensor) else None
-    layout = (as_tensor.layout if as_tensor is not None else "") if layout is None else layout
-    result = Tensor.of(_array(sample), layout, Draw.NONE if as_tensor is None else as_tensor._draw)
+    result = as_tensor(sample, layout)
+    return result if isinstance(sample, (bytes, jax.Array)) else result.copy()  # these two never change
+
+
+def as_tensor(sample: Any, layout: str | None = None) -> Tensor:
+    """Does the same as `tensor`, but shares the memory of the sample."""
+    own_layout, draw = (sample.layout, sample._draw) if isinstance(sample, Tensor) else ("", Draw.NONE)
+    result = Tensor.of(_array(sample), own_layout if layout is None else layout, draw)
     if result.layout and len(result.layout) != result.ndim:
         raise ValueError(
             f"layout {result.layout!r} has {len(result.layout)} letters, but the sample has {result.ndim} dimensions"
@@ -104,7 +114,7 @@ def _as_batch(x: Any, roomy: bool = False) -> Batch:
         raise TypeError(
             f"a batch is made of a list of samples, or of an array with a first axis for them, got {type(x).__name__}"
         )
-    return Batch(array)
+    return Batch(array, is_borrowed=isinstance(array, np.ndarray))
 
 
 def is_column(x: Any) -> bool:
@@ -257,7 +267,9 @@ def _batch_of_one(x: Tensor | JaxTensor) -> Batch:
     """
     if isinstance(x, Tensor) and x.ndim > 1:
         return of_samples([x], x.layout)
-    return Batch((x._data if isinstance(x, JaxTensor) else np.asarray(x))[None], layout=x.layout)
+    if isinstance(x, JaxTensor):
+        return Batch(x._data[None], layout=x.layout)
+    return Batch(np.asarray(x)[None], layout=x.layout, is_borrowed=True)
 
 
 def _is_per_sample_list(a: Argument, x: Sequence[Any]) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from photos_of_values import FILES, images
 
 import jaxdali.dynamic as jd
+from jaxdali.dynamic._batch import buffers
 
 
 class Column(collections.abc.Sequence):
@@ -41,6 +42,48 @@ def chunks(values):
 
 def pandas(values):
     return pytest.importorskip("pandas").Series(values)
+
+
+class Exported:
+    """An array of another library."""
+
+    def __init__(self, x):
+        self.__dlpack__, self.__dlpack_device__ = x.__dlpack__, x.__dlpack_device__
+
+
+@jd.jit
+def passing_on(x, numbers, key):
+    return x, jd.copy(x), numbers, jd.random.uniform(key=key, batch_size=2)
+
+
+# Sizes below and above that of a recycled buffer, with memory that JAX may use in place.
+@pytest.mark.parametrize("shape", [(2, 3), (2, 300, 500)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: [jd.batch(x), jd.tensor(x), jd.batch(x, layout="A" * (x.ndim - 1)), jd.tensor(jd.tensor(x))],
+        lambda x: [
+            jd.batch(list(x)),
+            jd.batch(Exported(x)),
+            jd.tensor(Exported(x)),
+            jd.tensor(memoryview(x).cast("B")),
+        ],
+        lambda x: [jd.copy(x), jd.cast(x, dtype=np.float32), jd.reshape(x, shape=[-1])],
+        lambda x: passing_on(x, x.reshape(2, -1)[:, 0], jax.random.key(0))[:3],
+        lambda x: passing_on([*x], jd.batch(x.reshape(2, -1)[:, 0]), jax.random.key(0))[:3],
+        lambda x: [jd.jit(lambda x: x)(x), jd.jit(lambda x: jd.copy(x))(x)],
+    ],
+    ids=["array", "other forms", "functions", "jit", "jit of a list", "jit without keys"],
+)
+def test_memory_of_callers_is_not_kept(make, shape):
+    x = buffers.empty(shape, np.float32)
+    x[...] = np.arange(x.size).reshape(shape)
+    results = make(x)
+    expected = [np.array(r) for r in results]
+    x[...] = -1
+    for result, array in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result, array)
+        assert not np.may_share_memory(np.asarray(result), x)
 
 
 @pytest.mark.parametrize("column", [objects, Column, tuple, arrow, chunks, pandas])

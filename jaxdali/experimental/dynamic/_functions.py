@@ -21,7 +21,7 @@ from ..._core.words import of_values
 from ...dynamic._batch import Batch, Tensor
 from ...dynamic._docstrings import with_generator
 from ...dynamic._engine import current_trace
-from ...dynamic._values import batch, is_column, is_numbers
+from ...dynamic._values import as_batch, is_column, is_numbers
 from . import random
 from ._contexts import Device
 from ._dtypes import DType, numpy_of
@@ -83,9 +83,9 @@ def _input(x: Any) -> Any:
         if any(is_node(e) or isinstance(e, Tracer) for e in x):
             return x
         is_files = bool(x) and all(isinstance(e, FILE) for e in x)  # their lengths differ
-        return batch(x) if is_files else to_plain(as_tensor(x))
+        return as_batch(x) if is_files else to_plain(as_tensor(x))
     if is_column(x):
-        return batch(x)
+        return as_batch(x)
     if isinstance(x, (Batch, Tensor, Tracer)) or not (isinstance(x, (bool, int, float)) or is_array(x)):
         return to_plain(x)
     return to_plain(as_tensor(x))
@@ -105,7 +105,7 @@ def _to_batch(a: Argument | None, x: Any, N: int) -> Any:
     """
     if a is None or a.is_input or not a.per_sample or not isinstance(x, DaliTensor):
         return x
-    return batch(np.broadcast_to(np.asarray(x), (N, *x.shape)), x.layout)
+    return as_batch(np.broadcast_to(np.asarray(x), (N, *x.shape)), x.layout)
 
 
 def _argument(a: Argument | None, x: Any, N: int | None) -> Any:

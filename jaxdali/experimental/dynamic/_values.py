@@ -15,6 +15,7 @@ from ..._core.expressions import Operators
 from ..._core.language import language
 from ..._core.tracebacks import boundaries, boundary
 from ...dynamic import _batch, _functions
+from ...dynamic import _values as plain_values
 from ...dynamic._singles import JaxTensor
 from ...fn._families.conversion import convert
 from ._contexts import Device, device_of
@@ -125,7 +126,7 @@ class Batch(_batch.Batch):
         if isinstance(sample, _batch.Batch):
             raise ValueError("Batch.broadcast takes one sample, got a batch")
         sample_tensor = tensor(sample, dtype)
-        repeated = dynamic.batch(
+        repeated = plain_values.as_batch(
             np.broadcast_to(sample_tensor._sample, (batch_size, *sample_tensor.shape)), sample_tensor.layout
         )
         return _to_device(repeated, device)
@@ -495,7 +496,7 @@ def _sample_array(x: Any, dtype: np.dtype | None) -> np.ndarray:
     if isinstance(x, FILE):
         x = np.frombuffer(x, np.uint8)
     if is_array(x) or hasattr(x, "__array_interface__"):
-        array = np.asarray(dynamic.tensor(to_plain(x)))
+        array = np.asarray(plain_values.as_tensor(to_plain(x)))
         return array if dtype is None else convert(np, array, dtype)
     try:
         array = np.array(x, dtype)
@@ -535,7 +536,7 @@ def _make_tensor(data: Any, dtype: Any, device: Any, layout: str | None, pad: bo
     array = _sample_array(data, numpy_dtype)
     if copy and (is_array(data) or isinstance(data, FILE)):
         array = np.array(array)
-    sample = dynamic.tensor(array, layout or inherited)
+    sample = plain_values.as_tensor(array, layout or inherited)
     return Tensor.of(sample, sample.layout)
 
 
@@ -576,15 +577,15 @@ def _make_batch(tensors: Any, dtype: Any, device: Any, layout: str | None, copy:
         plain_batch = to_plain(tensors)
         if numpy_dtype is not None and numpy_dtype != plain_batch.dtype:
             plain_batch = dynamic.cast(plain_batch, dtype=numpy_dtype)
-        return _to_device(dynamic.batch(plain_batch, layout), device)
+        return _to_device(plain_values.as_batch(plain_batch, layout), device)
     if isinstance(tensors, (jax.Array, *FILE)) and numpy_dtype is None:
-        return _to_device(dynamic.batch(tensors, layout), device)
+        return _to_device(plain_values.as_batch(tensors, layout), device)
     if is_array(tensors):
         # A tensor is an array ``[N, ...]`` here, and the first letter of its layout stands for the samples.
         inherited = (tensors.layout or "")[1:] if isinstance(tensors, (_batch.Tensor, Tensor)) else ""
         array = _sample_array(tensors, numpy_dtype)
         return _to_device(
-            dynamic.batch(np.array(array) if copy else array, inherited if layout is None else layout), device
+            plain_values.as_batch(np.array(array) if copy else array, inherited if layout is None else layout), device
         )
     if not isinstance(tensors, Iterable) or isinstance(tensors, str) or hasattr(tensors, "__array_interface__"):
         raise TypeError(f"a batch is made of a list of samples, an array or a batch, got {type(tensors).__name__}")
@@ -602,7 +603,7 @@ def _make_batch(tensors: Any, dtype: Any, device: Any, layout: str | None, copy:
         common_layout = common_layout or own_layout or ""
     if numpy_dtype is None:
         raise ValueError("a batch without samples needs a dtype")
-    return _to_device(dynamic.batch(samples or np.empty(0, numpy_dtype), common_layout), device)
+    return _to_device(plain_values.as_batch(samples or np.empty(0, numpy_dtype), common_layout), device)
 
 
 @boundary
