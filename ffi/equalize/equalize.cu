@@ -25,7 +25,6 @@ struct Tables : EqualizeBatch {
     uint8_t* out;      // [tables, kBins], the tables
   };
   struct Shared {
-    int slot;
     Plan plan;
     uint32_t histogram[kBins];
     uint32_t first, lowest, excess;  // the first value that the tile has, and its pixels; what is clipped

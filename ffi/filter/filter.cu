@@ -176,7 +176,6 @@ struct BothAxes : TilePlanner {
   using Planner = TilePlanner;
   static constexpr int kBlocksPerSm = 3;
   struct Shared {
-    int slot;
     Plan plan;
     Tile tile;
     TileRows rows;

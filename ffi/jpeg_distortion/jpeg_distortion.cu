@@ -42,7 +42,6 @@ struct DistortUnits : JpegDistortionBatch {
     uint8_t* to[3];       // its samples in each plane
   };
   struct Shared {
-    int slot;
     Plan plan;
     Unit unit[kUnits];
     int32_t quantizer[2][64];

@@ -23,7 +23,6 @@ struct Reductions : ReduceBatch {
     int32_t lanes, rows;    // threads: neighbouring results, and elements of each
   };
   struct Shared {
-    int slot;
     Plan plan;
     double part[kThreads];
   };
