@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "ffi/common/kept_memory.h"
 #include "ffi/common/simd.h"
 #include "ffi/resample/resample.h"
 #include "ffi/resample/resample_u8.h"
@@ -394,20 +395,12 @@ void Pass(const In* in, int64_t outer, int64_t n_in, const WeightedTaps& t, int6
 struct Scratch {
   WeightedTaps taps[3];
   U8Resampler u8;
-  std::vector<uint8_t> memory[2];  // results of even and of odd passes
+  KeptMemory memory[2];  // results of even and of odd passes
 };
 
 Scratch& ScratchOfThread() {
   static thread_local Scratch s;
   return s;
-}
-
-// Memory for n elements, kept between samples.
-template <class T>
-T* AtLeast(std::vector<uint8_t>* memory, int64_t n) {
-  const size_t bytes = static_cast<size_t>(n) * sizeof(T);
-  if (memory->size() < bytes) memory->resize(bytes);
-  return reinterpret_cast<T*>(memory->data());
 }
 
 // Whether the vertical pass comes first. Pillow (since 13) does so where the height shrinks by more than twice as many
@@ -434,7 +427,8 @@ void Run(const ResizeJob& job, const ResizePart& part, Scratch& s) {
     extent[a] = part.output[a].size();
     size = outer * extent[a] * inner;
     const bool is_last = pass == job.num_axes - 1 && std::is_same_v<Mid, Out>;
-    Mid* to = is_last ? static_cast<Mid*>(job.out) : AtLeast<Mid>(&s.memory[pass % 2], size);
+    Mid* to =
+        static_cast<Mid*>(is_last ? job.out : s.memory[pass % 2].OfSize(size * static_cast<int64_t>(sizeof(Mid))));
     if (pass == 0)
       Pass(static_cast<const In*>(from), outer, n_in, s.taps[a], inner, to);
     else

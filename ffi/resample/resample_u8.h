@@ -8,6 +8,8 @@
 #include <functional>
 #include <vector>
 
+#include "ffi/common/kept_memory.h"
+
 namespace jaxdali {
 
 namespace resample_u8 {
@@ -75,7 +77,7 @@ class U8Resampler {
   resample_u8::Taps y_, x_;
   int channels_ = 0, taps_y_ = 0, taps_x_ = 0;  // numbers of taps as multiples of kTogether
   bool vertical_first_ = false, same_columns_ = false;
-  std::vector<uint8_t> memory_;
+  KeptMemory memory_;
   std::vector<const uint8_t*> rows_;  // of the taps of an output row
   // Weights as pairs of 16 bits, in the order that AVX2's kernels read them.
   std::vector<int16_t> halves_x_, halves_y_;

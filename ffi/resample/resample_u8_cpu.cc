@@ -151,12 +151,6 @@ int16_t HighPart(const Taps& t, int64_t o, int j) {
 
 int RoundedUp(int n, int step) { return (n + step - 1) / step * step; }
 
-// Memory for some bytes, kept between samples.
-uint8_t* AtLeast(std::vector<uint8_t>* memory, int64_t bytes) {
-  if (static_cast<int64_t>(memory->size()) < bytes) memory->resize(static_cast<size_t>(bytes));
-  return memory->data();
-}
-
 }  // namespace
 
 bool U8Resampler::Init(const Taps& y, const Taps& x, int channels, bool vertical_first) {
@@ -234,7 +228,7 @@ void U8Resampler::RunOnImage(const uint8_t* in, int64_t row_size, int64_t rows, 
   const int64_t out_row = x_.n * channels_, behind = ReadBehind();
   std::vector<const uint8_t*> window(static_cast<size_t>(y_.k));
   // A row with memory behind it, and a ring of resized rows, in which any y.k neighbouring rows have different slots.
-  uint8_t* line = AtLeast(&memory_, row_size + behind + y_.k * out_row);
+  uint8_t* line = static_cast<uint8_t*>(memory_.OfSize(row_size + behind + y_.k * out_row));
   uint8_t* ring = line + row_size + behind;
   if (vertical_first_) {
     for (int64_t o = 0; o < y_.n; o++) {
@@ -266,7 +260,7 @@ bool U8Resampler::RunOnRows(const std::function<bool(uint8_t*)>& next, int64_t r
   const int64_t out_row = x_.n * channels_, behind = ReadBehind();
   const int64_t ring_row = vertical_first_ ? row_size : out_row;  // bytes of a row between the passes
   std::vector<const uint8_t*> window(static_cast<size_t>(y_.k));
-  uint8_t* line = AtLeast(&memory_, row_size + behind + y_.k * ring_row + out_row);
+  uint8_t* line = static_cast<uint8_t*>(memory_.OfSize(row_size + behind + y_.k * ring_row + out_row));
   uint8_t *ring = line + row_size + behind, *result = ring + y_.k * ring_row;
   int64_t received = 0;                      // rows
   const auto receive = [&](int64_t count) {  // until there are so many; false: a row is missing
