@@ -17,6 +17,7 @@
 #include <string>
 
 #include "ffi/common/cpu.h"
+#include "ffi/common/simd.h"
 #include "xla/ffi/api/c_api.h"
 
 namespace jaxdali {
@@ -54,7 +55,10 @@ std::map<std::string, std::string> BuildInfo() {
   info["webp"] = "";
 #endif
 #if defined(__x86_64__)
-  info["simd"] = ThisCpu().avx512bw ? "AVX-512" : ThisCpu().avx2 ? "AVX2" : "SSE2";
+  info["simd"] = !kHasSimd                      ? "SSE2"
+                 : ThisCpu().avx512_for_bytes() ? "AVX-512"
+                 : kHasAvx512                   ? "AVX2; AVX-512 in a few kernels"
+                                                : "AVX2";
 #elif defined(__aarch64__)
   info["simd"] = "NEON";
 #else

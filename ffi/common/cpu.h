@@ -16,6 +16,9 @@ struct Cpu {
   bool sse42 = false, f16c = false, fma = false, avx2 = false, bmi = false, bmi2 = false;
   bool avx512f = false, avx512bw = false, avx512vbmi = false, avx512vnni = false;
 
+  // For kernels of bytes with 512 bits: AVX-512 that permutes bytes (VBMI) and adds up their products (VNNI).
+  bool avx512_for_bytes() const { return avx512bw && avx512vbmi && avx512vnni; }
+
   // Asks the CPU by its instruction CPUID.
   Cpu() {
     // The registers that CPUID sets (EAX ... EDX), and bits of its leaves 1 and 7, as in Intel's manual, volume 2A.

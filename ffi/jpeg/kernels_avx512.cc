@@ -118,7 +118,7 @@ JAXDALI_VBMI void ConvertYcc(const uint8_t* y, const uint8_t* cb, const uint8_t*
 
 // Replaces the kernels that are faster here, if this CPU has all extensions that they need.
 Kernels WithAvx512(Kernels kernels) {
-  if (!ThisCpu().avx512bw || !ThisCpu().avx512vbmi || !ThisCpu().avx512vnni) return kernels;
+  if (!ThisCpu().avx512_for_bytes()) return kernels;
   kernels.upsample_h2v2 = UpsampleH2V2;
   kernels.convert_ycc = ConvertYcc;
   return kernels;

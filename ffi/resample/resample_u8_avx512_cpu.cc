@@ -20,7 +20,7 @@
 namespace jaxdali::resample_u8 {
 namespace {
 
-const bool kHasWide = ThisCpu().avx512bw && ThisCpu().avx512vbmi && ThisCpu().avx512vnni;
+const bool kHasWide = ThisCpu().avx512_for_bytes();
 
 constexpr int kDigits = 3;
 constexpr int kGroups = 4;  // groups of outputs made together, whose bytes fill a register

@@ -22,7 +22,7 @@
 namespace jaxdali::resize_u8 {
 namespace {
 
-const bool kHasWide = ThisCpu().avx512bw && ThisCpu().avx512vbmi && ThisCpu().avx512vnni;
+const bool kHasWide = ThisCpu().avx512_for_bytes();
 
 // 32 bytes as Q7 numbers of 16 bits.
 JAXDALI_VBMI JAXDALI_INLINE __m512i Widen(const uint8_t* from) {
