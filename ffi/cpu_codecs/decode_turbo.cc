@@ -75,7 +75,7 @@ class JpegDecoder {
     // Each scan of a progressive file goes over the whole image, so a file with thousands of empty scans could take
     // hours.
     progress_.progress_monitor = [](j_common_ptr c) {
-      if (c->is_decompressor && reinterpret_cast<j_decompress_ptr>(c)->input_scan_number > kMaxScans) {
+      if (c->is_decompressor && reinterpret_cast<j_decompress_ptr>(c)->input_scan_number > kMostDecodedScans) {
         reinterpret_cast<JpegError*>(c->err)->status = kTooManyScans;
         std::longjmp(reinterpret_cast<JpegError*>(c->err)->jump, 1);
       }
@@ -102,7 +102,7 @@ class JpegDecoder {
   }
 
  private:
-  static constexpr int kMaxScans = 500;  // far more than encoders make; kTooManyScans's text has the number
+  static constexpr int kMostDecodedScans = 500;  // far more than encoders make; kTooManyScans's text has the number
 
   // The offset of the last marker, or 0. FF 00 is a stuffed byte, FF FF a fill byte, and RST markers don't count.
   static int64_t LastMarker(const uint8_t* data, int64_t size) {

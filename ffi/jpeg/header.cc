@@ -282,7 +282,7 @@ class Reader {
     }
     scan.end = position_;
     header_.scans.push_back(scan);
-    return static_cast<int>(header_.scans.size()) <= kMaxScans;
+    return static_cast<int>(header_.scans.size()) <= kMostScans;
   }
 
   // libjpeg smooths images in which some of the first coefficients are incomplete.
@@ -313,7 +313,8 @@ class Reader {
   int64_t size_, position_ = 0;  // of the file; of the next byte
   Header& header_;
   const bool may_be_progressive_;
-  static constexpr int kMaxScans = 100, kCheckedCoefficients = 10;
+  static constexpr int kMostScans = 100;  // libjpeg-turbo decodes files with more
+  static constexpr int kCheckedCoefficients = 10;
   int8_t missing_bits_[4][64];  // low bits of each coefficient that no scan has transmitted; -1: all bits are missing
   size_t num_coded_ = 0;        // components that have a scan
   std::vector<bool> is_coded_;  // by component

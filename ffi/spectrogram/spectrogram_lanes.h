@@ -30,7 +30,8 @@ using Vector = float __attribute__((vector_size(JAXDALI_LANE_BYTES)));
 constexpr int kLanes = JAXDALI_LANE_BYTES / 4;
 using Plan = pocketfft::detail::pocketfft_r<float>;
 
-// The index in [0, n) of a position outside the signal, mirrored at the centres of its first and last sample.
+// The index in [0, n) of a position outside the signal, mirrored at the centres of its first and last sample. (Reflect
+// in common/border.h must not be joined with versions for other CPUs either.)
 int64_t Reflected(int64_t position, int64_t n) {
   if (n < 2) return 0;
   const int64_t period = 2 * n - 2;

@@ -75,7 +75,7 @@ void WarpPixels(const WarpArgs& a) {
 #if defined(JAXDALI_SIMD)
 
 // How pixels with neighbours outside the image are made: there are none; the nearest pixel counts; they are fill.
-enum class Border { kInside, kClamp, kFill };
+enum class Edge { kInside, kClamp, kFill };
 
 // The functions from here to WarpRun compute eight pixels of a packed uint8 image of C = 3 or 4 channels exactly as
 // WarpPixel does. One load of 8 bytes reads a row's pair of neighbours. With 3 channels these are 2 bytes too many:
@@ -144,14 +144,14 @@ JAXDALI_SIMD JAXDALI_INLINE __m256i Blend(const uint8_t* top, const uint8_t* bot
 
 // Makes eight pixels. Coordinates of pixels 0 1 4 5 are in xa, ya, and of 2 3 6 7 in xb, yb, so that Split leaves them
 // in order. The result is packed: 8 * C bytes.
-template <int C, Border kBorder>
+template <int C, Edge kEdge>
 JAXDALI_SIMD JAXDALI_INLINE __m256i Warp8(const Source& src, __m256i fill, __m256i xa, __m256i xb, __m256i ya,
                                           __m256i yb) {
   __m256i ix, iy, qx, qy;
   Split(xa, xb, &ix, &qx);
   Split(ya, yb, &iy, &qy);
   const __m256i last_x = _mm256_set1_epi32(src.width - 2), last_y = _mm256_set1_epi32(src.height - 2);
-  if constexpr (kBorder == Border::kClamp) {
+  if constexpr (kEdge == Edge::kClamp) {
     ClampPair(last_x, &ix, &qx);
     ClampPair(last_y, &iy, &qy);
   }
@@ -160,7 +160,7 @@ JAXDALI_SIMD JAXDALI_INLINE __m256i Warp8(const Source& src, __m256i fill, __m25
   __m256i w01 = _mm256_sub_epi32(qx, w11), w10 = _mm256_sub_epi32(qy, w11);
   __m256i w00 = _mm256_sub_epi32(_mm256_sub_epi32(_mm256_set1_epi32(1 << kWeightBits), qx), w10);
   __m256i round = half;
-  if constexpr (kBorder == Border::kFill) {
+  if constexpr (kEdge == Edge::kFill) {
     // The weights of pixels outside go to the fill, which is added with the rounding.
     __m256i column_top = ix, column_bottom = ix;
     MovePair(last_x, &column_top, &w00, &w01);
@@ -214,7 +214,7 @@ JAXDALI_SIMD JAXDALI_INLINE void Store8(uint8_t* out, __m256i v) {
 }
 
 // Makes the pixels [begin, end) of a row; `pos` is the source point of pixel 0.
-template <int C, Border kBorder>
+template <int C, Edge kEdge>
 JAXDALI_SIMD JAXDALI_INLINE void WarpRun(const WarpArgs& a, const Source& src, const int64_t* pos, int64_t begin,
                                          int64_t end, uint8_t* out) {
   const int64_t dx = a.map[0][0], dy = a.map[1][0], x0 = pos[0] + begin * dx, y0 = pos[1] + begin * dy;
@@ -225,7 +225,7 @@ JAXDALI_SIMD JAXDALI_INLINE void WarpRun(const WarpArgs& a, const Source& src, c
   const __m256i next_x = _mm256_set1_epi64x(8 * dx), next_y = _mm256_set1_epi64x(8 * dy);
   const __m256i fill = _mm256_set1_epi32(static_cast<int32_t>(a.fill));
   for (int64_t x = begin; x < end; x += 8) {
-    __m256i v = Warp8<C, kBorder>(src, fill, xa, _mm256_add_epi64(xa, two_x), ya, _mm256_add_epi64(ya, two_y));
+    __m256i v = Warp8<C, kEdge>(src, fill, xa, _mm256_add_epi64(xa, two_x), ya, _mm256_add_epi64(ya, two_y));
     if (x + 8 <= end) {
       Store8<C>(out + x * C, v);
     } else {
@@ -266,14 +266,14 @@ JAXDALI_SIMD void WarpSimd(const WarpArgs& a) {
         if (inside.end == inside.begin) inside.begin = inside.end = touching.begin;
         if (a.has_fill) {
           std::memset(out + piece.begin * C, fill, (touching.begin - piece.begin) * C);
-          WarpRun<C, Border::kFill>(a, src, pos, touching.begin, inside.begin, out);
-          WarpRun<C, Border::kInside>(a, src, pos, inside.begin, inside.end, out);
-          WarpRun<C, Border::kFill>(a, src, pos, inside.end, touching.end, out);
+          WarpRun<C, Edge::kFill>(a, src, pos, touching.begin, inside.begin, out);
+          WarpRun<C, Edge::kInside>(a, src, pos, inside.begin, inside.end, out);
+          WarpRun<C, Edge::kFill>(a, src, pos, inside.end, touching.end, out);
           std::memset(out + touching.end * C, fill, (piece.end - touching.end) * C);
         } else {
-          WarpRun<C, Border::kClamp>(a, src, pos, touching.begin, inside.begin, out);
-          WarpRun<C, Border::kInside>(a, src, pos, inside.begin, inside.end, out);
-          WarpRun<C, Border::kClamp>(a, src, pos, inside.end, touching.end, out);
+          WarpRun<C, Edge::kClamp>(a, src, pos, touching.begin, inside.begin, out);
+          WarpRun<C, Edge::kInside>(a, src, pos, inside.begin, inside.end, out);
+          WarpRun<C, Edge::kClamp>(a, src, pos, inside.end, touching.end, out);
         }
       }
     }
