@@ -413,7 +413,7 @@ class BatchStream:
     def _is_over(self) -> bool:
         """Whether `reset` begins the next epoch."""
         at_end = self._runners.at_end
-        return all(at_end) if self._counter is None else self._counter.can_reset or any(at_end)
+        return all(at_end) if self._counter is None else self._counter.is_over or any(at_end)
 
     def reset(self, *, in_loop: bool = False):
         """Begins the next epoch. A call before the end of an epoch is ignored, with a warning in the log.
@@ -428,18 +428,18 @@ class BatchStream:
     def _reset(self, *, in_loop: bool = False, takes_over: bool = False):
         """As `reset`. `takes_over`: whether another iterator takes over the pipelines, which its user has reset."""
         if self._counter is not None:  # the samples of an epoch are counted
-            self._goes_on = not any(self._runners.at_end)
+            is_source_at_end = any(self._runners.at_end)
             if self._counter.is_over:
                 for _ in range(self._counter.reset()):  # batches that belong to no epoch
                     self._runners.drop()
-            elif any(self._runners.at_end):  # the data ended before the epoch
+            elif is_source_at_end:  # the data ended before the epoch
                 epoch = self._counter.epoch
                 self._counter = EpochCounter(self._counter.plan)
                 self._counter.begin(epoch + 1)
             else:
                 self._log_ignored(in_loop)
                 return
-            self._may_restart = True
+            self._may_restart, self._goes_on = True, not is_source_at_end
         elif not all(self._runners.at_end):
             self._log_ignored(in_loop)
             return
