@@ -538,6 +538,15 @@ def test_epoch_of_a_sources_rest_warns(kind, size, lengths):
     assert [str(w.message).split(", so")[0] for w in caught] == ([text] * 2 if size == 4 else [])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_ignored_reset_begins_no_rest(kind):
+    """The source ends before the epoch of eight samples does, and a `reset` within it changes nothing."""
+    it = kind(pipe(lambda: fn.external_source(samples(6), batch=False, cycle="raise"), 2), ["x"], size=8)
+    next(it)
+    it.reset()
+    assert quietly(lambda: [len(list(it)) for _ in range(3)]) == [2, 3, 3]
+
+
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_loops_and_resets_of_a_closed_iterator(steps, caplog):
     it = data_iterator(lambda: fn.readers.source(list(range(6)), name="reader"), ["x"], reader_name="reader")(
