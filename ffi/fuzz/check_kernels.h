@@ -32,13 +32,13 @@ class Random {
   int Extent(int max_extent) {
     return (*this)(40) == 0 ? 0 : (*this)(4) == 0 ? 1 + (*this)(max_extent) : 1 + (*this)(std::min(max_extent, 12));
   }
-  // An interval of an axis, often the whole axis, sometimes beyond its ends or reversed; once in 20 times it is of any
-  // length that a float has.
+  // An interval of an axis, often the whole axis, sometimes beyond its ends or reversed; once in 20 times it is
+  // very far and long. (Regions between add up so many weights that CPU and CUDA round sums differently.)
   std::pair<float, float> Interval(double extent) {
     const bool is_whole = (*this)(3) == 0;
     double a = is_whole ? 0 : Uniform(-0.2, 1.2) * extent, b = is_whole ? extent : Uniform(-0.2, 1.2) * extent;
     if ((*this)(20) == 0) {
-      const double factor = std::pow(10, Uniform(0, 38));
+      const double factor = std::pow(10, Uniform(10, 38));
       a = std::clamp(a * factor, -3e38, 3e38);
       b = std::clamp(b * factor, -3e38, 3e38);
     }
