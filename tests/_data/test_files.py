@@ -96,14 +96,14 @@ def test_no_descriptor_is_left(tmp_path):
             archive.addfile(info, io.BytesIO(bytes(info.size)))
     table = _cpu.FileTable(bytes(tmp_path), b"x", np.array([1]))
     sizes, errors, opened = np.zeros(1, np.int64), np.zeros(1, np.int32), _cpu.OpenFiles()
-    pool, before = _cpu.pool_create(1), len(os.listdir("/dev/fd"))
+    pool, descriptors = _cpu.pool_create(1), len(os.listdir("/dev/fd"))
     try:
         for _ in range(2):
             _cpu.file_sizes(table, np.zeros(1, np.int64), sizes, errors, opened, pool)
         del opened
         with pytest.raises(ZeroDivisionError):
             _cpu.tar_index(os.fsencode(tmp_path / "a.tar"), lambda size: 1 // 0)
-        assert len(os.listdir("/dev/fd")) == before
+        assert len(os.listdir("/dev/fd")) == descriptors
     finally:
         _cpu.pool_destroy(pool)
 
