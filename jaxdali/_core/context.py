@@ -133,11 +133,11 @@ class HostContext:
         if self.spec.shape is not None:
             return samples
         packed = self.packed(np.tile(np.array(samples.shape[1:], np.int64), (self.N, 1)))
-        stacked = packed.stacked()
-        for part, sample in (
-            [(stacked, samples)] if stacked is not None else zip(map(packed.__getitem__, range(self.N)), samples)
-        ):
-            part[...] = sample
+        if (stacked := packed.stacked()) is not None:
+            stacked[...] = samples
+        else:  # the samples of several shards do not follow each other
+            for i, sample in enumerate(samples):
+                packed[i][...] = sample
         return packed
 
     def packed(self, shapes: np.ndarray) -> Packed:
