@@ -232,7 +232,7 @@ def shard_places(executors: Sequence[Executor], shards: Shards | None) -> Places
     Args:
       shards: of the pipelines; None: those of the only executor, or one for each executor.
     """
-    if len(executors) == 1:
+    if shards is None and len(executors) == 1:
         shards = executors[0].shards
     num = len(executors) if shards is None else shards.num
     places = [(i, num) for i in (range(num) if shards is None else shards.ids)]
