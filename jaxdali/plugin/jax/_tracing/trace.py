@@ -34,7 +34,8 @@ class TracedComputation:
 
     Attributes:
       jaxpr: the computation, a closed jaxpr.
-      fingerprint: equal only for computations with equal results, and for all traces of one function.
+      fingerprint: equal only for computations with equal results, and for all traces of one function. See
+        Note [Fingerprints].
     """
 
     jaxpr: Any = dataclasses.field(compare=False)
